@@ -1,0 +1,39 @@
+# One library target per folder of src/, each with an explicit link list, so that the linker repeats
+# the layering rule that tools/check_layers.py enforces on the includes.
+
+add_library(klotski_options INTERFACE)
+target_include_directories(klotski_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(klotski_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+if(KLOTSKI_WERROR)
+  target_compile_options(klotski_options INTERFACE -Werror)
+endif()
+if(KLOTSKI_SANITIZE)
+  target_compile_options(klotski_options INTERFACE
+    -fsanitize=${KLOTSKI_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(klotski_options INTERFACE -fsanitize=${KLOTSKI_SANITIZE})
+endif()
+if(KLOTSKI_FUZZ)
+  target_compile_options(klotski_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# klotski_library(FOLDER SOURCES ... [LINKS ...] [PRIVATE_LINKS ...] [TESTS ...])
+# TESTS are the unit tests that lie beside the sources; they become one program, klotski_FOLDER_test.
+function(klotski_library folder)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS;TESTS" ${ARGN})
+  add_library(klotski_${folder} STATIC ${arg_SOURCES})
+  target_link_libraries(klotski_${folder} PUBLIC klotski_options ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
+  if(BUILD_TESTING AND arg_TESTS)
+    klotski_test(klotski_${folder}_test SOURCES ${arg_TESTS} LINKS klotski_${folder} ${arg_PRIVATE_LINKS})
+  endif()
+endfunction()
+
+# klotski_test(NAME SOURCES ... LINKS ...): a GoogleTest program; tests/data is KLOTSKI_TEST_DATA.
+function(klotski_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE
+    KLOTSKI_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    KLOTSKI_MODELS="${PROJECT_SOURCE_DIR}/models")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()

@@ -1,0 +1,69 @@
+#include "base/error.h"
+
+namespace klotski {
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::internal:
+      return 1;
+    case ErrorKind::usage:
+      return 2;
+    case ErrorKind::bad_model:
+      return 3;
+    case ErrorKind::does_not_fit:
+      return 4;
+    case ErrorKind::device_unavailable:
+      return 5;
+  }
+  return 1;
+}
+
+namespace {
+
+// Length of the well-formed UTF-8 sequence at the front of text, or 0.
+size_t utf8_sequence_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  const size_t length = lead < 0x80   ? 1
+                        : lead < 0xC2 ? 0
+                        : lead < 0xE0 ? 2
+                        : lead < 0xF0 ? 3
+                        : lead < 0xF5 ? 4
+                                      : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const bool overlong = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
+  const bool surrogate = lead == 0xED && byte(1) >= 0xA0;
+  const bool too_large = lead == 0xF4 && byte(1) >= 0x90;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+}  // namespace
+
+std::string in_quotes(std::string_view text, size_t max_bytes) {
+  std::string out = "'";
+  size_t taken = 0;
+  while (taken < text.size()) {
+    const std::string_view rest = text.substr(taken);
+    const size_t length = utf8_sequence_length(rest);
+    if (taken + std::max<size_t>(length, 1) > max_bytes) {
+      out += "...";
+      break;
+    }
+    const auto byte = static_cast<unsigned char>(rest[0]);
+    if (length == 0 || byte < 0x20 || byte == 0x7F) {
+      out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
+    } else if (byte == '\'' || byte == '\\') {
+      out += '\\';
+      out += rest[0];
+    } else {
+      out += rest.substr(0, length);
+    }
+    taken += std::max<size_t>(length, 1);
+  }
+  return out + "'";
+}
+
+}  // namespace klotski

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace klotski {
+
+// What went wrong, as far as the user can act on it. Each kind has its own exit code.
+enum class ErrorKind {
+  internal,            // 1: our mistake, or the system failed in a way no flag can mend
+  usage,               // 2: the command line or a request is wrong
+  bad_model,           // 3: a model, tokenizer or template file is bad or not supported
+  does_not_fit,        // 4: the plan needs more memory than the limits allow
+  device_unavailable,  // 5: the device asked for is absent or cannot be used
+};
+
+int exit_code(ErrorKind kind);
+
+// Ends the command or the request. The message is one line that names the thing, what was expected,
+// what was found and, where there is something to do, what to do.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+template <typename... Args>
+[[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Text from a file or a user, made safe for a one-line message: control characters and quotes are
+// escaped, invalid UTF-8 becomes \xNN, and what is longer than max_bytes is cut with an ellipsis.
+std::string in_quotes(std::string_view text, size_t max_bytes = 80);
+
+}  // namespace klotski
