@@ -1,0 +1,132 @@
+#include "engine/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace klotski {
+
+namespace {
+
+// A well-mixed 64-bit number for each (seed, index): the splitmix64 finaliser over both.
+uint64_t mixed(uint64_t seed, uint64_t index) {
+  uint64_t x = seed * 0x9E3779B97F4A7C15u + index;
+  for (int round = 0; round < 2; ++round) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    x ^= x >> 31;
+  }
+  return x;
+}
+
+}  // namespace
+
+std::optional<TokenId> most_likely(std::span<const float> logits) {
+  float best = -std::numeric_limits<float>::infinity();
+  std::optional<TokenId> token;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
+      return std::nullopt;
+    }
+    if (logits[i] > best) {
+      best = logits[i];
+      token = static_cast<TokenId>(i);
+    }
+  }
+  return token;
+}
+
+Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt)
+    : options_(options), seen_(prompt.begin(), prompt.end()) {}
+
+std::vector<float> Sampler::penalised(std::span<const float> logits) const {
+  std::vector<float> result(logits.begin(), logits.end());
+  const auto in_range = [&](TokenId token) {
+    return token >= 0 && static_cast<size_t>(token) < result.size();
+  };
+  if (options_.repetition_penalty != 1.0) {
+    const auto penalty = static_cast<float>(options_.repetition_penalty);
+    for (const TokenId token : seen_) {
+      if (!in_range(token)) continue;
+      float& logit = result[static_cast<size_t>(token)];
+      logit = logit < 0.0f ? logit * penalty : logit / penalty;
+    }
+  }
+  for (const auto& [token, times] : generated_) {
+    if (!in_range(token)) continue;
+    result[static_cast<size_t>(token)] -= static_cast<float>(
+        options_.presence_penalty + options_.frequency_penalty * static_cast<double>(times));
+  }
+  return result;
+}
+
+// The tokens that may be chosen with their probabilities, most likely first where an order is needed.
+std::vector<Sampler::Candidate> Sampler::candidates(std::span<const float> logits) const {
+  std::vector<Candidate> list;
+  list.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isfinite(logits[i])) list.push_back({static_cast<TokenId>(i), logits[i], 0.0});
+  }
+  const auto likelier = [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+  };
+  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < list.size()) {
+    std::nth_element(list.begin(), list.begin() + options_.top_k, list.end(), likelier);
+    list.resize(static_cast<size_t>(options_.top_k));
+  }
+  const float best = std::max_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {
+                       return likelier(b, a);
+                     })->logit;
+  double sum = 0.0;
+  for (Candidate& candidate : list) {
+    candidate.probability =
+        std::exp(static_cast<double>(candidate.logit - best) / options_.temperature);
+    sum += candidate.probability;
+  }
+  for (Candidate& candidate : list) candidate.probability /= sum;
+
+  if (options_.top_p < 1.0) {
+    std::sort(list.begin(), list.end(), likelier);
+    double share = 0.0;
+    size_t kept = 0;
+    while (kept < list.size() && share < options_.top_p) share += list[kept++].probability;
+    list.resize(std::max<size_t>(kept, 1));
+  }
+  if (options_.min_p > 0.0) {
+    const double least = options_.min_p / sum;  // the best has probability 1 / sum
+    std::erase_if(list, [&](const Candidate& c) { return c.probability < least; });
+  }
+  return list;
+}
+
+double Sampler::uniform() {
+  return static_cast<double>(mixed(options_.seed, chosen_count_) >> 11) * 0x1.0p-53;
+}
+
+std::optional<TokenId> Sampler::next(std::span<const float> logits) {
+  const std::vector<float> adjusted = penalised(logits);
+  std::optional<TokenId> token = most_likely(adjusted);
+  if (token && options_.temperature > 0.0) {
+    const std::vector<Candidate> list = candidates(adjusted);
+    double total = 0.0;
+    for (const Candidate& candidate : list) total += candidate.probability;
+    double left = uniform() * total;
+    token = list.back().token;
+    for (const Candidate& candidate : list) {
+      left -= candidate.probability;
+      if (left < 0.0) {
+        token = candidate.token;
+        break;
+      }
+    }
+  }
+  if (token) {
+    ++generated_[*token];
+    seen_.insert(*token);
+    ++chosen_count_;
+  }
+  return token;
+}
+
+}  // namespace klotski

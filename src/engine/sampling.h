@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace klotski {
+
+// How the next token is chosen from the logits. The defaults are greedy decoding.
+struct SamplingOptions {
+  double temperature = 0.0;         // 0: the most likely token, no chance involved
+  int64_t top_k = 0;                // only the k most likely tokens; 0: all
+  double top_p = 1.0;               // only the most likely tokens that hold this share together
+  double min_p = 0.0;               // only tokens at least this share as likely as the best
+  double repetition_penalty = 1.0;  // divides the logit of every token seen, prompt included
+  double presence_penalty = 0.0;    // subtracted once for a token generated before
+  double frequency_penalty = 0.0;   // subtracted for each time it was generated
+  uint64_t seed = 0;
+};
+
+// Chooses the tokens of one sequence. Its randomness depends on the seed and on how many tokens were
+// chosen before, never on the other sequences of a batch.
+class Sampler {
+ public:
+  Sampler(const SamplingOptions& options, std::span<const TokenId> prompt);
+
+  // Nothing where no token can be chosen: the logits hold a NaN or an infinity, or none is left.
+  std::optional<TokenId> next(std::span<const float> logits);
+
+ private:
+  struct Candidate {
+    TokenId token;
+    float logit;
+    double probability;
+  };
+
+  std::vector<float> penalised(std::span<const float> logits) const;
+  std::vector<Candidate> candidates(std::span<const float> logits) const;
+  double uniform();
+
+  SamplingOptions options_;
+  std::unordered_map<TokenId, int64_t> generated_;  // times each was chosen
+  std::unordered_set<TokenId> seen_;                // prompt and generated
+  uint64_t chosen_count_ = 0;
+};
+
+// The largest logit's token, ties to the lower id; nothing where a logit is NaN or +infinity or all
+// are -infinity.
+std::optional<TokenId> most_likely(std::span<const float> logits);
+
+}  // namespace klotski

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer.h"
+
+namespace klotski {
+
+// Turns the tokens of one sequence into text as they come and watches for stop strings. Text that
+// may still turn out to be the beginning of a stop string is held back; a stop string itself and
+// what follows it are never handed out.
+class TextStream {
+ public:
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings);
+
+  // The text that is certain after this token.
+  std::string push(TokenId token);
+  // What is left when no more tokens come.
+  std::string finish();
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::string release(std::string_view more, bool last);
+
+  StreamingDetokenizer detokenizer_;
+  std::vector<std::string> stop_strings_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace klotski

@@ -1,0 +1,128 @@
+#include "forward/resident_model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace klotski {
+
+namespace {
+
+// The entry behind a spec, refused if its shape or type is not what the description requires.
+const TensorEntry& checked_entry(const Checkpoint& checkpoint, const TensorSpec& spec) {
+  const TensorEntry& entry = checkpoint.require(spec.name);
+  if (entry.shape != spec.shape) {
+    fail(ErrorKind::bad_model, "{}: tensor {}: config.json implies shape {}, found {}",
+         in_quotes(checkpoint.folder().native(), 300), in_quotes(spec.name),
+         format_shape(spec.shape), format_shape(entry.shape));
+  }
+  const bool readable =
+      entry.dtype == DType::F32 || entry.dtype == DType::F16 || entry.dtype == DType::BF16;
+  if (!readable) {
+    fail(ErrorKind::bad_model, "{}: tensor {}: expected type F32, F16 or BF16, found {}",
+         in_quotes(checkpoint.folder().native(), 300), in_quotes(spec.name),
+         dtype_name(entry.dtype));
+  }
+  return entry;
+}
+
+// Every tensor of the model, in the order they are read.
+template <typename Visit>
+void visit_tensors(const ModelDescription& model, const Visit& visit) {
+  for (const TensorSpec& spec : model_tensors(model)) visit(spec);
+  for (int64_t i = 0; i < model.layer_count(); ++i) {
+    for (const TensorSpec& spec : layer_tensors(model, LayerId(i))) visit(spec);
+    for (int64_t e = 0; e < model.layer(LayerId(i)).feed_forward.experts; ++e) {
+      for (const TensorSpec& spec : expert_tensors(model, LayerId(i), ExpertId(e))) visit(spec);
+    }
+  }
+}
+
+}  // namespace
+
+uint64_t ResidentModel::weight_bytes(const ModelDescription& description,
+                                     const Checkpoint& checkpoint) {
+  uint64_t bytes = 0;
+  visit_tensors(description, [&](const TensorSpec& spec) {
+    bytes += checked_entry(checkpoint, spec).bytes;
+  });
+  return bytes;
+}
+
+ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& checkpoint,
+                             const Progress& progress)
+    : description_(std::move(description)) {
+  const uint64_t total = weight_bytes(description_, checkpoint);
+  uint64_t done = 0;
+  const auto load = [&](const TensorSpec& spec) -> TensorView {
+    const TensorEntry& entry = checked_entry(checkpoint, spec);
+    storage_.push_back(std::make_unique_for_overwrite<std::byte[]>(entry.bytes));
+    checkpoint.read(entry, std::span(storage_.back().get(), entry.bytes));
+    done += entry.bytes;
+    if (progress) progress(done, total);
+    return {.data = storage_.back().get(), .dtype = entry.dtype, .shape = entry.shape};
+  };
+
+  for (const TensorSpec& spec : model_tensors(description_)) {
+    model_weights_.set(spec.role, load(spec));
+  }
+  for (int64_t i = 0; i < description_.layer_count(); ++i) {
+    const LayerId layer(i);
+    WeightSet& weights = layer_weights_.emplace_back();
+    for (const TensorSpec& spec : layer_tensors(description_, layer)) {
+      weights.set(spec.role, load(spec));
+    }
+    std::vector<ExpertWeights>& experts = experts_.emplace_back();
+    for (int64_t e = 0; e < description_.layer(layer).feed_forward.experts; ++e) {
+      const std::vector<TensorSpec> specs = expert_tensors(description_, layer, ExpertId(e));
+      experts.push_back({.gate = load(specs[0]), .up = load(specs[1]), .down = load(specs[2])});
+    }
+  }
+}
+
+void ResidentModel::forward(const Batch& batch, PagedKvCache& cache, const Ops& ops,
+                            Rows logits) const {
+  const Forward arithmetic{description_, ops};
+  Buffer hidden(batch.rows(), description_.hidden);
+  arithmetic.embed(hidden.rows(), model_weights_, batch.tokens);
+  for (int64_t i = 0; i < description_.layer_count(); ++i) {
+    const LayerId layer(i);
+    arithmetic.attention(hidden.rows(), layer_weights_[static_cast<size_t>(i)], layer, batch,
+                         cache);
+    feed_forward(arithmetic, hidden.rows(), layer);
+  }
+  arithmetic.logits(logits, hidden.rows(), model_weights_, batch.logit_rows());
+}
+
+void ResidentModel::feed_forward(const Forward& forward, Rows hidden, LayerId layer) const {
+  const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
+  const std::vector<ExpertWeights>& experts = experts_[static_cast<size_t>(layer.value)];
+  Buffer normed(hidden.count, hidden.width);
+  const Routing routing = forward.route(normed.rows(), hidden, weights, layer);
+
+  // Each expert runs once over all rows that chose it. Its results wait in the slot of their row, so
+  // that the sum below does not depend on the order in which experts ran.
+  Buffer slots(hidden.count * routing.slots, hidden.width);
+  for (size_t e = 0; e < experts.size(); ++e) {
+    std::vector<int32_t> chosen_slots;
+    std::vector<int32_t> chosen_rows;
+    for (size_t slot = 0; slot < routing.experts.size(); ++slot) {
+      if (routing.experts[slot] != ExpertId(static_cast<int64_t>(e))) continue;
+      chosen_slots.push_back(static_cast<int32_t>(slot));
+      chosen_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.slots));
+    }
+    if (chosen_rows.empty()) continue;
+    Buffer in(static_cast<int64_t>(chosen_rows.size()), hidden.width);
+    Buffer out(static_cast<int64_t>(chosen_rows.size()), hidden.width);
+    forward.ops.gather(in.rows(), normed.rows(), chosen_rows);
+    forward.run_expert(out.rows(), in.rows(), experts[e], layer);
+    for (size_t i = 0; i < chosen_slots.size(); ++i) {
+      std::copy_n(out.rows().row(static_cast<int64_t>(i)), hidden.width,
+                  slots.rows().row(chosen_slots[i]));
+    }
+  }
+  forward.ops.combine(hidden, slots.rows(), routing.weights);
+  forward.add_shared_expert(hidden, normed.rows(), weights, layer);
+}
+
+}  // namespace klotski

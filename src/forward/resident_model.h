@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/ids.h"
+#include "forward/layer.h"
+#include "forward/weights.h"
+#include "model/description.h"
+#include "model/tensors.h"
+#include "weights/checkpoint.h"
+
+namespace klotski {
+
+// A model with all of its weights in memory, in the types of the checkpoint.
+class ResidentModel {
+ public:
+  // Bytes read so far, of how many.
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+
+  // Checks that every tensor the description requires is there with its shape and a type the kernels
+  // can read before it reads the first one.
+  ResidentModel(ModelDescription description, const Checkpoint& checkpoint,
+                const Progress& progress = {});
+
+  // Bytes of the tensors that would be read.
+  static uint64_t weight_bytes(const ModelDescription& description, const Checkpoint& checkpoint);
+
+  const ModelDescription& description() const { return description_; }
+
+  // One pass over the batch. The cache must have room reserved for every token; the caller commits.
+  // `logits` has one row for each of batch.logit_rows().
+  void forward(const Batch& batch, PagedKvCache& cache, const Ops& ops, Rows logits) const;
+
+ private:
+  void feed_forward(const Forward& forward, Rows hidden, LayerId layer) const;
+
+  ModelDescription description_;
+  std::vector<std::unique_ptr<std::byte[]>> storage_;
+  WeightSet model_weights_;
+  std::vector<WeightSet> layer_weights_;
+  std::vector<std::vector<ExpertWeights>> experts_;  // [layer][expert]
+};
+
+}  // namespace klotski

@@ -1,0 +1,113 @@
+#pragma once
+
+// Every operation of the forward pass, named once. Activations are float32, row-major and contiguous;
+// weights keep the type they have in the file. All sums are accumulated in float32 in an order that
+// does not depend on the other rows, so that a row's result is the same bit for bit in any batch.
+
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+#include "tensor/tensor_view.h"
+
+namespace klotski {
+
+// Activations: `count` rows of `width` floats.
+struct Rows {
+  float* data = nullptr;
+  int64_t count = 0;
+  int64_t width = 0;
+
+  float* row(int64_t i) const { return data + i * width; }
+};
+
+struct ConstRows {
+  const float* data = nullptr;
+  int64_t count = 0;
+  int64_t width = 0;
+
+  ConstRows(const float* d, int64_t c, int64_t w) : data(d), count(c), width(w) {}
+  ConstRows(const Rows& rows) : data(rows.data), count(rows.count), width(rows.width) {}
+  const float* row(int64_t i) const { return data + i * width; }
+};
+
+enum class Activation { silu, gelu, gelu_tanh, relu };
+
+struct RopeArguments {
+  Rows heads;                          // [tokens][head_count * head_dim], rotated in place
+  int64_t head_dim = 0;                // the first 2 * frequencies.size() of each head are rotated
+  std::span<const int32_t> positions;  // one a token
+  std::span<const float> frequencies;  // radians a position, one a rotated pair
+  float scale = 1.0f;                  // on sine and cosine (yarn and longrope's attention factor)
+  bool interleaved = false;            // pairs are (2i, 2i+1) instead of (i, i + pairs)
+};
+
+// Keys and values of one sequence and layer, in pages of `page_tokens` positions.
+struct KvPages {
+  std::span<const float* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
+  std::span<const float* const> values;  // per page: [page_tokens][kv_heads * head_dim]
+  int64_t page_tokens = 0;
+};
+
+// Causal attention of consecutive query tokens of one sequence over its cached positions.
+struct AttentionArguments {
+  Rows output;             // [tokens][query_heads * head_dim]
+  ConstRows queries;       // [tokens][query_heads * head_dim]
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;    // each serves query_heads / kv_heads neighbouring query heads
+  KvPages cache;           // holds positions 0 .. first_position + tokens - 1
+  int64_t first_position = 0;
+  float scale = 1.0f;      // on the scores
+  int64_t window = 0;      // a token sees the last `window` positions, itself included; 0: all
+  std::span<const float> sinks;  // per query head a score that takes its share of the softmax, or none
+};
+
+enum class ScoreFunction { softmax, sigmoid };
+enum class GroupScore { best, best_two };  // a group counts as its best expert, or the sum of two
+
+// How a router's logits become a choice of experts. Plain data, part of the model's description.
+struct RouterRule {
+  ScoreFunction score = ScoreFunction::softmax;
+  int top_k = 1;
+  int groups = 1;       // experts are divided into this many groups of equal size ...
+  int groups_kept = 1;  // ... and only those of the best groups can be chosen
+  GroupScore group_score = GroupScore::best;
+  bool renormalise = false;  // chosen weights are divided by their sum
+  float scale = 1.0f;        // on the weights, last
+};
+
+struct RouteArguments {
+  ConstRows logits;                       // [tokens][experts]
+  std::span<const float> selection_bias;  // added to the score for the choice only; may be empty
+  RouterRule rule;
+  std::span<ExpertId> experts;  // [tokens][top_k], best first, ties to the lower expert
+  std::span<float> weights;     // [tokens][top_k]
+};
+
+// One implementation of every operation. Outputs may not overlap inputs unless said.
+struct Ops {
+  // out[i] = table[tokens[i]]
+  void (*embed)(Rows out, const TensorView& table, std::span<const TokenId> tokens);
+  // out = in / rms(in) * weight, row by row; out may be in
+  void (*rms_norm)(Rows out, ConstRows in, const TensorView& weight, float epsilon);
+  // out = in * weight^T + bias; weight [out.width][in.width], bias [out.width] or empty
+  void (*matmul)(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias);
+  void (*rope)(const RopeArguments& arguments);
+  void (*attention)(const AttentionArguments& arguments);
+  void (*route)(const RouteArguments& arguments);
+  // gate = activation(gate) * up
+  void (*gate)(Rows gate, ConstRows up, Activation activation);
+  // out += in
+  void (*add)(Rows out, ConstRows in);
+  // out[i] = in[rows[i]]
+  void (*gather)(Rows out, ConstRows in, std::span<const int32_t> rows);
+  // out[i] += sum over s of weights[i * slots + s] * slots_in[i * slots + s], s ascending
+  void (*combine)(Rows out, ConstRows slots_in, std::span<const float> weights);
+  // values = sigmoid(values)
+  void (*sigmoid)(std::span<float> values);
+};
+
+// The naive implementation: the oracle of every other one.
+const Ops& reference_ops();
+
+}  // namespace klotski

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace klotski::reference {
+
+namespace {
+
+float activate(Activation activation, float x) {
+  switch (activation) {
+    case Activation::silu:
+      return x / (1.0f + std::exp(-x));
+    case Activation::gelu:
+      return 0.5f * x * (1.0f + std::erf(x * 0.70710678118654752f));
+    case Activation::gelu_tanh:
+      return 0.5f * x * (1.0f + std::tanh(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    case Activation::relu:
+      return std::max(x, 0.0f);
+  }
+  return x;
+}
+
+}  // namespace
+
+void gate(Rows gate, ConstRows up, Activation activation) {
+  for (int64_t i = 0; i < gate.count * gate.width; ++i) {
+    gate.data[i] = activate(activation, gate.data[i]) * up.data[i];
+  }
+}
+
+void add(Rows out, ConstRows in) {
+  for (int64_t i = 0; i < out.count * out.width; ++i) out.data[i] += in.data[i];
+}
+
+void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
+  for (int64_t i = 0; i < out.count; ++i) {
+    std::copy_n(in.row(rows[static_cast<size_t>(i)]), out.width, out.row(i));
+  }
+}
+
+void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {
+  const int64_t slots = slots_in.count / std::max<int64_t>(out.count, 1);
+  for (int64_t i = 0; i < out.count; ++i) {
+    for (int64_t slot = i * slots; slot < (i + 1) * slots; ++slot) {
+      const float weight = weights[static_cast<size_t>(slot)];
+      for (int64_t c = 0; c < out.width; ++c) out.row(i)[c] += weight * slots_in.row(slot)[c];
+    }
+  }
+}
+
+void sigmoid(std::span<float> values) {
+  for (float& value : values) value = 1.0f / (1.0f + std::exp(-value));
+}
+
+}  // namespace klotski::reference

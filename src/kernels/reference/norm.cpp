@@ -1,0 +1,18 @@
+#include <cmath>
+
+#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/weight_row.h"
+
+namespace klotski::reference {
+
+void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) {
+  for (int64_t r = 0; r < in.count; ++r) {
+    const float* x = in.row(r);
+    float sum = 0.0f;
+    for (int64_t c = 0; c < in.width; ++c) sum += x[c] * x[c];
+    const float scale = 1.0f / std::sqrt(sum / static_cast<float>(in.width) + epsilon);
+    for (int64_t c = 0; c < in.width; ++c) out.row(r)[c] = x[c] * scale * load_element(weight, c);
+  }
+}
+
+}  // namespace klotski::reference

@@ -1,0 +1,22 @@
+#include "kernels/reference/reference_ops.h"
+
+namespace klotski {
+
+const Ops& reference_ops() {
+  static constexpr Ops kOps = {
+      .embed = reference::embed,
+      .rms_norm = reference::rms_norm,
+      .matmul = reference::matmul,
+      .rope = reference::rope,
+      .attention = reference::attention,
+      .route = reference::route,
+      .gate = reference::gate,
+      .add = reference::add,
+      .gather = reference::gather,
+      .combine = reference::combine,
+      .sigmoid = reference::sigmoid,
+  };
+  return kOps;
+}
+
+}  // namespace klotski

@@ -1,0 +1,28 @@
+#include <cmath>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace klotski::reference {
+
+void rope(const RopeArguments& arguments) {
+  const auto pairs = static_cast<int64_t>(arguments.frequencies.size());
+  for (int64_t token = 0; token < arguments.heads.count; ++token) {
+    const auto position = static_cast<float>(arguments.positions[static_cast<size_t>(token)]);
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const float angle = position * arguments.frequencies[static_cast<size_t>(pair)];
+      const float cosine = std::cos(angle) * arguments.scale;
+      const float sine = std::sin(angle) * arguments.scale;
+      const int64_t first = arguments.interleaved ? 2 * pair : pair;
+      const int64_t second = arguments.interleaved ? 2 * pair + 1 : pair + pairs;
+      float* row = arguments.heads.row(token);
+      for (int64_t head = 0; head < arguments.heads.width; head += arguments.head_dim) {
+        const float a = row[head + first];
+        const float b = row[head + second];
+        row[head + first] = a * cosine - b * sine;
+        row[head + second] = b * cosine + a * sine;
+      }
+    }
+  }
+}
+
+}  // namespace klotski::reference

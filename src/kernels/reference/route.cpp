@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace klotski::reference {
+
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+std::vector<float> scores_of(std::span<const float> logits, ScoreFunction function) {
+  std::vector<float> scores(logits.begin(), logits.end());
+  if (function == ScoreFunction::sigmoid) {
+    sigmoid(scores);
+    return scores;
+  }
+  const float largest = *std::max_element(scores.begin(), scores.end());
+  float sum = 0.0f;
+  for (float& score : scores) sum += score = std::exp(score - largest);
+  for (float& score : scores) score /= sum;
+  return scores;
+}
+
+// Indices of the `count` largest values, largest first, ties to the lower index.
+std::vector<int> largest_indices(std::span<const float> values, int count) {
+  std::vector<int> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
+  });
+  order.resize(static_cast<size_t>(count));
+  return order;
+}
+
+// Experts outside the best groups can no longer be chosen.
+void keep_best_groups(std::vector<float>& choice, const RouterRule& rule) {
+  const size_t group_size = choice.size() / static_cast<size_t>(rule.groups);
+  std::vector<float> group_scores;
+  for (size_t begin = 0; begin < choice.size(); begin += group_size) {
+    const auto members = std::span<const float>(choice).subspan(begin, group_size);
+    const bool two = rule.group_score == GroupScore::best_two && group_size > 1;
+    float score = 0.0f;
+    for (const int best : largest_indices(members, two ? 2 : 1)) {
+      score += members[static_cast<size_t>(best)];
+    }
+    group_scores.push_back(score);
+  }
+  std::vector<bool> kept(static_cast<size_t>(rule.groups), false);
+  for (const int group : largest_indices(group_scores, rule.groups_kept)) {
+    kept[static_cast<size_t>(group)] = true;
+  }
+  for (size_t expert = 0; expert < choice.size(); ++expert) {
+    if (!kept[expert / group_size]) choice[expert] = kNever;
+  }
+}
+
+}  // namespace
+
+void route(const RouteArguments& arguments) {
+  const RouterRule& rule = arguments.rule;
+  const auto experts = static_cast<size_t>(arguments.logits.width);
+  for (int64_t token = 0; token < arguments.logits.count; ++token) {
+    const std::vector<float> scores =
+        scores_of(std::span(arguments.logits.row(token), experts), rule.score);
+    std::vector<float> choice = scores;
+    for (size_t e = 0; e < arguments.selection_bias.size(); ++e) {
+      choice[e] += arguments.selection_bias[e];
+    }
+    if (rule.groups > 1) keep_best_groups(choice, rule);
+
+    const std::vector<int> chosen = largest_indices(choice, rule.top_k);
+    float sum = 0.0f;
+    for (const int expert : chosen) sum += scores[static_cast<size_t>(expert)];
+    for (size_t slot = 0; slot < chosen.size(); ++slot) {
+      const size_t index = static_cast<size_t>(token) * chosen.size() + slot;
+      const float score = scores[static_cast<size_t>(chosen[slot])];
+      arguments.experts[index] = ExpertId(chosen[slot]);
+      arguments.weights[index] = (rule.renormalise ? score / sum : score) * rule.scale;
+    }
+  }
+}
+
+}  // namespace klotski::reference

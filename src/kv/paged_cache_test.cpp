@@ -1,0 +1,92 @@
+#include "kv/paged_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace klotski {
+namespace {
+
+ModelDescription two_layers() {
+  ModelDescription model;
+  for (const int64_t kv_heads : {1, 2}) {
+    Layer layer;
+    layer.attention.query_heads = 2;
+    layer.attention.kv_heads = kv_heads;
+    layer.attention.head_dim = 3;
+    model.layers.push_back(layer);
+  }
+  return model;
+}
+
+TEST(PagedKvCache, CountsPagesWithinTheLimit) {
+  const ModelDescription model = two_layers();
+  const uint64_t page = PagedKvCache::page_bytes(model);
+  EXPECT_EQ(page, 16u * 2 * (3 + 6) * sizeof(float));
+  PagedKvCache cache(model, 3 * page + page / 2);
+  EXPECT_EQ(cache.capacity_pages(), 3);
+  KvSequence a;
+  KvSequence b;
+  EXPECT_TRUE(cache.reserve(a, 17));
+  EXPECT_EQ(cache.pages_in_use(), 2);
+  EXPECT_TRUE(cache.reserve(a, 17)) << "the same reservation twice takes nothing more";
+  EXPECT_EQ(cache.pages_in_use(), 2);
+  EXPECT_FALSE(cache.reserve(b, 33));
+  EXPECT_EQ(cache.pages_in_use(), 2) << "a refused reservation takes nothing";
+  EXPECT_TRUE(cache.reserve(b, 16));
+  cache.release(a);
+  EXPECT_EQ(cache.pages_in_use(), 1);
+  EXPECT_TRUE(cache.reserve(b, 33));
+}
+
+// Random sequences grow, shrink to nothing and grow again; every number written must be found where
+// it was written, in every layer, whatever the others did.
+TEST(PagedKvCache, RandomUseNeverMixesSequences) {
+  const ModelDescription model = two_layers();
+  std::mt19937 random(7);
+  PagedKvCache cache(model, 40 * PagedKvCache::page_bytes(model));
+  std::vector<KvSequence> sequences(6);
+  std::vector<std::vector<float>> marks(6);  // one a position
+  float next_mark = 1.0f;
+  for (int step = 0; step < 2000; ++step) {
+    const size_t s = random() % sequences.size();
+    KvSequence& sequence = sequences[s];
+    if (random() % 10 == 0) {
+      cache.release(sequence);
+      marks[s].clear();
+      continue;
+    }
+    const int64_t tokens = 1 + static_cast<int64_t>(random() % 20);
+    if (!cache.reserve(sequence, tokens)) continue;
+    const int64_t first = sequence.length();
+    for (int64_t i = 0; i < tokens; ++i, next_mark += 1.0f) {
+      marks[s].push_back(next_mark);
+      for (int32_t layer = 0; layer < 2; ++layer) {
+        const int64_t width = model.layers[static_cast<size_t>(layer)].attention.kv_width();
+        const std::vector<float> keys(static_cast<size_t>(width), next_mark + 0.25f * layer);
+        const std::vector<float> values(static_cast<size_t>(width), -next_mark - 0.25f * layer);
+        cache.write(sequence, LayerId(layer), first + i, ConstRows(keys.data(), 1, width),
+                    ConstRows(values.data(), 1, width));
+      }
+    }
+    cache.commit(sequence, tokens);
+
+    for (size_t other = 0; other < sequences.size(); ++other) {
+      for (int32_t layer = 0; layer < 2; ++layer) {
+        const int64_t width = model.layers[static_cast<size_t>(layer)].attention.kv_width();
+        const KvPages pages = cache.pages(sequences[other], LayerId(layer));
+        ASSERT_EQ(sequences[other].length(), static_cast<int64_t>(marks[other].size()));
+        for (size_t p = 0; p < marks[other].size(); ++p) {
+          const size_t offset = p % 16 * static_cast<size_t>(width);
+          ASSERT_EQ(pages.keys[p / 16][offset], marks[other][p] + 0.25f * layer);
+          ASSERT_EQ(pages.values[p / 16][offset + static_cast<size_t>(width) - 1],
+                    -marks[other][p] - 0.25f * layer);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace klotski

@@ -1,0 +1,52 @@
+#include "model/config.h"
+
+#include "base/bytes.h"
+#include "base/file.h"
+#include "model/families/families.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = 16 * kMiB;
+
+std::string supported_types() {
+  std::string list;
+  for (const Family& family : families()) {
+    list += (list.empty() ? "" : ", ") + std::string(family.model_type);
+  }
+  return list;
+}
+
+}  // namespace
+
+ModelDescription parse_config(std::string_view json_text, std::string_view what) {
+  const Json json = parse_json(json_text, what);
+  const JsonFields config(json, std::string(what));
+  const std::string type = config.string("model_type");
+  for (const Family& family : families()) {
+    if (family.model_type == type) {
+      ModelDescription description = family.describe(config);
+      description.family = type;
+      description.tensor_names = family.tensor_names;
+      return description;
+    }
+  }
+  config.refuse("model_type", "one of " + supported_types());
+}
+
+ModelDescription read_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  ModelDescription description =
+      parse_config(read_text_file(path, kMaxConfigBytes), path.native());
+  const std::filesystem::path generation = folder / "generation_config.json";
+  if (std::filesystem::exists(generation)) {
+    const Json json = parse_json(read_text_file(generation, kMaxConfigBytes), generation.native());
+    const std::vector<TokenId> end_tokens =
+        token_ids(JsonFields(json, generation.native()), "eos_token_id", description.vocabulary);
+    if (!end_tokens.empty()) description.end_tokens = end_tokens;
+  }
+  return description;
+}
+
+}  // namespace klotski

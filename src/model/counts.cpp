@@ -1,0 +1,43 @@
+#include "model/counts.h"
+
+#include "model/tensors.h"
+
+namespace klotski {
+
+namespace {
+
+int64_t elements(const std::vector<TensorSpec>& specs) {
+  int64_t total = 0;
+  for (const TensorSpec& spec : specs) {
+    int64_t product = 1;
+    for (const int64_t dimension : spec.shape) product *= dimension;
+    total += product;
+  }
+  return total;
+}
+
+}  // namespace
+
+ParameterCounts count_parameters(const ModelDescription& model) {
+  ParameterCounts counts;
+  counts.dense = elements(model_tensors(model));
+  counts.active = counts.dense;
+  for (int64_t i = 0; i < model.layer_count(); ++i) {
+    const LayerId layer(i);
+    const FeedForward& part = model.layer(layer).feed_forward;
+    const int64_t shared = elements(layer_tensors(model, layer));
+    const int64_t one_expert = elements(expert_tensors(model, layer, ExpertId(0)));
+    counts.dense += shared + (part.routed ? 0 : one_expert);
+    counts.expert += part.routed ? part.experts * one_expert : 0;
+    counts.active += shared + (part.routed ? part.router.top_k : 1) * one_expert;
+  }
+  return counts;
+}
+
+int64_t kv_numbers_per_token(const ModelDescription& model) {
+  int64_t numbers = 0;
+  for (const Layer& layer : model.layers) numbers += 2 * layer.attention.kv_width();
+  return numbers;
+}
+
+}  // namespace klotski

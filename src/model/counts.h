@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/description.h"
+
+namespace klotski {
+
+// Parameters by where they are used. "Expert" counts the routed experts only: the one expert of a
+// dense layer runs for every token and counts as dense.
+struct ParameterCounts {
+  int64_t dense = 0;
+  int64_t expert = 0;
+  int64_t active = 0;  // touched by one token: dense and the chosen experts
+
+  int64_t total() const { return dense + expert; }
+};
+
+ParameterCounts count_parameters(const ModelDescription& model);
+
+// Numbers kept for one token in the KV cache, over all layers.
+int64_t kv_numbers_per_token(const ModelDescription& model);
+
+}  // namespace klotski

@@ -1,0 +1,134 @@
+#pragma once
+
+// What a model is, as data. A family (model/families/) turns a config.json into a description; the
+// arithmetic in forward/ reads only the description. Where a family computes differently it sets a
+// field here: nothing else in the engine knows a model's name.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "kernels/ops.h"
+
+namespace klotski {
+
+enum class RopeKind { plain, linear, dynamic, yarn, llama3, longrope };
+
+// Rotary position embedding. Fields below `kind` matter for the kinds named beside them.
+struct Rope {
+  int64_t rotated_dims = 0;  // of each head, from its first on
+  bool interleaved = false;
+  double base = 10000.0;
+  RopeKind kind = RopeKind::plain;
+  double factor = 1.0;              // all but plain and longrope
+  int64_t original_positions = 0;   // trained context: dynamic, yarn, llama3, longrope
+  double attention_factor = 1.0;    // on sine and cosine: yarn, longrope
+  double beta_fast = 32.0;          // yarn
+  double beta_slow = 1.0;           // yarn
+  bool truncate = true;             // yarn: whole dimensions as bounds of the ramp
+  double low_frequency_factor = 1;  // llama3
+  double high_frequency_factor = 4;  // llama3
+  std::vector<double> short_factors;  // longrope, one a rotated pair
+  std::vector<double> long_factors;   // longrope
+};
+
+enum class HeadNorm { none, per_head, whole };  // RMS norm of queries and keys before rope
+
+struct Attention {
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  float scale = 1.0f;      // on the scores
+  int64_t window = 0;      // sliding window in positions, itself included; 0: sees everything
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool sinks = false;      // one learned sink score a query head
+  float clip = 0.0f;       // queries, keys and values are clamped to [-clip, clip]; 0: not
+  HeadNorm norm = HeadNorm::none;
+
+  int64_t query_width() const { return query_heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+// Runs for every token beside the routed experts.
+struct SharedExpert {
+  int64_t width = 0;
+  bool gated = false;  // its output is scaled by the sigmoid of a learned projection of the token
+};
+
+// A routed feed-forward part; a dense one is the case of one expert with weight one.
+struct FeedForward {
+  int64_t experts = 1;
+  int64_t width = 0;  // of one expert
+  Activation activation = Activation::silu;
+  bool routed = false;          // false: every token goes to the only expert
+  RouterRule router;
+  bool selection_bias = false;  // a learned bias decides the choice, not the weights
+  std::optional<SharedExpert> shared;
+};
+
+struct Layer {
+  Attention attention;
+  FeedForward feed_forward;
+};
+
+// What a stored tensor is for. A family names each in the form it has in the checkpoint.
+enum class Role {
+  embedding,
+  final_norm,
+  output,
+  attention_norm,
+  query,
+  query_bias,
+  key,
+  key_bias,
+  value,
+  value_bias,
+  query_norm,
+  key_norm,
+  sinks,
+  attention_output,
+  attention_output_bias,
+  feed_forward_norm,
+  router,
+  selection_bias,
+  shared_gate,    // of the gated activation
+  shared_up,
+  shared_down,
+  shared_scale,   // the projection behind SharedExpert::gated
+  expert_gate,
+  expert_up,
+  expert_down,
+  dense_gate,     // the one expert of a layer that is not routed
+  dense_up,
+  dense_down,
+  count_,
+};
+
+struct TensorPattern {
+  Role role;
+  std::string_view pattern;  // {layer} and {expert} stand for the numbers
+};
+
+struct ModelDescription {
+  std::string family;
+  int64_t vocabulary = 0;
+  int64_t hidden = 0;
+  int64_t max_positions = 0;
+  float norm_epsilon = 1e-6f;
+  bool tied_embeddings = false;  // the output projection is the embedding table
+  Rope rope;
+  std::vector<Layer> layers;
+  std::vector<TokenId> end_tokens;  // generation stops at any of these
+  std::optional<TokenId> begin_token;
+  std::span<const TensorPattern> tensor_names;
+
+  const Layer& layer(LayerId id) const { return layers[static_cast<size_t>(id.value)]; }
+  int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
+};
+
+}  // namespace klotski

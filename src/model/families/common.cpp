@@ -1,0 +1,218 @@
+#include "model/families/common.h"
+
+#include <array>
+#include <cmath>
+
+#include "model/families/families.h"
+
+namespace klotski {
+
+namespace {
+
+// HF's `rope_type` values; the older form also calls them `type`, and longrope `su`.
+RopeKind rope_kind(const JsonFields& rope) {
+  struct Name {
+    std::string_view name;
+    RopeKind kind;
+  };
+  static constexpr std::array<Name, 7> kNames = {{{"default", RopeKind::plain},
+                                                  {"linear", RopeKind::linear},
+                                                  {"dynamic", RopeKind::dynamic},
+                                                  {"yarn", RopeKind::yarn},
+                                                  {"llama3", RopeKind::llama3},
+                                                  {"longrope", RopeKind::longrope},
+                                                  {"su", RopeKind::longrope}}};
+  const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";
+  const std::string type = rope.string_or(key, "default");
+  for (const Name& name : kNames) {
+    if (name.name == type) return name.kind;
+  }
+  rope.refuse(key, "one of default, linear, dynamic, yarn, llama3, longrope");
+}
+
+double yarn_magnitude(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+void describe_yarn(const JsonFields& fields, Rope& rope) {
+  const double mscale = fields.number_or("mscale", 0.0, 0.0, 1e6);
+  const double mscale_all = fields.number_or("mscale_all_dim", 0.0, 0.0, 1e6);
+  const double suggested =
+      mscale > 0.0 && mscale_all > 0.0
+          ? yarn_magnitude(rope.factor, mscale) / yarn_magnitude(rope.factor, mscale_all)
+          : yarn_magnitude(rope.factor, 1.0);
+  rope.attention_factor = fields.number_or("attention_factor", suggested, 1e-6, 1e6);
+  rope.beta_fast = fields.number_or("beta_fast", 32.0, 1e-6, 1e6);
+  rope.beta_slow = fields.number_or("beta_slow", 1.0, 1e-6, 1e6);
+  rope.truncate = fields.boolean_or("truncate", true);
+}
+
+std::vector<double> pair_factors(const JsonFields& fields, std::string_view key, int64_t pairs) {
+  const auto factors = fields.numbers(key, 1e-6, 1e9);
+  if (!factors || static_cast<int64_t>(factors->size()) != pairs) {
+    fields.refuse(key, fmt::format("an array of {} numbers", pairs));
+  }
+  return *factors;
+}
+
+void describe_longrope(const JsonFields& fields, double factor, Rope& rope) {
+  const int64_t pairs = rope.rotated_dims / 2;
+  rope.short_factors = pair_factors(fields, "short_factor", pairs);
+  rope.long_factors = pair_factors(fields, "long_factor", pairs);
+  const double suggested =
+      factor <= 1.0 ? 1.0
+                    : std::sqrt(1.0 + std::log(factor) /
+                                          std::log(static_cast<double>(rope.original_positions)));
+  rope.attention_factor = fields.number_or("attention_factor", suggested, 1e-6, 1e6);
+}
+
+int64_t trained_positions(const JsonFields& config, const JsonFields& fields,
+                          int64_t max_positions) {
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  return fields.has(kKey) ? fields.integer(kKey, 2, kMaxPositions)
+                          : config.integer_or(kKey, max_positions, 2, kMaxPositions);
+}
+
+// The kinds that stretch a trained context: `fields` is the object that holds their parameters.
+void describe_scaling(const JsonFields& config, const JsonFields& fields, Rope& rope) {
+  const int64_t max_positions = config.integer("max_position_embeddings", 1, kMaxPositions);
+  rope.original_positions = rope.kind == RopeKind::dynamic
+                                ? max_positions
+                                : trained_positions(config, fields, max_positions);
+  const bool factor_optional = rope.kind == RopeKind::yarn || rope.kind == RopeKind::longrope;
+  const double ratio =
+      static_cast<double>(max_positions) / static_cast<double>(rope.original_positions);
+  rope.factor = factor_optional ? fields.number_or("factor", ratio, 1e-6, 1e6)
+                                : fields.number("factor", 1e-6, 1e6);
+  if (rope.kind == RopeKind::dynamic && rope.rotated_dims <= 2) {
+    fields.refuse(fields.has("rope_type") ? "rope_type" : "type", "heads of more than 2 rotated dimensions for dynamic scaling");
+  }
+  if (rope.kind == RopeKind::yarn) describe_yarn(fields, rope);
+  if (rope.kind == RopeKind::longrope) describe_longrope(fields, rope.factor, rope);
+  if (rope.kind == RopeKind::llama3) {
+    rope.low_frequency_factor = fields.number("low_freq_factor", 1e-6, 1e6);
+    rope.high_frequency_factor = fields.number("high_freq_factor", 1e-6, 1e6);
+    if (rope.high_frequency_factor <= rope.low_frequency_factor) {
+      fields.refuse("high_freq_factor", "more than low_freq_factor");
+    }
+  }
+}
+
+}  // namespace
+
+Rope describe_rope(const JsonFields& config, int64_t head_dim, double default_base) {
+  const auto today = config.object("rope_parameters");
+  const auto before = config.object("rope_scaling");
+  const JsonFields& fields = today ? *today : before ? *before : config;
+  // The base may stand in the object or, in the older form, at the top level.
+  const double outer_base = config.number_or("rope_theta", default_base, 1.0, 1e12);
+
+  Rope rope;
+  rope.base = fields.number_or("rope_theta", outer_base, 1.0 + 1e-6, 1e12);
+  const double outer_share = config.number_or("partial_rotary_factor", 1.0, 0.0, 1.0);
+  const double share = fields.number_or("partial_rotary_factor", outer_share, 0.0, 1.0);
+  rope.rotated_dims = static_cast<int64_t>(static_cast<double>(head_dim) * share);
+  if (rope.rotated_dims < 2 || rope.rotated_dims % 2 != 0) {
+    fields.refuse("partial_rotary_factor",
+                  fmt::format("a share that rotates an even number of the {} head dimensions",
+                              head_dim));
+  }
+  if (today || before) rope.kind = rope_kind(fields);
+  if (rope.kind != RopeKind::plain) describe_scaling(config, fields, rope);
+  return rope;
+}
+
+std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key,
+                               int64_t vocabulary) {
+  const Json* value = config.find(key);
+  if (!value) return {};
+  if (!value->is_array()) return {static_cast<TokenId>(config.integer(key, 0, vocabulary - 1))};
+  std::vector<TokenId> ids;
+  for (const int64_t id : *config.integers(key, 0, vocabulary - 1)) {
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
+ModelDescription describe_common(const JsonFields& config, double default_rope_base) {
+  ModelDescription description;
+  description.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  description.hidden = config.integer("hidden_size", 1, kMaxWidth);
+  description.max_positions = config.integer("max_position_embeddings", 1, kMaxPositions);
+  description.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 1e-12, 1e-1));
+  description.tied_embeddings = config.boolean_or("tie_word_embeddings", false);
+  description.end_tokens = token_ids(config, "eos_token_id", description.vocabulary);
+  if (config.has("bos_token_id")) {
+    description.begin_token =
+        static_cast<TokenId>(config.integer("bos_token_id", 0, description.vocabulary - 1));
+  }
+  description.rope =
+      describe_rope(config, describe_attention(config).head_dim, default_rope_base);
+  return description;
+}
+
+int64_t layer_count(const JsonFields& config) {
+  return config.integer("num_hidden_layers", 1, kMaxLayers);
+}
+
+Attention describe_attention(const JsonFields& config) {
+  Attention attention;
+  attention.query_heads = config.integer("num_attention_heads", 1, kMaxWidth);
+  attention.kv_heads =
+      config.integer_or("num_key_value_heads", attention.query_heads, 1, kMaxWidth);
+  if (attention.query_heads % attention.kv_heads != 0) {
+    config.refuse("num_key_value_heads",
+                  fmt::format("a divisor of num_attention_heads ({})", attention.query_heads));
+  }
+  if (config.has("head_dim")) {
+    attention.head_dim = config.integer("head_dim", 1, kMaxWidth);
+  } else {
+    const int64_t hidden = config.integer("hidden_size", 1, kMaxWidth);
+    if (hidden % attention.query_heads != 0) {
+      config.refuse("hidden_size", fmt::format("a multiple of num_attention_heads ({})",
+                                               attention.query_heads));
+    }
+    attention.head_dim = hidden / attention.query_heads;
+  }
+  if (attention.query_width() > kMaxWidth) {
+    config.refuse("head_dim", fmt::format("heads of at most {} numbers together", kMaxWidth));
+  }
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(attention.head_dim));
+  return attention;
+}
+
+Activation describe_activation(const JsonFields& config) {
+  struct Name {
+    std::string_view name;
+    Activation activation;
+  };
+  static constexpr std::array<Name, 6> kNames = {{{"silu", Activation::silu},
+                                                  {"swish", Activation::silu},
+                                                  {"gelu", Activation::gelu},
+                                                  {"gelu_pytorch_tanh", Activation::gelu_tanh},
+                                                  {"gelu_new", Activation::gelu_tanh},
+                                                  {"relu", Activation::relu}}};
+  const std::string wanted = config.string_or("hidden_act", "silu");
+  for (const Name& name : kNames) {
+    if (name.name == wanted) return name.activation;
+  }
+  config.refuse("hidden_act", "one of silu, gelu, gelu_pytorch_tanh, relu");
+}
+
+int64_t expert_count(const JsonFields& config) {
+  const std::string_view key = config.has("num_experts") ? "num_experts" : "num_local_experts";
+  return config.integer(key, 1, kMaxExperts);
+}
+
+RouterRule describe_softmax_router(const JsonFields& config, int64_t experts) {
+  RouterRule rule;
+  rule.score = ScoreFunction::softmax;
+  rule.top_k = static_cast<int>(config.integer("num_experts_per_tok", 1, experts));
+  return rule;
+}
+
+std::vector<Layer> repeat_layer(const JsonFields& config, const Layer& layer) {
+  return std::vector<Layer>(static_cast<size_t>(layer_count(config)), layer);
+}
+
+}  // namespace klotski

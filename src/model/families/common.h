@@ -1,0 +1,42 @@
+#pragma once
+
+// The parts of a config.json that families share.
+
+#include <string_view>
+
+#include "base/json.h"
+#include "model/description.h"
+
+namespace klotski {
+
+// Bounds that keep every later product of sizes far from overflow.
+inline constexpr int64_t kMaxWidth = 1 << 20;
+inline constexpr int64_t kMaxLayers = 1 << 12;
+inline constexpr int64_t kMaxExperts = 1 << 14;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
+inline constexpr int64_t kMaxVocabulary = 1 << 24;
+
+// Vocabulary, widths, norm epsilon, tied embeddings, special tokens and rope; no layers yet.
+// `default_rope_base` is the family's where the config names none.
+ModelDescription describe_common(const JsonFields& config, double default_rope_base);
+
+int64_t layer_count(const JsonFields& config);
+
+// Grouped-query attention by the usual field names, checked for divisibility.
+Attention describe_attention(const JsonFields& config);
+
+// `rope_parameters` (today), or `rope_theta` and `rope_scaling` at the top level (before).
+Rope describe_rope(const JsonFields& config, int64_t head_dim, double default_base);
+
+Activation describe_activation(const JsonFields& config);
+
+// The number of experts under whichever of its names the config uses.
+int64_t expert_count(const JsonFields& config);
+
+// Router of `experts` experts: softmax scores and `num_experts_per_tok` choices.
+RouterRule describe_softmax_router(const JsonFields& config, int64_t experts);
+
+// The layers of a model whose every layer looks like `layer`.
+std::vector<Layer> repeat_layer(const JsonFields& config, const Layer& layer);
+
+}  // namespace klotski

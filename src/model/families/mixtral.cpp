@@ -1,0 +1,50 @@
+// Mixtral 8x7B and 8x22B: softmax router with renormalised weights, optional sliding window.
+
+#include <array>
+
+#include "model/families/common.h"
+#include "model/families/families.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr std::array kTensorNames = {
+    TensorPattern{Role::embedding, "model.embed_tokens.weight"},
+    TensorPattern{Role::final_norm, "model.norm.weight"},
+    TensorPattern{Role::output, "lm_head.weight"},
+    TensorPattern{Role::attention_norm, "model.layers.{layer}.input_layernorm.weight"},
+    TensorPattern{Role::query, "model.layers.{layer}.self_attn.q_proj.weight"},
+    TensorPattern{Role::key, "model.layers.{layer}.self_attn.k_proj.weight"},
+    TensorPattern{Role::value, "model.layers.{layer}.self_attn.v_proj.weight"},
+    TensorPattern{Role::attention_output, "model.layers.{layer}.self_attn.o_proj.weight"},
+    TensorPattern{Role::feed_forward_norm, "model.layers.{layer}.post_attention_layernorm.weight"},
+    TensorPattern{Role::router, "model.layers.{layer}.block_sparse_moe.gate.weight"},
+    TensorPattern{Role::expert_gate,
+                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight"},
+    TensorPattern{Role::expert_up,
+                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight"},
+    TensorPattern{Role::expert_down,
+                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
+};
+
+ModelDescription describe(const JsonFields& config) {
+  ModelDescription description = describe_common(config, 1e6);
+  Layer layer;
+  layer.attention = describe_attention(config);
+  layer.attention.window = config.integer_or("sliding_window", 0, 1, kMaxPositions);
+  layer.feed_forward.routed = true;
+  layer.feed_forward.experts = expert_count(config);
+  layer.feed_forward.width = config.integer("intermediate_size", 1, kMaxWidth);
+  layer.feed_forward.activation = describe_activation(config);
+  layer.feed_forward.router = describe_softmax_router(config, layer.feed_forward.experts);
+  layer.feed_forward.router.renormalise = true;
+  description.layers = repeat_layer(config, layer);
+  return description;
+}
+
+}  // namespace
+
+const Family kMixtral = {"mixtral", describe, kTensorNames};
+
+}  // namespace klotski

@@ -1,0 +1,121 @@
+// Qwen2-MoE (a gated shared expert beside the routed ones, biases on queries, keys and values) and
+// Qwen3-MoE (no shared expert, queries and keys normalised head by head). In both, some layers may be
+// dense: those listed in `mlp_only_layers` and those that `decoder_sparse_step` passes over.
+
+#include <algorithm>
+#include <array>
+
+#include "model/families/common.h"
+#include "model/families/families.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr std::array kTensorNames = {
+    TensorPattern{Role::embedding, "model.embed_tokens.weight"},
+    TensorPattern{Role::final_norm, "model.norm.weight"},
+    TensorPattern{Role::output, "lm_head.weight"},
+    TensorPattern{Role::attention_norm, "model.layers.{layer}.input_layernorm.weight"},
+    TensorPattern{Role::query, "model.layers.{layer}.self_attn.q_proj.weight"},
+    TensorPattern{Role::query_bias, "model.layers.{layer}.self_attn.q_proj.bias"},
+    TensorPattern{Role::key, "model.layers.{layer}.self_attn.k_proj.weight"},
+    TensorPattern{Role::key_bias, "model.layers.{layer}.self_attn.k_proj.bias"},
+    TensorPattern{Role::value, "model.layers.{layer}.self_attn.v_proj.weight"},
+    TensorPattern{Role::value_bias, "model.layers.{layer}.self_attn.v_proj.bias"},
+    TensorPattern{Role::query_norm, "model.layers.{layer}.self_attn.q_norm.weight"},
+    TensorPattern{Role::key_norm, "model.layers.{layer}.self_attn.k_norm.weight"},
+    TensorPattern{Role::attention_output, "model.layers.{layer}.self_attn.o_proj.weight"},
+    TensorPattern{Role::attention_output_bias, "model.layers.{layer}.self_attn.o_proj.bias"},
+    TensorPattern{Role::feed_forward_norm, "model.layers.{layer}.post_attention_layernorm.weight"},
+    TensorPattern{Role::router, "model.layers.{layer}.mlp.gate.weight"},
+    TensorPattern{Role::expert_gate, "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"},
+    TensorPattern{Role::expert_up, "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"},
+    TensorPattern{Role::expert_down, "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
+    TensorPattern{Role::shared_gate, "model.layers.{layer}.mlp.shared_expert.gate_proj.weight"},
+    TensorPattern{Role::shared_up, "model.layers.{layer}.mlp.shared_expert.up_proj.weight"},
+    TensorPattern{Role::shared_down, "model.layers.{layer}.mlp.shared_expert.down_proj.weight"},
+    TensorPattern{Role::shared_scale, "model.layers.{layer}.mlp.shared_expert_gate.weight"},
+    TensorPattern{Role::dense_gate, "model.layers.{layer}.mlp.gate_proj.weight"},
+    TensorPattern{Role::dense_up, "model.layers.{layer}.mlp.up_proj.weight"},
+    TensorPattern{Role::dense_down, "model.layers.{layer}.mlp.down_proj.weight"},
+};
+
+FeedForward routed_part(const JsonFields& config) {
+  FeedForward part;
+  part.routed = true;
+  part.experts = expert_count(config);
+  part.width = config.integer("moe_intermediate_size", 1, kMaxWidth);
+  part.activation = describe_activation(config);
+  part.router = describe_softmax_router(config, part.experts);
+  part.router.renormalise = config.boolean_or("norm_topk_prob", false);
+  return part;
+}
+
+FeedForward dense_part(const JsonFields& config) {
+  FeedForward part;
+  part.width = config.integer("intermediate_size", 1, kMaxWidth);
+  part.activation = describe_activation(config);
+  return part;
+}
+
+std::vector<Layer> describe_layers(const JsonFields& config, const Attention& attention,
+                                   const FeedForward& routed) {
+  const int64_t count = layer_count(config);
+  const int64_t step = config.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
+  const auto dense_layers = config.integers("mlp_only_layers", 0, count - 1);
+  std::vector<Layer> layers;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool listed = dense_layers && std::count(dense_layers->begin(), dense_layers->end(), i);
+    layers.push_back({attention, listed || (i + 1) % step != 0 ? dense_part(config) : routed});
+  }
+  return layers;
+}
+
+// Which layers see only a window: named one by one in `layer_types`, else every second one of the
+// first `max_window_layers`.
+void set_windows_by_layer(const JsonFields& config, std::vector<Layer>& layers) {
+  if (!config.boolean_or("use_sliding_window", false)) return;
+  const int64_t window = config.integer("sliding_window", 1, kMaxPositions);
+  const auto types = config.strings("layer_types");
+  if (types && types->size() != layers.size()) {
+    config.refuse("layer_types", fmt::format("an array of {} strings", layers.size()));
+  }
+  const int64_t windowed = config.integer_or("max_window_layers", 28, 0, kMaxLayers);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool slides = types ? (*types)[i] == "sliding_attention"
+                              : i % 2 == 0 && static_cast<int64_t>(i) < windowed;
+    if (slides) layers[i].attention.window = window;
+  }
+}
+
+ModelDescription describe_qwen2(const JsonFields& config) {
+  ModelDescription description = describe_common(config, 1e4);
+  Attention attention = describe_attention(config);
+  attention.qkv_bias = config.boolean_or("qkv_bias", true);
+  FeedForward routed = routed_part(config);
+  routed.shared = SharedExpert{
+      .width = config.integer("shared_expert_intermediate_size", 1, kMaxWidth), .gated = true};
+  description.layers = describe_layers(config, attention, routed);
+  set_windows_by_layer(config, description.layers);
+  return description;
+}
+
+ModelDescription describe_qwen3(const JsonFields& config) {
+  ModelDescription description = describe_common(config, 1e4);
+  Attention attention = describe_attention(config);
+  attention.norm = HeadNorm::per_head;
+  attention.qkv_bias = attention.output_bias = config.boolean_or("attention_bias", false);
+  if (config.boolean_or("use_sliding_window", false)) {
+    attention.window = config.integer_or("sliding_window", 0, 1, kMaxPositions);
+  }
+  description.layers = describe_layers(config, attention, routed_part(config));
+  return description;
+}
+
+}  // namespace
+
+const Family kQwen2Moe = {"qwen2_moe", describe_qwen2, kTensorNames};
+const Family kQwen3Moe = {"qwen3_moe", describe_qwen3, kTensorNames};
+
+}  // namespace klotski

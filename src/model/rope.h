@@ -1,0 +1,13 @@
+#pragma once
+
+#include <vector>
+
+#include "model/description.h"
+
+namespace klotski {
+
+// Radians a position, one a rotated pair. The kinds `dynamic` and `longrope` depend on how long the
+// sequence is after the step (the largest position + 1); the others ignore it.
+std::vector<float> rope_frequencies(const Rope& rope, int64_t sequence_length);
+
+}  // namespace klotski
