@@ -1,0 +1,200 @@
+#include "weights/checkpoint.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "weights/model_folder.h"
+
+namespace klotski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::string_view kSuffix = ".safetensors";
+
+// The largest published indices have some 10 MB; parsed, the text costs many times its size.
+constexpr uint64_t kMaxIndexBytes = 32 * kMiB;
+
+// What model.safetensors.index.json says.
+struct Index {
+  std::map<std::string, std::string, std::less<>> shard_of;  // by tensor name
+  bool has_total = false;
+  uint64_t total_bytes = 0;
+};
+
+std::string shown(const fs::path& path) { return in_quotes(path.native(), 300); }
+
+uint64_t read_total(const JsonFields& metadata) {
+  // Some writers give a float: whole, and exact up to 2^53.
+  const double total = metadata.number("total_size", 0, 9.0e18);
+  const Json* value = metadata.find("total_size");
+  if (value->is_number_unsigned()) return value->get<uint64_t>();
+  const auto whole = static_cast<uint64_t>(total);
+  if (static_cast<double>(whole) != total) metadata.refuse("total_size", "a whole number of bytes");
+  return whole;
+}
+
+Index read_index(const fs::path& folder) {
+  const std::string what = shown(folder / kIndexName);
+  const Json json =
+      parse_json(read_text_file(file_in_folder(folder, kIndexName), kMaxIndexBytes), what);
+  const JsonFields fields(json, what);
+  const Json* map = fields.find("weight_map");
+  if (map == nullptr || !map->is_object() || map->empty()) {
+    fields.refuse("weight_map", "an object that gives each tensor its file");
+  }
+  Index index;
+  for (const auto& item : map->items()) {
+    if (!item.value().is_string()) {
+      fail(ErrorKind::bad_model, "{}: weight_map: {}: expected the name of a file, found {}", what,
+           in_quotes(item.key()), in_quotes(item.value().dump()));
+    }
+    auto shard = item.value().get<std::string>();
+    if (!shard.ends_with(kSuffix)) {
+      fail(ErrorKind::bad_model, "{}: weight_map: {}: expected a *.safetensors file, found {}",
+           what, in_quotes(item.key()), in_quotes(shard));
+    }
+    index.shard_of.emplace(item.key(), std::move(shard));
+  }
+  const auto metadata = fields.object("metadata");
+  index.has_total = metadata && metadata->has("total_size");
+  if (index.has_total) index.total_bytes = read_total(*metadata);
+  return index;
+}
+
+std::string only_safetensors_file(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    std::string name = it->path().filename().native();
+    if (name.ends_with(kSuffix)) names.push_back(std::move(name));
+  }
+  if (error) {
+    fail(ErrorKind::bad_model, "{}: cannot be listed: {}", shown(folder), error.message());
+  }
+  if (names.size() != 1) {
+    fail(ErrorKind::bad_model, "{}: expected {}, {} or a single *.safetensors file, found {}",
+         shown(folder), kIndexName, kSingleName,
+         names.empty() ? "none" : fmt::format("{} without an index", names.size()));
+  }
+  return names.front();
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const fs::path& folder)
+    : folder_(folder), files_(std::make_unique<ShardFiles>()) {}
+
+Checkpoint Checkpoint::open(const fs::path& folder) {
+  Checkpoint checkpoint(folder);
+  if (has_entry(folder, kIndexName)) {
+    checkpoint.open_indexed();
+  } else {
+    checkpoint.add_shard(has_entry(folder, kSingleName) ? std::string(kSingleName)
+                                                        : only_safetensors_file(folder));
+    checkpoint.sort_by_name();
+  }
+  return checkpoint;
+}
+
+void Checkpoint::open_indexed() {
+  const Index index = read_index(folder_);
+  std::map<std::string_view, uint32_t> shard_numbers;
+  for (const auto& [tensor, shard] : index.shard_of) shard_numbers.emplace(shard, 0);
+  for (auto& [shard, number] : shard_numbers) {
+    number = static_cast<uint32_t>(files_->count());
+    add_shard(std::string(shard));
+  }
+  sort_by_name();
+  const std::string what = shown(folder_ / kIndexName);
+  for (const auto& [tensor, shard] : index.shard_of) {
+    const TensorEntry* entry = find(tensor);
+    if (entry == nullptr || entry->shard != shard_numbers.at(shard)) {
+      fail(ErrorKind::bad_model, "{}: expected tensor {} in {}, found it in {}", what,
+           in_quotes(tensor), in_quotes(shard),
+           entry == nullptr ? "no file" : files_->name(entry->shard));
+    }
+  }
+  if (index.has_total && index.total_bytes != total_bytes_) {
+    fail(ErrorKind::bad_model,
+         "{}: metadata.total_size: expected the {} bytes of the tensors, "
+         "found {}",
+         what, total_bytes_, index.total_bytes);
+  }
+}
+
+void Checkpoint::add_shard(const std::string& name) {
+  const auto number = static_cast<uint32_t>(files_->count());
+  const std::string what = shown(folder_ / name);
+  files_->add(what, file_in_folder(folder_, name));
+  auto entries = read_safetensors_header(*files_->open(number), what);
+  for (TensorEntry& entry : entries) {
+    entry.shard = number;
+    if (!add_checked(total_bytes_, entry.bytes, &total_bytes_)) {
+      fail(ErrorKind::bad_model, "{}: the tensors have more than 2^64 bytes", what);
+    }
+  }
+  tensors_.insert(tensors_.end(), std::make_move_iterator(entries.begin()),
+                  std::make_move_iterator(entries.end()));
+}
+
+void Checkpoint::sort_by_name() {
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+  const auto twice = std::adjacent_find(
+      tensors_.begin(), tensors_.end(),
+      [](const TensorEntry& a, const TensorEntry& b) { return a.name == b.name; });
+  if (twice != tensors_.end()) {
+    fail(ErrorKind::bad_model, "{}: expected tensor {} in one file, found it in {} and {}",
+         shown(folder_), in_quotes(twice->name), files_->name(twice->shard),
+         files_->name((twice + 1)->shard));
+  }
+}
+
+const TensorEntry* Checkpoint::find(std::string_view name) const {
+  const auto found = std::lower_bound(
+      tensors_.begin(), tensors_.end(), name,
+      [](const TensorEntry& entry, std::string_view wanted) { return entry.name < wanted; });
+  return found != tensors_.end() && found->name == name ? &*found : nullptr;
+}
+
+const TensorEntry& Checkpoint::require(std::string_view name) const {
+  const TensorEntry* entry = find(name);
+  if (entry == nullptr) {
+    fail(ErrorKind::bad_model, "{}: expected a tensor {}, found none", shown(folder_),
+         in_quotes(name));
+  }
+  return *entry;
+}
+
+std::shared_ptr<const File> Checkpoint::file_of(const TensorEntry& entry) const {
+  return files_->open(entry.shard);
+}
+
+void Checkpoint::read(const TensorEntry& entry, std::span<std::byte> out) const {
+  if (out.size() != entry.bytes) {
+    fail(ErrorKind::internal, "tensor {}: a buffer of {} bytes for {}", in_quotes(entry.name),
+         out.size(), entry.bytes);
+  }
+  read_range(entry, 0, out);
+}
+
+void Checkpoint::read_range(const TensorEntry& entry, uint64_t offset,
+                            std::span<std::byte> out) const {
+  if (offset > entry.bytes || out.size() > entry.bytes - offset) {
+    fail(ErrorKind::internal, "tensor {}: {} bytes at {} are not within its {}",
+         in_quotes(entry.name), out.size(), offset, entry.bytes);
+  }
+  file_of(entry)->read_at(entry.offset + offset, out);
+}
+
+}  // namespace klotski

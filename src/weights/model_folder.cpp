@@ -1,0 +1,148 @@
+#include "weights/model_folder.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "weights/hub_cache.h"
+
+namespace klotski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kPathBytesShown = 300;
+
+std::string shown(const fs::path& path) { return in_quotes(path.native(), kPathBytesShown); }
+
+bool is_utf8(std::string_view text) {
+  try {
+    Json(text).dump();  // the library refuses to write other bytes
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
+void check_text(std::string_view model) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (model.empty() || std::any_of(model.begin(), model.end(), is_control) || !is_utf8(model)) {
+    fail(ErrorKind::bad_model,
+         "model {}: expected a folder, a bundled name or a repository id in UTF-8 without control "
+         "characters",
+         in_quotes(model, kPathBytesShown));
+  }
+}
+
+// The folders that may hold bundled models, the user's choice first.
+std::vector<fs::path> bundle_folders() {
+  std::vector<fs::path> folders;
+  const char* chosen = std::getenv("KLOTSKI_MODELS");
+  if (chosen != nullptr && *chosen != '\0') folders.emplace_back(chosen);
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    const fs::path folder = program.parent_path();
+    folders.push_back((folder / "../../models").lexically_normal());
+    folders.push_back((folder / "../share/klotski/models").lexically_normal());
+  }
+  folders.emplace_back(KLOTSKI_SOURCE_MODELS);
+  return folders;
+}
+
+std::optional<fs::path> find_bundled(std::string_view name, std::vector<std::string>* searched) {
+  if (name == "." || name == ".." || name.find('/') != std::string_view::npos) return std::nullopt;
+  const std::string_view folder_name = name == "tiny" ? "tiny-mixtral" : name;
+  std::error_code error;
+  for (const fs::path& folder : bundle_folders()) {
+    if (fs::is_directory(folder / folder_name, error)) return folder / folder_name;
+    searched->push_back(shown(folder));
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> find_cached(const HubModel& model, std::vector<std::string>* searched) {
+  const auto cache = hub_cache_folder();
+  if (!cache) {
+    searched->push_back("no Hugging Face cache (none of HF_HUB_CACHE, HF_HOME, HOME is set)");
+    return std::nullopt;
+  }
+  const auto found = find_in_hub_cache(*cache, model);
+  if (!found) searched->push_back(shown(*cache));
+  return found;
+}
+
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  const auto mismatch = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return mismatch.first == folder.end();
+}
+
+// Both paths are real ones, without links.
+bool may_link_to(const fs::path& folder, const fs::path& target) {
+  if (is_inside(target, folder)) return true;
+  const fs::path snapshots = folder.parent_path();
+  return snapshots.filename() == "snapshots" &&
+         is_inside(target, snapshots.parent_path() / "blobs");
+}
+
+fs::path real_path(const fs::path& path) {
+  std::error_code error;
+  fs::path real = fs::canonical(path, error);
+  if (error) fail(ErrorKind::bad_model, "{}: cannot be found: {}", shown(path), error.message());
+  return real;
+}
+
+}  // namespace
+
+fs::path find_model(std::string_view model) {
+  check_text(model);
+  std::error_code error;
+  const fs::path path(model);
+  if (fs::is_directory(path, error)) return path;
+  if (fs::exists(path, error)) {
+    fail(ErrorKind::bad_model, "{}: expected the folder of a model, found a file", shown(path));
+  }
+  std::vector<std::string> searched;
+  if (auto found = find_bundled(model, &searched)) return *found;
+  const auto hub_model = parse_hub_model(model);
+  if (!hub_model) {
+    fail(ErrorKind::bad_model,
+         "model {}: not a folder, nor a bundled name or a repository id such as org/name",
+         in_quotes(model, kPathBytesShown));
+  }
+  if (auto found = find_cached(*hub_model, &searched)) return *found;
+  fail(ErrorKind::bad_model,
+       "model {}: not a folder, and not found in {}; to fetch it from Hugging Face: hf download "
+       "{}{}",
+       in_quotes(model, kPathBytesShown), fmt::join(searched, ", "), hub_model->id,
+       hub_model->revision == "main" ? "" : " --revision " + hub_model->revision);
+}
+
+fs::path file_in_folder(const fs::path& folder, std::string_view name) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string_view::npos ||
+      name.find('\0') != std::string_view::npos) {
+    fail(ErrorKind::bad_model, "{}: expected the plain name of a file in this folder, found {}",
+         shown(folder), in_quotes(name));
+  }
+  const fs::path real_folder = real_path(folder);
+  fs::path target = real_path(folder / name);
+  if (!may_link_to(real_folder, target)) {
+    fail(ErrorKind::bad_model, "{}: expected a file of the model folder, found a link to {}",
+         shown(folder / name), shown(target));
+  }
+  return target;
+}
+
+bool has_entry(const fs::path& folder, std::string_view name) {
+  std::error_code error;
+  return fs::symlink_status(folder / name, error).type() != fs::file_type::not_found;
+}
+
+}  // namespace klotski
