@@ -127,11 +127,8 @@ std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key,
   const Json* value = config.find(key);
   if (!value) return {};
   if (!value->is_array()) return {static_cast<TokenId>(config.integer(key, 0, vocabulary - 1))};
-  std::vector<TokenId> ids;
-  for (const int64_t id : *config.integers(key, 0, vocabulary - 1)) {
-    ids.push_back(static_cast<TokenId>(id));
-  }
-  return ids;
+  const auto list = config.integers(key, 0, vocabulary - 1);
+  return {list->begin(), list->end()};
 }
 
 ModelDescription describe_common(const JsonFields& config, double default_rope_base) {

@@ -1,0 +1,26 @@
+#include "model/counts.h"
+
+#include <gtest/gtest.h>
+
+#include "model/config.h"
+
+namespace klotski {
+namespace {
+
+// The published sizes of Mixtral-8x7B: 46.7 G parameters, 12.9 G of them used by a token.
+TEST(CountParameters, MixtralHasItsPublishedSize) {
+  const ModelDescription model = parse_config(
+      R"({"model_type":"mixtral","vocab_size":32000,"hidden_size":4096,"intermediate_size":14336,
+          "num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,
+          "num_local_experts":8,"num_experts_per_tok":2,"max_position_embeddings":32768,
+          "rms_norm_eps":1e-5,"rope_theta":1e6})",
+      "config.json");
+  const ParameterCounts counts = count_parameters(model);
+  EXPECT_EQ(counts.total(), 46'702'792'704);
+  EXPECT_EQ(counts.active, 12'879'925'248);
+  EXPECT_EQ(counts.expert, int64_t{32} * 8 * 3 * 4096 * 14336);
+  EXPECT_EQ(kv_numbers_per_token(model), 32 * 2 * 8 * 128);
+}
+
+}  // namespace
+}  // namespace klotski
