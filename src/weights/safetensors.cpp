@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <functional>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -61,39 +61,50 @@ size_t count_objects(std::string_view text, std::string_view what) {
   return objects;
 }
 
-// The positions of the entries in the order that `less` gives.
-template <typename Less>
-std::vector<uint32_t> sorted_positions(const std::vector<TensorEntry>& entries, Less less) {
-  std::vector<uint32_t> positions(entries.size());
-  std::iota(positions.begin(), positions.end(), 0u);
-  const auto compare = [&](uint32_t a, uint32_t b) { return less(entries[a], entries[b]); };
-  if (!std::is_sorted(positions.begin(), positions.end(), compare)) {  // most writers sort
-    std::sort(positions.begin(), positions.end(), compare);
+// An entry with a key to sort by: reaching for the entry itself at each comparison would be slow.
+struct Keyed {
+  uint64_t key = 0;
+  uint32_t position = 0;  // at most 2 million, by the limit on the header
+};
+
+// The positions of the entries by rising key; `less` decides between entries of the same key.
+template <typename Key, typename Less>
+std::vector<Keyed> sorted_by(const std::vector<TensorEntry>& entries, Key key, Less less) {
+  std::vector<Keyed> sorted(entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    sorted[i].key = key(entries[i]);
+    sorted[i].position = static_cast<uint32_t>(i);
   }
-  return positions;
+  std::sort(sorted.begin(), sorted.end(), [&](const Keyed& a, const Keyed& b) {
+    return a.key != b.key ? a.key < b.key : less(entries[a.position], entries[b.position]);
+  });
+  return sorted;
 }
 
+// Sorting cannot be slowed down by names made to collide, as a hash table could.
 void refuse_duplicate_names(const std::vector<TensorEntry>& entries, std::string_view what) {
-  const auto positions = sorted_positions(
-      entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
-  const auto twice = std::adjacent_find(
-      positions.begin(), positions.end(),
-      [&](uint32_t a, uint32_t b) { return entries[a].name == entries[b].name; });
-  if (twice != positions.end()) {
+  const auto sorted = sorted_by(
+      entries, [](const TensorEntry& entry) { return std::hash<std::string>()(entry.name); },
+      [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+  const auto twice =
+      std::adjacent_find(sorted.begin(), sorted.end(), [&](const Keyed& a, const Keyed& b) {
+        return a.key == b.key && entries[a.position].name == entries[b.position].name;
+      });
+  if (twice != sorted.end()) {
     fail(ErrorKind::bad_model, "{}: the tensor {} appears twice", what,
-         in_quotes(entries[*twice].name));
+         in_quotes(entries[twice->position].name));
   }
 }
 
 // The tensors must cover the data exactly: no byte belongs to two or to none.
 void check_tiling(const std::vector<TensorEntry>& entries, uint64_t data_bytes,
                   std::string_view what) {
-  const auto positions = sorted_positions(entries, [](const TensorEntry& a, const TensorEntry& b) {
-    return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
-  });
+  const auto sorted = sorted_by(
+      entries, [](const TensorEntry& entry) { return entry.offset; },
+      [](const TensorEntry& a, const TensorEntry& b) { return a.bytes < b.bytes; });
   uint64_t end = 0;
-  for (const uint32_t position : positions) {
-    const TensorEntry& entry = entries[position];
+  for (const Keyed& keyed : sorted) {
+    const TensorEntry& entry = entries[keyed.position];
     if (entry.offset != end) {
       fail(ErrorKind::bad_model,
            "{}: tensor {}: expected it to begin at data offset {}, where the one before ends, "

@@ -1,0 +1,105 @@
+// Item 8 of the list of faults to expect: what a hostile header may cost in time and memory.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+
+#include "weights/counting_new.h"
+#include "weights/safetensors.h"
+#include "weights/testing.h"
+
+namespace klotski {
+namespace {
+
+using testing_files::contains;
+using testing_files::error_of;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+constexpr double kMaxSeconds = 40;
+#else
+constexpr double kMaxSeconds = 2;
+#endif
+// The bounds of small parts that do not grow with the header: a longest token, a few copies of it.
+constexpr size_t kFixedBytes = size_t{32} << 20;
+
+// Runs `action` and checks that it stays within 2 s of processor time and 4 times the header.
+template <typename Action>
+void expect_cheap(size_t header_bytes, Action action) {
+  const size_t before = testing_files::restart_peak_bytes();
+  const std::clock_t start = std::clock();
+  action();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  const size_t used =
+      testing_files::peak_bytes() - before + header_bytes;  // the header was there before
+  EXPECT_LE(seconds, kMaxSeconds);
+  EXPECT_LE(used, 4 * header_bytes + kFixedBytes);
+  ::testing::Test::RecordProperty("milliseconds", static_cast<int>(seconds * 1000));
+  ::testing::Test::RecordProperty("percent_of_header",
+                                  static_cast<int>(used * 100 / std::max<size_t>(header_bytes, 1)));
+}
+
+void expect_cheap_refusal(const std::string& header, const char* message) {
+  expect_cheap(header.size(), [&] {
+    EXPECT_TRUE(contains(
+        error_of([&] { parse_safetensors_header(header, 8 + header.size(), "f"); }), message))
+        << message;
+  });
+}
+
+TEST(SafetensorsCost, MillionTensors) {
+  constexpr size_t kTensors = 1'000'000;
+  std::vector<uint32_t> order(kTensors);
+  for (size_t i = 0; i < kTensors; ++i) order[i] = static_cast<uint32_t>(i);
+  std::shuffle(order.begin(), order.end(), std::mt19937(1));
+  std::string header = "{";
+  for (const uint32_t i : order) {
+    header += fmt::format(R"({}"{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})",
+                          header.size() > 1 ? "," : "", i, i, i + 1);
+  }
+  header += "}";
+  expect_cheap(header.size(), [&] {
+    EXPECT_EQ(parse_safetensors_header(header, 8 + header.size() + kTensors, "f").size(), kTensors);
+  });
+}
+
+TEST(SafetensorsCost, DeepNesting) {
+  expect_cheap_refusal(std::string(100'000, '['), "found an array");
+  std::string objects = "{";
+  for (int i = 0; i < 100'000; ++i) objects += "\"dtype\":{";
+  expect_cheap_refusal(objects, "found an object");
+}
+
+TEST(SafetensorsCost, LargeTokens) {
+  constexpr size_t kLarge = 50'000'000;
+  expect_cheap_refusal("{\"" + std::string(kLarge, 'n') + "\":1}", "token above");
+  expect_cheap_refusal("{\"" + std::string(kLarge, 'n'), "token above");
+  expect_cheap_refusal("{\"a\":" + std::string(kLarge, '9'), "token above");
+  expect_cheap_refusal("{\"a\":" + std::string(kLarge, '\n') + "x", "token above");
+  expect_cheap_refusal("{\"" + std::string(5000, 'n') + "\":{}}", "at most 4096 bytes");
+  expect_cheap_refusal(std::string(kLarge, '\n') + "x", "not valid JSON");
+}
+
+TEST(SafetensorsCost, ManyBraces) {
+  // Braces inside a name must not be taken for a number of tensors to reserve room for.
+  std::string header = "{\"";
+  for (int i = 0; i < 1000; ++i) header += std::string(40'000, '{') + "\":1,\"";
+  expect_cheap_refusal(header, "at most 4096 bytes");
+  expect_cheap_refusal(std::string(40'000'000, '{'), "not valid JSON");
+}
+
+TEST(SafetensorsCost, ManyMetadataKeys) {
+  std::string header = "{\"__metadata__\":{";
+  for (int i = 0; i < 1'000'000; ++i) header += fmt::format("{}\"{}\":\"\"", i > 0 ? "," : "", i);
+  expect_cheap_refusal(header + "}}", "at most 65536 keys");
+}
+
+TEST(SafetensorsCost, LongMetadataTextIsAccepted) {
+  const std::string header =
+      "{\"__metadata__\":{\"picture\":\"" + std::string(3'000'000, 'p') + "\"}}";
+  EXPECT_TRUE(parse_safetensors_header(header, 8 + header.size(), "f").empty());
+}
+
+}  // namespace
+}  // namespace klotski
