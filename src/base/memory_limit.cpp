@@ -1,0 +1,108 @@
+#include "base/memory_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/numbers.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kUnlimited = UINT64_MAX;
+
+std::string first_line(const std::filesystem::path& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return line;
+}
+
+// The number after `key` in a file of "key value" lines, such as /proc/meminfo or memory.stat.
+std::optional<uint64_t> value_of(const std::filesystem::path& path, const std::string& key) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    std::string name;
+    std::string number;
+    if (words >> name >> number && name == key) return parse_uint(number);
+  }
+  return std::nullopt;
+}
+
+// What one control group leaves: limit - usage, where page cache that can be dropped is not usage.
+uint64_t left_in_group(const std::filesystem::path& group, const char* limit_file,
+                       const char* usage_file, const char* cache_key) {
+  const auto limit = parse_uint(first_line(group / limit_file));  // "max" means none
+  const auto usage = parse_uint(first_line(group / usage_file));
+  if (!limit || !usage) return kUnlimited;
+  const uint64_t cache = value_of(group / "memory.stat", cache_key).value_or(0);
+  const uint64_t held = *usage - std::min(*usage, cache);
+  return *limit - std::min(*limit, held);
+}
+
+// Every group from the process's own up to the root, in one hierarchy.
+template <typename Left>
+uint64_t left_in_hierarchy(const std::filesystem::path& root, const std::string& own,
+                           const Left& left) {
+  uint64_t least = left(root);
+  std::filesystem::path group = root;
+  for (const auto& part : std::filesystem::path(own).relative_path()) {
+    if (part == "..") continue;  // seen from inside a container: its root is all there is
+    group /= part;
+    least = std::min(least, left(group));
+  }
+  return least;
+}
+
+uint64_t left_in_groups(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
+  uint64_t least = kUnlimited;
+  std::ifstream file(proc / "self" / "cgroup");
+  std::string line;
+  while (std::getline(file, line)) {  // "id:controllers:path"
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string own = line.substr(second + 1);
+    if (controllers.empty()) {
+      least = std::min(least, left_in_hierarchy(cgroups, own, [](const auto& group) {
+                         return left_in_group(group, "memory.max", "memory.current",
+                                              "inactive_file");
+                       }));
+    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
+      least = std::min(least, left_in_hierarchy(cgroups / "memory", own, [](const auto& group) {
+                         return left_in_group(group, "memory.limit_in_bytes",
+                                              "memory.usage_in_bytes", "total_inactive_file");
+                       }));
+    }
+  }
+  return least;
+}
+
+uint64_t left_in_address_space(const std::filesystem::path& proc) {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  const uint64_t used = value_of(proc / "self" / "status", "VmSize:").value_or(0) * kKiB;
+  return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used);
+}
+
+}  // namespace
+
+uint64_t available_memory_bytes() { return available_memory_bytes("/proc", "/sys/fs/cgroup"); }
+
+uint64_t available_memory_bytes(const std::filesystem::path& proc,
+                                const std::filesystem::path& cgroups) {
+  const auto free_kib = value_of(proc / "meminfo", "MemAvailable:");
+  const uint64_t machine = free_kib ? *free_kib * kKiB : kUnlimited;
+  return std::min({machine, left_in_groups(proc, cgroups), left_in_address_space(proc)});
+}
+
+}  // namespace klotski

@@ -1,0 +1,144 @@
+#include "cli/command.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/numbers.h"
+#include "cli/signals.h"
+
+namespace klotski {
+
+void add_integer(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
+                 const std::string& help, std::function<void(int64_t)> set) {
+  const auto read = [name, bounds, set = std::move(set)](const std::string& text) {
+    const auto number = parse_int(text);
+    if (!number || *number < bounds.least || *number > bounds.most) {
+      fail(ErrorKind::usage, "{}: expected an integer from {} to {}, found {}", name, bounds.least,
+           bounds.most, in_quotes(text));
+    }
+    set(*number);
+  };
+  app.add_option_function<std::string>(name, read, help)->type_name("N");
+}
+
+void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
+                const std::string& help, std::function<void(double)> set) {
+  const auto read = [name, bounds, set = std::move(set)](const std::string& text) {
+    const auto number = parse_double(text);
+    if (!number || *number < bounds.least || *number > bounds.most) {
+      fail(ErrorKind::usage, "{}: expected a number from {} to {}, found {}", name, bounds.least,
+           bounds.most, in_quotes(text));
+    }
+    set(*number);
+  };
+  app.add_option_function<std::string>(name, read, help)->type_name("X");
+}
+
+namespace {
+
+// Reads what is there, up to the end or until `enough` says so after a chunk.
+template <typename Enough>
+std::string read_descriptor(int descriptor, std::string_view what, uint64_t max_bytes,
+                            const Enough& enough) {
+  std::string text;
+  char chunk[65536];
+  while (true) {
+    check_interrupted();
+    const ssize_t got = ::read(descriptor, chunk, sizeof(chunk));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(ErrorKind::usage, "{}: cannot be read: {}", what, std::strerror(errno));
+    text.append(chunk, static_cast<size_t>(got));
+    if (text.size() > max_bytes) {
+      fail(ErrorKind::usage, "{}: expected at most {}", what, format_bytes(max_bytes));
+    }
+    if (got == 0 || enough(text)) return text;
+  }
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::string read_argument_file(const std::string& path, std::string_view option,
+                               uint64_t max_bytes) {
+  if (path == "-") return read_standard_input(max_bytes);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const std::string what = fmt::format("{} {}", option, in_quotes(path, 300));
+  if (descriptor < 0) {
+    fail(ErrorKind::usage, "{}: cannot be opened: {}", what, std::strerror(errno));
+  }
+  try {
+    std::string text =
+        read_descriptor(descriptor, what, max_bytes, [](const std::string&) { return false; });
+    ::close(descriptor);
+    return text;
+  } catch (...) {
+    ::close(descriptor);
+    throw;
+  }
+}
+
+std::string read_standard_input(uint64_t max_bytes) {
+  return read_descriptor(STDIN_FILENO, "standard input", max_bytes,
+                         [](const std::string&) { return false; });
+}
+
+std::optional<std::string> read_line(uint64_t max_bytes) {
+  static std::string pending;  // read but not handed out yet
+  if (pending.find('\n') == std::string::npos) {
+    pending += read_descriptor(STDIN_FILENO, "standard input", max_bytes, [](const std::string& t) {
+      return t.find('\n') != std::string::npos;
+    });
+  }
+  if (pending.empty()) return std::nullopt;
+  const size_t end = pending.find('\n');
+  std::string line = pending.substr(0, end);
+  pending.erase(0, end == std::string::npos ? end : end + 1);
+  return line;
+}
+
+void write_out(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (wrote < 0 && errno == EINTR) {
+      check_interrupted();
+      continue;
+    }
+    if (wrote < 0) {
+      fail(ErrorKind::internal, "standard output: writing failed: {}", std::strerror(errno));
+    }
+    text.remove_prefix(static_cast<size_t>(wrote));
+  }
+}
+
+void write_err(std::string_view text) {
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+bool err_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+StatusLine::StatusLine(std::string label) : label_(std::move(label)), started_(seconds_now()) {}
+
+StatusLine::~StatusLine() {
+  if (visible_) write_err("\r\033[K");
+}
+
+void StatusLine::update(uint64_t done, uint64_t total) {
+  const double now = seconds_now();
+  if (!err_is_terminal() || now - started_ < 1.0 || now - shown_ < 0.1) return;
+  shown_ = now;
+  visible_ = true;
+  const double share = total == 0 ? 0.0 : static_cast<double>(done) / static_cast<double>(total);
+  write_err(fmt::format("\r\033[K{} {:3.0f} %  {} of {}", label_, 100.0 * share, format_bytes(done),
+                        format_bytes(total)));
+}
+
+}  // namespace klotski

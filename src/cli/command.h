@@ -1,0 +1,71 @@
+#pragma once
+
+// What every command shares: how it is registered, its options read strictly, its output checked.
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace klotski {
+
+// Runs the chosen command; the result is the exit code.
+using Action = std::function<int()>;
+
+// Each registers a sub-command that sets `action` when it was chosen.
+void add_info_command(CLI::App& app, Action& action);
+void add_run_command(CLI::App& app, Action& action);
+void add_template_command(CLI::App& app, Action& action);
+void add_tokenize_command(CLI::App& app, Action& action);
+void add_verify_command(CLI::App& app, Action& action);
+
+// Options whose whole value must be a decimal number within bounds; anything else is a usage error
+// that names the option.
+template <typename Number>
+struct Bounds {
+  Number least;
+  Number most;
+};
+void add_integer(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
+                 const std::string& help, std::function<void(int64_t)> set);
+void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
+                const std::string& help, std::function<void(double)> set);
+
+// A file given on the command line, at most max_bytes; "-" is standard input. Errors are of kind
+// usage and name `option`.
+std::string read_argument_file(const std::string& path, std::string_view option,
+                               uint64_t max_bytes);
+std::string read_standard_input(uint64_t max_bytes);
+
+// The next line of standard input without its newline; nothing at the end. Lines longer than
+// max_bytes are an error.
+std::optional<std::string> read_line(uint64_t max_bytes);
+
+// Writes all of it to standard output or throws: a full disk or a closed pipe must not pass as
+// success.
+void write_out(std::string_view text);
+
+// Progress and remarks; failures are ignored.
+void write_err(std::string_view text);
+bool err_is_terminal();
+
+// One status line on standard error for work longer than a second. Quiet unless standard error is a
+// terminal; erased when done.
+class StatusLine {
+ public:
+  explicit StatusLine(std::string label);
+  ~StatusLine();
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+  void update(uint64_t done, uint64_t total);
+
+ private:
+  std::string label_;
+  double started_;
+  double shown_ = 0.0;
+  bool visible_ = false;
+};
+
+}  // namespace klotski

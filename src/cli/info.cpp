@@ -1,0 +1,167 @@
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "cli/command.h"
+#include "cli/load.h"
+#include "model/counts.h"
+#include "model/tensors.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+
+namespace klotski {
+
+namespace {
+
+struct Options {
+  std::string model;
+  bool json = false;
+};
+
+struct StoredBytes {
+  uint64_t dense = 0;
+  uint64_t expert = 0;
+  uint64_t one_expert = 0;  // of the first routed layer
+};
+
+uint64_t bytes_of(const Checkpoint& checkpoint, const std::vector<TensorSpec>& specs) {
+  uint64_t bytes = 0;
+  for (const TensorSpec& spec : specs) bytes += checkpoint.require(spec.name).bytes;
+  return bytes;
+}
+
+StoredBytes stored_bytes(const OpenedModel& model) {
+  const ModelDescription& description = model.description;
+  StoredBytes bytes{.dense = bytes_of(model.checkpoint, model_tensors(description))};
+  for (int64_t i = 0; i < description.layer_count(); ++i) {
+    const LayerId layer(i);
+    bytes.dense += bytes_of(model.checkpoint, layer_tensors(description, layer));
+    const FeedForward& part = description.layer(layer).feed_forward;
+    for (int64_t e = 0; e < part.experts; ++e) {
+      const uint64_t expert =
+          bytes_of(model.checkpoint, expert_tensors(description, layer, ExpertId(e)));
+      (part.routed ? bytes.expert : bytes.dense) += expert;
+      if (part.routed && bytes.one_expert == 0) bytes.one_expert = expert;
+    }
+  }
+  return bytes;
+}
+
+Json tokenizer_info(const std::filesystem::path& folder) {
+  try {
+    return Tokenizer::load(folder).vocabulary_size();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+Json gather(const OpenedModel& model) {
+  const ModelDescription& description = model.description;
+  const ParameterCounts parameters = count_parameters(description);
+  const StoredBytes bytes = stored_bytes(model);
+  int64_t routed_layers = 0;
+  const FeedForward* routed = nullptr;
+  for (const Layer& layer : description.layers) {
+    if (!layer.feed_forward.routed) continue;
+    ++routed_layers;
+    routed = &layer.feed_forward;
+  }
+  const Attention& attention = description.layers.front().attention;
+  const Json tokenizer = tokenizer_info(model.folder);
+  return {
+      {"folder", model.folder.native()},
+      {"architecture", description.family},
+      {"layers", description.layer_count()},
+      {"routed_layers", routed_layers},
+      {"hidden", description.hidden},
+      {"query_heads", attention.query_heads},
+      {"kv_heads", attention.kv_heads},
+      {"head_dim", attention.head_dim},
+      {"positions", description.max_positions},
+      {"vocabulary", description.vocabulary},
+      {"experts", routed ? routed->experts : 0},
+      {"experts_per_token", routed ? routed->router.top_k : 0},
+      {"expert_width", routed ? routed->width : 0},
+      {"shared_expert_width", routed && routed->shared ? routed->shared->width : 0},
+      {"parameters",
+       {{"total", parameters.total()},
+        {"dense", parameters.dense},
+        {"expert", parameters.expert},
+        {"active", parameters.active}}},
+      {"bytes",
+       {{"total", bytes.dense + bytes.expert},
+        {"dense", bytes.dense},
+        {"experts", bytes.expert},
+        {"one_expert", bytes.one_expert},
+        {"kv_per_token_f32", kv_numbers_per_token(description) * 4}}},
+      {"weight_type", dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
+      {"files", model.checkpoint.shard_count()},
+      {"tokenizer", tokenizer.is_number()},
+      {"tokenizer_tokens", tokenizer.is_number() ? tokenizer : Json(nullptr)},
+      {"tokenizer_error", tokenizer.is_string() ? tokenizer : Json(nullptr)},
+      {"chat_template", TokenizerConfig::load(model.folder).chat_template.has_value()},
+  };
+}
+
+std::string count(const Json& number) {
+  const auto value = number.get<double>();
+  return value >= 1e9   ? fmt::format("{:.2f} G", value / 1e9)
+         : value >= 1e6 ? fmt::format("{:.2f} M", value / 1e6)
+                        : fmt::format("{:.0f}", value);
+}
+
+std::string as_text(const Json& info) {
+  const auto number = [&](const char* key) { return info[key].get<int64_t>(); };
+  const auto size = [&](const char* key) {
+    return format_bytes(info["bytes"][key].get<uint64_t>());
+  };
+  std::string text;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<14}{}\n", label, value);
+  };
+  line("model", info["folder"].get<std::string>());
+  line("architecture", fmt::format("{}, weights {}", info["architecture"].get<std::string>(),
+                                   info["weight_type"].get<std::string>()));
+  line("layers", fmt::format("{} ({} routed), hidden {}", number("layers"),
+                             number("routed_layers"), number("hidden")));
+  line("attention", fmt::format("{} query heads, {} key-value heads of {}; {} positions",
+                                number("query_heads"), number("kv_heads"), number("head_dim"),
+                                number("positions")));
+  line("experts", fmt::format("{} a layer, {} a token, width {}{}", number("experts"),
+                              number("experts_per_token"), number("expert_width"),
+                              number("shared_expert_width") > 0
+                                  ? fmt::format(", shared expert of {}",
+                                                number("shared_expert_width"))
+                                  : ""));
+  const Json& parameters = info["parameters"];
+  line("parameters", fmt::format("{} (dense {}, experts {}); {} active a token",
+                                 count(parameters["total"]), count(parameters["dense"]),
+                                 count(parameters["expert"]), count(parameters["active"])));
+  line("bytes", fmt::format("{} in {} files: dense {}, experts {}, one expert {}", size("total"),
+                            number("files"), size("dense"), size("experts"), size("one_expert")));
+  line("KV cache", fmt::format("{} a token", size("kv_per_token_f32")));
+  line("tokenizer", info["tokenizer"].get<bool>()
+                        ? fmt::format("{} tokens", number("tokenizer_tokens"))
+                        : "none: " + info["tokenizer_error"].get<std::string>());
+  line("chat template", info["chat_template"].get<bool>() ? "yes" : "no");
+  return text;
+}
+
+int info_command(const Options& options) {
+  const Json info = gather(open_model(options.model));
+  write_out(options.json ? info.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                         : as_text(info));
+  return 0;
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("info", "Say what a model is: architecture, experts, parameters, bytes");
+  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_flag("--json", options->json, "As JSON");
+  command->callback([options, &action] { action = [options] { return info_command(*options); }; });
+}
+
+}  // namespace klotski

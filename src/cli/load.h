@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "forward/resident_model.h"
+#include "weights/checkpoint.h"
+
+namespace klotski {
+
+// A model as commands see it: where it is, what it is, where its tensors lie. No weight is read.
+struct OpenedModel {
+  std::filesystem::path folder;
+  ModelDescription description;
+  Checkpoint checkpoint;
+};
+
+OpenedModel open_model(const std::string& model);
+
+// Reads the weights, with progress. Refuses (does_not_fit) before reading when weights and `kv_bytes`
+// exceed the memory that is free within the machine's and the container's limits.
+ResidentModel load_weights(const OpenedModel& model, uint64_t kv_bytes);
+
+}  // namespace klotski

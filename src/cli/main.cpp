@@ -1,0 +1,86 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <new>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/signals.h"
+
+namespace klotski {
+namespace {
+
+// A closed standard descriptor would be given to the next file opened. Each is replaced by one on
+// which the wrong use fails: writing to a closed standard output must not pass as success.
+void fill_closed_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) >= 0) continue;
+    [[maybe_unused]] const int opened =
+        ::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+int report(ErrorKind kind, std::string_view message) {
+  write_err(fmt::format("klotski: {}\n", message));
+  return exit_code(kind);
+}
+
+// A usage error as one line of bounded length, with where to look.
+int report_usage(const CLI::App& app, const std::string& message) {
+  const CLI::App* command = &app;
+  for (const CLI::App* chosen : app.get_subcommands()) command = chosen;
+  const std::string name = command == &app ? "klotski" : "klotski " + command->get_name();
+  std::string line = in_quotes(message, 400);
+  line = line.substr(1, line.size() - 2);
+  return report(ErrorKind::usage, fmt::format("{} (see {} --help)", line, name));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Klotski runs Mixture-of-Experts language models that do not fit in fast memory.",
+               "klotski");
+  app.set_version_flag("--version", "klotski " KLOTSKI_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "MODEL is a folder, `tiny` (the bundled model), or a repository id in the local Hugging Face "
+      "cache.\nExit codes: 0 ok, 1 internal, 2 usage, 3 bad or unsupported model file, 4 does not "
+      "fit in memory,\n5 device unavailable, 130 and 143 on SIGINT and SIGTERM.");
+  Action action;
+  add_run_command(app, action);
+  add_info_command(app, action);
+  add_verify_command(app, action);
+  add_tokenize_command(app, action);
+  add_template_command(app, action);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    app.exit(help);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, error.what());
+  } catch (const Error& error) {  // from an option's own check
+    return report_usage(app, error.what());
+  }
+  return action();
+}
+
+}  // namespace
+}  // namespace klotski
+
+int main(int argc, char** argv) {
+  using namespace klotski;
+  fill_closed_descriptors();
+  install_signal_handlers();
+  try {
+    return run(argc, argv);
+  } catch (const Interrupted& interrupted) {
+    return 128 + interrupted.signal;
+  } catch (const Error& error) {
+    return report(error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(ErrorKind::does_not_fit, "out of memory; raise the limit (ulimit -v, cgroup) or use a smaller model");
+  } catch (const std::exception& error) {
+    return report(ErrorKind::internal, error.what());
+  }
+}

@@ -1,0 +1,310 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/numbers.h"
+#include "cli/command.h"
+#include "cli/load.h"
+#include "cli/signals.h"
+#include "engine/engine.h"
+#include "engine/generation_defaults.h"
+#include "engine/prompt.h"
+#include "engine/text_stream.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxPromptBytes = 256 * kMiB;
+constexpr int64_t kChatPositions = 8192;  // context of an interactive chat, where the model has more
+
+struct Options {
+  std::string model;
+  std::optional<std::string> prompt;
+  std::string file;
+  std::string system;
+  bool chat = false;
+  bool parse_special = false;
+  bool ignore_end = false;
+  bool json = false;
+  int64_t max_tokens = 256;
+  // Applied over what the model suggests, in the order of the command line.
+  std::vector<std::function<void(SamplingOptions&)>> sampling;
+  std::vector<std::string> stop_strings;
+  std::vector<TokenId> stop_ids;
+};
+
+// Everything a run needs once the model is loaded.
+struct Session {
+  const Options& options;
+  const OpenedModel& opened;
+  const Tokenizer& tokenizer;
+  const TokenizerConfig& config;
+  SamplingOptions sampling;
+  std::vector<TokenId> stop_tokens;
+};
+
+struct Outcome {
+  std::string text;
+  int64_t tokens = 0;
+  std::string finish;
+  double seconds = 0.0;
+};
+
+Request request_for(const Session& session, std::vector<TokenId> prompt) {
+  return {.prompt = std::move(prompt),
+          .sampling = session.sampling,
+          .max_tokens = session.options.max_tokens,
+          .stop_tokens = session.stop_tokens};
+}
+
+// Runs one request to its end, handing text out as it becomes certain.
+Outcome generate(const Session& session, Engine& engine, Request request,
+                 const std::function<void(std::string_view)>& emit) {
+  const auto start = std::chrono::steady_clock::now();
+  TextStream stream(session.tokenizer, session.options.stop_strings);
+  Outcome outcome;
+  const auto hand_out = [&](const std::string& text) {
+    outcome.text += text;
+    if (!text.empty()) emit(text);
+  };
+  const SequenceId id = engine.submit(std::move(request));
+  while (!engine.idle()) {
+    check_interrupted();
+    for (const Progress& progress : engine.step()) {
+      if (progress.finish == Finish::failed) {
+        fail(ErrorKind::bad_model,
+             "the model's logits hold a NaN or an infinity after {} tokens; its weights are broken",
+             outcome.tokens);
+      }
+      ++outcome.tokens;
+      outcome.finish = progress.finish == Finish::length ? "length" : "stop";
+      if (progress.finish == Finish::stop_token) continue;  // an end token is not text
+      hand_out(stream.push(progress.token));
+      if (stream.stopped()) {
+        outcome.finish = "stop";
+        engine.cancel(id);
+      }
+    }
+  }
+  hand_out(stream.finish());
+  outcome.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return outcome;
+}
+
+ChatTemplate template_of(const Session& session) {
+  if (!session.config.chat_template) {
+    fail(ErrorKind::usage, "--chat: {} has no chat template; leave --chat out to continue a text",
+         in_quotes(session.opened.folder.native(), 300));
+  }
+  return ChatTemplate::parse(*session.config.chat_template, "chat template");
+}
+
+OrderedJson chat_context(const Session& session, const OrderedJson& messages) {
+  return {{"messages", messages},
+          {"tools", nullptr},
+          {"add_generation_prompt", true},
+          {"bos_token", session.config.bos_token},
+          {"eos_token", session.config.eos_token}};
+}
+
+OrderedJson first_messages(const Options& options) {
+  OrderedJson messages = OrderedJson::array();
+  if (!options.system.empty()) {
+    messages.push_back({{"role", "system"}, {"content", options.system}});
+  }
+  return messages;
+}
+
+int run_once(const Session& session, const std::string& prompt) {
+  const Options& options = session.options;
+  std::vector<TokenId> tokens;
+  if (options.chat) {
+    OrderedJson messages = first_messages(options);
+    messages.push_back({{"role", "user"}, {"content", prompt}});
+    tokens = encode_chat(session.tokenizer, template_of(session), chat_context(session, messages));
+  } else {
+    tokens = encode_text(session.tokenizer, session.config, session.opened.description, prompt,
+                         options.parse_special);
+  }
+  const auto prompt_tokens = static_cast<int64_t>(tokens.size());
+  Request request = request_for(session, std::move(tokens));
+  const uint64_t kv_bytes = Engine::kv_bytes(session.opened.description, request);
+  const ResidentModel model = load_weights(session.opened, kv_bytes);
+  Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
+  const Outcome outcome =
+      generate(session, engine, std::move(request), [&](std::string_view text) {
+        if (!options.json) write_out(text);
+      });
+  if (options.json) {
+    const Json report = {{"text", outcome.text},
+                         {"finish_reason", outcome.finish},
+                         {"prompt_tokens", prompt_tokens},
+                         {"completion_tokens", outcome.tokens},
+                         {"seconds", outcome.seconds}};
+    write_out(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else {
+    write_out("\n");
+    if (err_is_terminal()) {
+      write_err(fmt::format("{} prompt tokens, {} generated in {:.2f} s\n", prompt_tokens,
+                            outcome.tokens, outcome.seconds));
+    }
+  }
+  return 0;
+}
+
+// A conversation line by line. Without a template the model continues the text so far instead.
+int run_interactive(const Session& session) {
+  const ModelDescription& description = session.opened.description;
+  const bool templated = session.config.chat_template.has_value();
+  std::optional<ChatTemplate> chat_template;
+  if (templated || session.options.chat) chat_template = template_of(session);
+  const int64_t positions = std::min(description.max_positions, kChatPositions);
+  const uint64_t kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(positions)) *
+                            PagedKvCache::page_bytes(description);
+  const ResidentModel model = load_weights(session.opened, kv_bytes);
+  Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;
+  if (terminal) {
+    write_err(templated ? "Chat: a line is a message; end with Ctrl-D.\n"
+                        : "This model has no chat template: it continues what you write. End with "
+                          "Ctrl-D.\n");
+  }
+  OrderedJson messages = first_messages(session.options);
+  std::string text;
+  while (true) {
+    if (terminal) write_err("> ");
+    const std::optional<std::string> line = read_line(kMaxPromptBytes);
+    if (!line) break;
+    if (line->empty()) continue;
+    std::vector<TokenId> tokens;
+    if (chat_template) {
+      messages.push_back({{"role", "user"}, {"content", *line}});
+      tokens = encode_chat(session.tokenizer, *chat_template, chat_context(session, messages));
+    } else {
+      text += *line;
+      tokens = encode_text(session.tokenizer, session.config, description, text,
+                           session.options.parse_special);
+    }
+    Request request = request_for(session, std::move(tokens));
+    request.max_tokens =
+        std::min(request.max_tokens, positions - static_cast<int64_t>(request.prompt.size()));
+    const Outcome outcome = generate(session, engine, std::move(request),
+                                     [](std::string_view more) { write_out(more); });
+    write_out("\n");
+    messages.push_back({{"role", "assistant"}, {"content", outcome.text}});
+    text += outcome.text + "\n";
+  }
+  if (terminal) write_err("\n");
+  return 0;
+}
+
+int run_command(const Options& options) {
+  if (options.prompt && !options.file.empty()) {
+    fail(ErrorKind::usage, "-p and -f: expected at most one of them");
+  }
+  std::optional<std::string> prompt = options.prompt;
+  if (!options.file.empty()) prompt = read_argument_file(options.file, "-f", kMaxPromptBytes);
+  if (prompt && prompt->empty()) fail(ErrorKind::usage, "the prompt is empty; give some text");
+  for (const std::string& stop : options.stop_strings) {
+    if (stop.empty()) fail(ErrorKind::usage, "--stop: expected some text, found none");
+  }
+  const OpenedModel opened = open_model(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(opened.folder);
+  const TokenizerConfig config = TokenizerConfig::load(opened.folder);
+  Session session{.options = options,
+                  .opened = opened,
+                  .tokenizer = tokenizer,
+                  .config = config,
+                  .sampling = suggested_sampling(opened.folder),
+                  .stop_tokens = {}};
+  for (const auto& apply : options.sampling) apply(session.sampling);
+  if (!options.ignore_end) session.stop_tokens = opened.description.end_tokens;
+  session.stop_tokens.insert(session.stop_tokens.end(), options.stop_ids.begin(),
+                             options.stop_ids.end());
+  return prompt ? run_once(session, *prompt) : run_interactive(session);
+}
+
+std::vector<TokenId> token_ids(const std::vector<std::string>& values) {
+  std::vector<TokenId> ids;
+  for (const std::string& text : values) {
+    const auto id = parse_int(text);
+    if (!id || *id < 0 || *id > INT32_MAX) {
+      fail(ErrorKind::usage, "--stop-id: expected a token id, found {}", in_quotes(text));
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return ids;
+}
+
+void add_sampling_flags(CLI::App& command, Options& options) {
+  const auto number = [&](const char* name, Bounds<double> bounds, const char* help,
+                          double SamplingOptions::*field) {
+    add_number(command, name, bounds, help, [&options, field](double value) {
+      options.sampling.push_back([=](SamplingOptions& sampling) { sampling.*field = value; });
+    });
+  };
+  number("--temperature", {0.0, 100.0},
+         "Randomness; 0 takes the most likely token (default: the model's suggestion, else 0)",
+         &SamplingOptions::temperature);
+  number("--top-p", {0.0, 1.0}, "Choose among the most likely tokens that hold this share",
+         &SamplingOptions::top_p);
+  number("--min-p", {0.0, 1.0}, "Choose among tokens at least this share as likely as the best",
+         &SamplingOptions::min_p);
+  number("--repetition-penalty", {0.01, 100.0}, "Divide the logit of every token seen",
+         &SamplingOptions::repetition_penalty);
+  number("--presence-penalty", {-100.0, 100.0}, "Subtract once for a token generated before",
+         &SamplingOptions::presence_penalty);
+  number("--frequency-penalty", {-100.0, 100.0}, "Subtract for each time a token was generated",
+         &SamplingOptions::frequency_penalty);
+  add_integer(command, "--top-k", {0, 1 << 24}, "Choose among the N most likely tokens; 0: all",
+              [&options](int64_t value) {
+                options.sampling.push_back(
+                    [=](SamplingOptions& sampling) { sampling.top_k = value; });
+              });
+  add_integer(command, "--seed", {0, INT64_MAX}, "Seed of the randomness (default 0)",
+              [&options](int64_t value) {
+                options.sampling.push_back([=](SamplingOptions& sampling) {
+                  sampling.seed = static_cast<uint64_t>(value);
+                });
+              });
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "run", "Generate text from a prompt; without a prompt, chat interactively");
+  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_option("-p,--prompt", options->prompt, "The prompt")->type_name("TEXT");
+  command->add_option("-f,--file", options->file, "Read the prompt from a file; - is stdin")
+      ->type_name("FILE");
+  command->add_flag("--chat", options->chat, "The prompt is a message: apply the chat template");
+  command->add_option("--system", options->system, "System message for --chat")->type_name("TEXT");
+  add_integer(*command, "-n,--max-tokens", {1, 1 << 30}, "Most tokens to generate (default 256)",
+              [options](int64_t value) { options->max_tokens = value; });
+  add_sampling_flags(*command, *options);
+  command->add_option("--stop", options->stop_strings, "Stop before this text; may be repeated")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--stop-id", [options](const auto& values) { options->stop_ids = token_ids(values); },
+          "Stop at this token; may be repeated")
+      ->type_name("N")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_flag("--ignore-end", options->ignore_end, "Go on past the model's end tokens");
+  command->add_flag("--parse-special", options->parse_special,
+                    "Special-token text in the prompt becomes those tokens");
+  command->add_flag("--json", options->json, "Print one JSON object instead of streaming text");
+  command->callback([options, &action] { action = [options] { return run_command(*options); }; });
+}
+
+}  // namespace klotski

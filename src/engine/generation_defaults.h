@@ -1,0 +1,13 @@
+#pragma once
+
+#include <filesystem>
+
+#include "engine/sampling.h"
+
+namespace klotski {
+
+// The sampling that a model's generation_config.json suggests; greedy where it has none or says
+// `do_sample: false`.
+SamplingOptions suggested_sampling(const std::filesystem::path& model_folder);
+
+}  // namespace klotski

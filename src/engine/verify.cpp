@@ -1,0 +1,211 @@
+#include "engine/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/json.h"
+#include "engine/sampling.h"
+
+namespace klotski {
+
+namespace {
+
+std::vector<TokenId> tokens_of(const JsonFields& prompt, std::string_view key,
+                               const ModelDescription& model) {
+  const auto ids = prompt.integers(key, 0, model.vocabulary - 1);
+  return ids ? std::vector<TokenId>(ids->begin(), ids->end()) : std::vector<TokenId>();
+}
+
+ReferencePrompt parse_prompt(const JsonFields& fields, const ModelDescription& model) {
+  ReferencePrompt prompt;
+  prompt.input = tokens_of(fields, "input_ids", model);
+  prompt.argmax_all = tokens_of(fields, "argmax_all", model);
+  prompt.greedy = tokens_of(fields, "greedy", model);
+  constexpr double kAny = std::numeric_limits<float>::max();
+  if (const auto logits = fields.numbers("last_logits", -kAny, kAny)) {
+    prompt.last_logits.assign(logits->begin(), logits->end());
+  }
+  prompt.margins = fields.numbers("margins", 0.0, kAny).value_or(std::vector<double>());
+
+  if (prompt.input.empty()) fields.refuse("input_ids", "at least one token id");
+  const auto size_must_be = [&](std::string_view key, size_t found, size_t expected) {
+    if (found != 0 && found != expected) fields.refuse(key, fmt::format("{} entries", expected));
+  };
+  size_must_be("last_logits", prompt.last_logits.size(), static_cast<size_t>(model.vocabulary));
+  size_must_be("argmax_all", prompt.argmax_all.size(), prompt.input.size());
+  size_must_be("margins", prompt.margins.size(), prompt.greedy.size());
+  const auto positions = static_cast<int64_t>(prompt.input.size() + prompt.greedy.size());
+  if (positions > model.max_positions) {
+    fields.refuse("greedy", fmt::format("prompt and continuation within {} positions",
+                                        model.max_positions));
+  }
+  return prompt;
+}
+
+// NaN counts as infinitely far.
+double relative_error(std::span<const float> found, const std::vector<float>& expected) {
+  double largest = 0.0;
+  double difference = 0.0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+    const double here = std::abs(static_cast<double>(found[i]) - static_cast<double>(expected[i]));
+    difference = std::isnan(here) ? std::numeric_limits<double>::infinity()
+                                  : std::max(difference, here);
+  }
+  return difference / std::max(largest, 1e-30);
+}
+
+// By how much the best logit leads the second.
+double margin_of(std::span<const float> logits) {
+  float best = -std::numeric_limits<float>::infinity();
+  float second = best;
+  for (const float logit : logits) {
+    if (logit > best) {
+      second = best;
+      best = logit;
+    } else {
+      second = std::max(second, logit);
+    }
+  }
+  return static_cast<double>(best) - static_cast<double>(second);
+}
+
+// The runs of one verification, sharing a cache.
+class Verification {
+ public:
+  Verification(const ResidentModel& model, const Ops& ops,
+               const std::vector<ReferencePrompt>& prompts, const VerifyTolerance& tolerance)
+      : model_(model),
+        ops_(ops),
+        prompts_(prompts),
+        tolerance_(tolerance),
+        cache_(model.description(), cache_bytes(model.description(), prompts)),
+        sequences_(prompts.size()),
+        reports_(prompts.size()) {}
+
+  std::vector<PromptReport> run() {
+    for (size_t i = 0; i < prompts_.size(); ++i) run_prompt(i);
+    size_t longest = 0;
+    for (const ReferencePrompt& prompt : prompts_) longest = std::max(longest, prompt.greedy.size());
+    for (size_t step = 1; step < longest; ++step) run_decode(step);
+    for (PromptReport& report : reports_) {
+      report.passed = report.wrong_tokens == 0 &&
+                      (!report.logit_error || *report.logit_error <= tolerance_.logits);
+    }
+    return std::move(reports_);
+  }
+
+ private:
+  static uint64_t cache_bytes(const ModelDescription& model,
+                              const std::vector<ReferencePrompt>& prompts) {
+    int64_t pages = 0;
+    for (const ReferencePrompt& prompt : prompts) {
+      pages += PagedKvCache::pages_for(
+          static_cast<int64_t>(prompt.input.size() + prompt.greedy.size()));
+    }
+    return static_cast<uint64_t>(pages) * PagedKvCache::page_bytes(model);
+  }
+
+  std::span<const float> row(Buffer& logits, size_t index) const {
+    return {logits.rows().row(static_cast<int64_t>(index)),
+            static_cast<size_t>(model_.description().vocabulary)};
+  }
+
+  Buffer run_batch(const Batch& batch) {
+    Buffer logits(static_cast<int64_t>(batch.logit_rows().size()),
+                  model_.description().vocabulary);
+    model_.forward(batch, cache_, ops_, logits.rows());
+    for (const BatchSequence& sequence : batch.sequences) {
+      cache_.commit(*sequence.kv, sequence.tokens);
+    }
+    return logits;
+  }
+
+  void append(Batch& batch, size_t i, std::span<const TokenId> tokens, LogitsOf wanted) {
+    if (!cache_.reserve(sequences_[i], static_cast<int64_t>(tokens.size()))) {
+      fail(ErrorKind::internal, "the verification's KV cache is too small");
+    }
+    batch.append(sequences_[i], tokens, wanted);
+  }
+
+  void run_prompt(size_t i) {
+    const ReferencePrompt& prompt = prompts_[i];
+    PromptReport& report = reports_[i];
+    report.prompt_tokens = static_cast<int64_t>(prompt.input.size());
+    Batch batch;
+    append(batch, i, prompt.input,
+           prompt.argmax_all.empty() ? LogitsOf::last_token : LogitsOf::every_token);
+    Buffer logits = run_batch(batch);
+    for (size_t p = 0; p < prompt.argmax_all.size(); ++p) {
+      ++report.positions;
+      const std::span<const float> here = row(logits, p);
+      if (most_likely(here) == prompt.argmax_all[p]) {
+        ++report.positions_agreed;
+      } else if (!(margin_of(here) <= tolerance_.margin)) {
+        ++report.wrong_tokens;
+      }
+    }
+    const std::span<const float> last = row(logits, batch.logit_rows().size() - 1);
+    if (!prompt.last_logits.empty()) report.logit_error = relative_error(last, prompt.last_logits);
+    if (!prompt.greedy.empty()) compare_greedy(i, 0, last);
+  }
+
+  void run_decode(size_t step) {
+    Batch batch;
+    std::vector<size_t> members;
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      if (step >= prompts_[i].greedy.size()) continue;
+      append(batch, i, std::span(prompts_[i].greedy).subspan(step - 1, 1), LogitsOf::last_token);
+      members.push_back(i);
+    }
+    Buffer logits = run_batch(batch);
+    for (size_t m = 0; m < members.size(); ++m) compare_greedy(members[m], step, row(logits, m));
+  }
+
+  void compare_greedy(size_t i, size_t step, std::span<const float> logits) {
+    PromptReport& report = reports_[i];
+    const ReferencePrompt& prompt = prompts_[i];
+    ++report.greedy_tokens;
+    if (most_likely(logits) == prompt.greedy[step]) {
+      ++report.greedy_agreed;
+      return;
+    }
+    const double margin = prompt.margins.empty() ? margin_of(logits) : prompt.margins[step];
+    if (!(margin <= tolerance_.margin)) ++report.wrong_tokens;
+  }
+
+  const ResidentModel& model_;
+  const Ops& ops_;
+  const std::vector<ReferencePrompt>& prompts_;
+  VerifyTolerance tolerance_;
+  PagedKvCache cache_;
+  std::vector<KvSequence> sequences_;
+  std::vector<PromptReport> reports_;
+};
+
+}  // namespace
+
+std::vector<ReferencePrompt> parse_reference(std::string_view json_text, std::string_view what,
+                                             const ModelDescription& model) {
+  const Json json = parse_json(json_text, what);
+  const JsonFields fields(json, std::string(what));
+  const Json* list = fields.find("prompts");
+  if (!list || !list->is_array() || list->empty()) {
+    fields.refuse("prompts", "an array with at least one prompt");
+  }
+  std::vector<ReferencePrompt> prompts;
+  for (size_t i = 0; i < list->size(); ++i) {
+    prompts.push_back(parse_prompt(
+        JsonFields((*list)[i], std::string(what), fmt::format("prompts[{}]", i)), model));
+  }
+  return prompts;
+}
+
+std::vector<PromptReport> verify(const ResidentModel& model, const Ops& ops,
+                                 const std::vector<ReferencePrompt>& prompts,
+                                 const VerifyTolerance& tolerance) {
+  return Verification(model, ops, prompts, tolerance).run();
+}
+
+}  // namespace klotski
