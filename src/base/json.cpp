@@ -109,6 +109,10 @@ Document parse_strict(std::string_view text, std::string_view what, ErrorKind ki
   if (text.starts_with("\xEF\xBB\xBF")) {
     fail(kind, "{}: expected JSON, found a byte-order mark at byte 0", what);
   }
+  // The library takes a NUL for the end of its input.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    fail(kind, "{}: expected JSON, found a NUL at byte {}", what, nul);
+  }
   StrictBuilder<Document> builder(max_depth);
   if (!Document::sax_parse(text.begin(), text.end(), &builder)) {
     fail(kind, "{}: {}", what, builder.error());

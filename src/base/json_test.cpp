@@ -27,6 +27,7 @@ TEST(ParseJson, RefusesWhatIsNotStrictJson) {
   EXPECT_NE(error_of("{} x").find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of("{\"a\":\"\xFF\"}").find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of("").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(error_of(std::string_view("{}\0junk", 7)).find("NUL at byte 2"), std::string::npos);
   for (const std::string& text :
        {std::string("{"), std::string("[1,]"), std::string("{\"a\" 1}")}) {
     EXPECT_EQ(error_of(text).find('\n'), std::string::npos) << text;

@@ -3,13 +3,14 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "weights/model_folder.h"
 
 namespace klotski {
 
 SamplingOptions suggested_sampling(const std::filesystem::path& model_folder) {
-  const std::filesystem::path path = model_folder / "generation_config.json";
   SamplingOptions sampling;
-  if (!std::filesystem::exists(path)) return sampling;
+  if (!has_entry(model_folder, "generation_config.json")) return sampling;
+  const std::filesystem::path path = file_in_folder(model_folder, "generation_config.json");
   const Json json = parse_json(read_text_file(path, 16 * kMiB), path.native());
   const JsonFields fields(json, path.native());
   if (!fields.boolean_or("do_sample", false)) return sampling;

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "model/families/families.h"
+#include "weights/model_folder.h"
 
 namespace klotski {
 
@@ -36,11 +37,11 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
 }
 
 ModelDescription read_config(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "config.json";
+  const std::filesystem::path path = file_in_folder(folder, "config.json");
   ModelDescription description =
       parse_config(read_text_file(path, kMaxConfigBytes), path.native());
-  const std::filesystem::path generation = folder / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
+  if (has_entry(folder, "generation_config.json")) {
+    const std::filesystem::path generation = file_in_folder(folder, "generation_config.json");
     const Json json = parse_json(read_text_file(generation, kMaxConfigBytes), generation.native());
     const std::vector<TokenId> end_tokens =
         token_ids(JsonFields(json, generation.native()), "eos_token_id", description.vocabulary);

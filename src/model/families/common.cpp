@@ -1,5 +1,6 @@
 #include "model/families/common.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -98,6 +99,23 @@ void describe_scaling(const JsonFields& config, const JsonFields& fields, Rope& 
   }
 }
 
+// Some kinds stretch the context beyond the `max_position_embeddings` that the config states.
+int64_t usable_positions(const Rope& rope, int64_t stated) {
+  const auto stretched = [&](int64_t positions) {
+    const double product = static_cast<double>(positions) * rope.factor;
+    return std::max(stated, static_cast<int64_t>(std::min(product, double{kMaxPositions})));
+  };
+  switch (rope.kind) {
+    case RopeKind::linear:
+    case RopeKind::dynamic:
+      return stretched(stated);
+    case RopeKind::yarn:
+      return stretched(rope.original_positions);
+    default:
+      return stated;
+  }
+}
+
 }  // namespace
 
 Rope describe_rope(const JsonFields& config, int64_t head_dim, double default_base) {
@@ -145,6 +163,7 @@ ModelDescription describe_common(const JsonFields& config, double default_rope_b
   }
   description.rope =
       describe_rope(config, describe_attention(config).head_dim, default_rope_base);
+  description.max_positions = usable_positions(description.rope, description.max_positions);
   return description;
 }
 

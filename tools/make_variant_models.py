@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Writes tests/data/models/variants: tiny random checkpoints that switch on what the plain fixtures do
+not (rope scaling, windows, dense layers, biases, clamping), each with a reference.json computed in
+float64 by Hugging Face transformers. Run by hand when a variant is added:
+
+    pip install torch transformers && python3 tools/make_variant_models.py tests/data/models/variants
+"""
+import json
+import pathlib
+import sys
+
+import torch
+import transformers as hf
+
+BASE = dict(vocab_size=96, hidden_size=32, intermediate_size=40, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+            bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
+MIXTRAL = dict(BASE, head_dim=16, num_local_experts=4, num_experts_per_tok=2)
+QWEN = dict(BASE, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24)
+QWEN2 = dict(QWEN, shared_expert_intermediate_size=28)
+ROPE = {
+    "linear": dict(factor=4.0),
+    "dynamic": dict(factor=2.0),
+    "yarn": dict(factor=4.0, original_max_position_embeddings=16),
+    "llama3": dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=32),
+    "longrope": dict(short_factor=[1.0 + 0.1 * i for i in range(8)],
+                     long_factor=[2.0 + 0.5 * i for i in range(8)],
+                     original_max_position_embeddings=32),
+}
+VARIANTS = {
+    **{f"mixtral_{kind}": (hf.MixtralForCausalLM, hf.MixtralConfig(
+        **MIXTRAL, rope_parameters=dict(rope_type=kind, rope_theta=10000.0, **parameters)))
+       for kind, parameters in ROPE.items()},
+    "mixtral_tied_gelu": (hf.MixtralForCausalLM, hf.MixtralConfig(
+        **dict(MIXTRAL, tie_word_embeddings=True, head_dim=24, hidden_act="gelu"))),
+    "qwen2_windows_dense": (hf.Qwen2MoeForCausalLM, hf.Qwen2MoeConfig(
+        **QWEN2, use_sliding_window=True, sliding_window=5, max_window_layers=3,
+        norm_topk_prob=True, mlp_only_layers=[1])),
+    "qwen2_no_bias_sparse_step": (hf.Qwen2MoeForCausalLM, hf.Qwen2MoeConfig(
+        **QWEN2, qkv_bias=False, decoder_sparse_step=2)),
+    "qwen3_dense_bias": (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(
+        **QWEN, head_dim=16, mlp_only_layers=[0], norm_topk_prob=False, attention_bias=True)),
+    "qwen3_window": (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(
+        **QWEN, head_dim=16, use_sliding_window=True, sliding_window=7, norm_topk_prob=True)),
+    "olmoe_clip_bias": (hf.OlmoeForCausalLM, hf.OlmoeConfig(
+        **BASE, num_experts=6, num_experts_per_tok=2, clip_qkv=0.5, attention_bias=True,
+        norm_topk_prob=True)),
+}
+
+
+def randomise(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.2)
+            else:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+
+
+def reference(model, length, steps):
+    ids = torch.randint(0, BASE["vocab_size"], (1, length))
+    cache = hf.DynamicCache(config=model.config)
+    with torch.no_grad():
+        logits = model(ids, past_key_values=cache, use_cache=True).logits[0]
+        greedy, margins, last = [], [], logits[-1]
+        for _ in range(steps):
+            best = torch.topk(last, 2)
+            greedy.append(int(best.indices[0]))
+            margins.append(round(float(best.values[0] - best.values[1]), 5))
+            last = model(best.indices[:1][None], past_key_values=cache, use_cache=True).logits[0, -1]
+    return dict(input_ids=ids[0].tolist(), last_logits=[round(float(x), 6) for x in logits[-1]],
+                argmax_all=logits.argmax(-1).tolist(), greedy=greedy, margins=margins)
+
+
+def main():
+    target = pathlib.Path(sys.argv[1])
+    for number, (name, (cls, config)) in enumerate(VARIANTS.items()):
+        torch.manual_seed(number)
+        model = cls(config).to(torch.bfloat16)
+        randomise(model)
+        model.save_pretrained(target / name)
+        # Loaded again so that the rope frequencies are not rounded to bfloat16.
+        model = cls.from_pretrained(target / name, dtype=torch.float64).eval()
+        model.set_experts_implementation("eager")
+        lengths = [(1, 12), (9, 12), (26, 12)]  # the last crosses longrope's switch while decoding
+        if name == "mixtral_dynamic":
+            lengths += [(60, 12), (80, 4)]  # beyond the trained context, ever longer
+        (target / name / "generation_config.json").unlink(missing_ok=True)
+        text = json.dumps({"architecture": cls.__name__, "transformers": hf.__version__,
+                           "prompts": [reference(model, *length) for length in lengths]})
+        (target / name / "reference.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
