@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "forward/resident_model.h"
+#include "engine/resident_model.h"
 #include "weights/checkpoint.h"
 
 namespace klotski {

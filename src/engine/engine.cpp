@@ -99,7 +99,7 @@ Batch Engine::next_batch(std::vector<Sequence*>& members) {
       fail(ErrorKind::internal, "an admitted sequence found no KV page");
     }
     const bool complete = tokens == pending(sequence);
-    batch.append(sequence->kv,
+    batch.append(sequence->kv.length(),
                  std::span(sequence->tokens)
                      .subspan(static_cast<size_t>(sequence->kv.length()),
                               static_cast<size_t>(tokens)),
@@ -146,9 +146,9 @@ std::vector<Progress> Engine::step() {
   admit();
   std::vector<Sequence*> members;
   const Batch batch = next_batch(members);
-  const int64_t logit_rows = static_cast<int64_t>(batch.logit_rows().size());
-  Buffer logits(logit_rows, model_.description().vocabulary);
-  model_.forward(batch, cache_, ops_, logits.rows());
+  std::vector<KvSequence*> kv;
+  for (Sequence* member : members) kv.push_back(&member->kv);
+  Buffer logits = model_.forward(batch, kv, cache_, ops_);
 
   std::vector<Progress> progress;
   int64_t row = 0;

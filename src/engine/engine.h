@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 #include "engine/sampling.h"
-#include "forward/resident_model.h"
+#include "engine/resident_model.h"
 #include "kernels/ops.h"
 #include "kv/paged_cache.h"
 

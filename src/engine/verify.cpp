@@ -112,21 +112,22 @@ class Verification {
             static_cast<size_t>(model_.description().vocabulary)};
   }
 
-  Buffer run_batch(const Batch& batch) {
-    Buffer logits(static_cast<int64_t>(batch.logit_rows().size()),
-                  model_.description().vocabulary);
-    model_.forward(batch, cache_, ops_, logits.rows());
-    for (const BatchSequence& sequence : batch.sequences) {
-      cache_.commit(*sequence.kv, sequence.tokens);
-    }
-    return logits;
-  }
-
-  void append(Batch& batch, size_t i, std::span<const TokenId> tokens, LogitsOf wanted) {
+  // Adds the next tokens of prompt `i` to a batch whose sequences are `members`.
+  void append(Batch& batch, std::vector<KvSequence*>& members, size_t i,
+              std::span<const TokenId> tokens, LogitsOf wanted) {
     if (!cache_.reserve(sequences_[i], static_cast<int64_t>(tokens.size()))) {
       fail(ErrorKind::internal, "the verification's KV cache is too small");
     }
-    batch.append(sequences_[i], tokens, wanted);
+    batch.append(sequences_[i].length(), tokens, wanted);
+    members.push_back(&sequences_[i]);
+  }
+
+  Buffer run_batch(const Batch& batch, std::span<KvSequence* const> members) {
+    Buffer logits = model_.forward(batch, members, cache_, ops_);
+    for (size_t i = 0; i < members.size(); ++i) {
+      cache_.commit(*members[i], batch.sequences[i].tokens);
+    }
+    return logits;
   }
 
   void run_prompt(size_t i) {
@@ -134,9 +135,10 @@ class Verification {
     PromptReport& report = reports_[i];
     report.prompt_tokens = static_cast<int64_t>(prompt.input.size());
     Batch batch;
-    append(batch, i, prompt.input,
+    std::vector<KvSequence*> members;
+    append(batch, members, i, prompt.input,
            prompt.argmax_all.empty() ? LogitsOf::last_token : LogitsOf::every_token);
-    Buffer logits = run_batch(batch);
+    Buffer logits = run_batch(batch, members);
     for (size_t p = 0; p < prompt.argmax_all.size(); ++p) {
       ++report.positions;
       const std::span<const float> here = row(logits, p);
@@ -153,14 +155,16 @@ class Verification {
 
   void run_decode(size_t step) {
     Batch batch;
-    std::vector<size_t> members;
+    std::vector<KvSequence*> members;
+    std::vector<size_t> numbers;  // of the prompts still going on
     for (size_t i = 0; i < prompts_.size(); ++i) {
       if (step >= prompts_[i].greedy.size()) continue;
-      append(batch, i, std::span(prompts_[i].greedy).subspan(step - 1, 1), LogitsOf::last_token);
-      members.push_back(i);
+      append(batch, members, i, std::span(prompts_[i].greedy).subspan(step - 1, 1),
+             LogitsOf::last_token);
+      numbers.push_back(i);
     }
-    Buffer logits = run_batch(batch);
-    for (size_t m = 0; m < members.size(); ++m) compare_greedy(members[m], step, row(logits, m));
+    Buffer logits = run_batch(batch, members);
+    for (size_t m = 0; m < numbers.size(); ++m) compare_greedy(numbers[m], step, row(logits, m));
   }
 
   void compare_greedy(size_t i, size_t step, std::span<const float> logits) {

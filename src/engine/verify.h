@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "forward/resident_model.h"
+#include "engine/resident_model.h"
 #include "kernels/ops.h"
 
 namespace klotski {

@@ -6,117 +6,115 @@
 
 namespace klotski {
 
-void Batch::append(KvSequence& kv, std::span<const TokenId> next, LogitsOf logits) {
-  sequences.push_back({.kv = &kv,
-                       .first_row = rows(),
-                       .tokens = static_cast<int64_t>(next.size()),
-                       .logits = logits});
-  for (size_t i = 0; i < next.size(); ++i) {
-    positions.push_back(static_cast<int32_t>(kv.length() + static_cast<int64_t>(i)));
-  }
-  tokens.insert(tokens.end(), next.begin(), next.end());
-}
-
-std::vector<int32_t> Batch::logit_rows() const {
-  std::vector<int32_t> rows;
-  for (const BatchSequence& sequence : sequences) {
-    const int64_t end = sequence.first_row + sequence.tokens;
-    const int64_t wanted = sequence.logits == LogitsOf::every_token  ? sequence.tokens
-                           : sequence.logits == LogitsOf::last_token ? 1
-                                                                     : 0;
-    for (int64_t row = end - wanted; row < end; ++row) rows.push_back(static_cast<int32_t>(row));
-  }
-  return rows;
-}
-
 namespace {
 
-Rows slice(Rows rows, const BatchSequence& sequence) {
-  return {rows.row(sequence.first_row), sequence.tokens, rows.width};
+// A vector of weights as floats.
+std::vector<float> floats_of(const Ops& ops, const TensorView& vector, int64_t size) {
+  std::vector<float> values(static_cast<size_t>(size));
+  const TokenId first_row = 0;
+  ops.embed({values.data(), 1, size}, vector, std::span(&first_row, 1));
+  return values;
 }
 
 // Queries and keys are normalised over each head, or over their whole width.
-void norm_heads(const Forward& forward, Rows heads, const TensorView& weight,
-                const Attention& attention) {
-  if (attention.norm == HeadNorm::none) return;
-  if (attention.norm == HeadNorm::per_head) {
-    heads = {heads.data, heads.count * (heads.width / attention.head_dim), attention.head_dim};
+void norm_heads(const Arithmetic& with, Rows heads, const TensorView& weight,
+                const Attention& shape) {
+  if (shape.norm == HeadNorm::none) return;
+  if (shape.norm == HeadNorm::per_head) {
+    heads = {heads.data, heads.count * (heads.width / shape.head_dim), shape.head_dim};
   }
-  forward.ops.rms_norm(heads, heads, weight, forward.model.norm_epsilon);
+  with.ops.rms_norm(heads, heads, weight, with.model.norm_epsilon);
 }
 
-void clip(Rows rows, float limit) {
+void clip(std::span<float> values, float limit) {
   if (limit <= 0.0f) return;
-  for (int64_t i = 0; i < rows.count * rows.width; ++i) {
-    rows.data[i] = std::clamp(rows.data[i], -limit, limit);
-  }
+  for (float& value : values) value = std::clamp(value, -limit, limit);
 }
 
-std::vector<float> sinks_of(const WeightSet& weights, const Attention& attention,
-                            const Ops& ops) {
-  if (!attention.sinks) return {};
-  std::vector<float> sinks(static_cast<size_t>(attention.query_heads));
-  const TokenId first = 0;
-  ops.embed({sinks.data(), 1, attention.query_heads}, weights[Role::sinks], std::span(&first, 1));
-  return sinks;
+// out = down(activation(gate(in)) * up(in))
+void gated_product(const Arithmetic& with, Rows out, ConstRows in, const ExpertWeights& weights,
+                   Activation activation) {
+  Buffer gate(in.count, weights.gate.rows());
+  Buffer up(in.count, weights.up.rows());
+  with.ops.matmul(gate.rows(), in, weights.gate, TensorView());
+  with.ops.matmul(up.rows(), in, weights.up, TensorView());
+  with.ops.gate(gate.rows(), up.rows(), activation);
+  with.ops.matmul(out, gate.rows(), weights.down, TensorView());
 }
 
 }  // namespace
 
-void Forward::embed(Rows hidden, const WeightSet& weights, std::span<const TokenId> tokens) const {
-  ops.embed(hidden, weights[Role::embedding], tokens);
+void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
+           std::span<const TokenId> tokens) {
+  with.ops.embed(hidden, model_weights[Role::embedding], tokens);
 }
 
-void Forward::attention(Rows hidden, const WeightSet& weights, LayerId layer, const Batch& batch,
-                        PagedKvCache& cache) const {
-  const Attention& shape = model.layer(layer).attention;
+AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
+                              LayerId layer, const Batch& batch) {
+  const Attention& shape = with.model.layer(layer).attention;
   Buffer normed(hidden.count, hidden.width);
-  ops.rms_norm(normed.rows(), hidden, weights[Role::attention_norm], model.norm_epsilon);
-  Buffer queries(hidden.count, shape.query_width());
-  Buffer keys(hidden.count, shape.kv_width());
-  Buffer values(hidden.count, shape.kv_width());
-  ops.matmul(queries.rows(), normed.rows(), weights[Role::query], weights[Role::query_bias]);
-  ops.matmul(keys.rows(), normed.rows(), weights[Role::key], weights[Role::key_bias]);
-  ops.matmul(values.rows(), normed.rows(), weights[Role::value], weights[Role::value_bias]);
-  norm_heads(*this, queries.rows(), weights[Role::query_norm], shape);
-  norm_heads(*this, keys.rows(), weights[Role::key_norm], shape);
-  for (const Rows& rows : {queries.rows(), keys.rows(), values.rows()}) clip(rows, shape.clip);
+  with.ops.rms_norm(normed.rows(), hidden, weights[Role::attention_norm], with.model.norm_epsilon);
+  AttentionInputs inputs{.queries = Buffer(hidden.count, shape.query_width()),
+                         .keys = Buffer(hidden.count, shape.kv_width()),
+                         .values = Buffer(hidden.count, shape.kv_width())};
+  with.ops.matmul(inputs.queries.rows(), normed.rows(), weights[Role::query],
+                  weights[Role::query_bias]);
+  with.ops.matmul(inputs.keys.rows(), normed.rows(), weights[Role::key], weights[Role::key_bias]);
+  with.ops.matmul(inputs.values.rows(), normed.rows(), weights[Role::value],
+                  weights[Role::value_bias]);
+  norm_heads(with, inputs.queries.rows(), weights[Role::query_norm], shape);
+  norm_heads(with, inputs.keys.rows(), weights[Role::key_norm], shape);
+  clip(inputs.queries.floats(), shape.clip);
+  clip(inputs.keys.floats(), shape.clip);
+  clip(inputs.values.floats(), shape.clip);
 
-  const std::vector<float> sinks = sinks_of(weights, shape, ops);
-  Buffer attended(hidden.count, shape.query_width());
+  const Rope& rope = with.model.rope;
   for (const BatchSequence& sequence : batch.sequences) {
-    const int64_t past = sequence.kv->length();
-    const std::vector<float> frequencies = rope_frequencies(model.rope, past + sequence.tokens);
-    for (const Rows& heads : {slice(queries.rows(), sequence), slice(keys.rows(), sequence)}) {
-      ops.rope({.heads = heads,
-                .head_dim = shape.head_dim,
-                .positions = std::span(batch.positions).subspan(
-                    static_cast<size_t>(sequence.first_row), static_cast<size_t>(sequence.tokens)),
-                .frequencies = frequencies,
-                .scale = static_cast<float>(model.rope.attention_factor),
-                .interleaved = model.rope.interleaved});
+    // Frequencies may depend on the length of this sequence, never on the others'.
+    const std::vector<float> frequencies =
+        rope_frequencies(rope, sequence.past + sequence.tokens);
+    for (Buffer* heads : {&inputs.queries, &inputs.keys}) {
+      with.ops.rope({.heads = heads->rows(sequence),
+                     .head_dim = shape.head_dim,
+                     .positions = std::span(batch.positions)
+                                      .subspan(static_cast<size_t>(sequence.first_row),
+                                               static_cast<size_t>(sequence.tokens)),
+                     .frequencies = frequencies,
+                     .scale = static_cast<float>(rope.attention_factor),
+                     .interleaved = rope.interleaved});
     }
-    cache.write(*sequence.kv, layer, past, slice(keys.rows(), sequence),
-                slice(values.rows(), sequence));
-    ops.attention({.output = slice(attended.rows(), sequence),
-                   .queries = slice(queries.rows(), sequence),
-                   .query_heads = shape.query_heads,
-                   .kv_heads = shape.kv_heads,
-                   .cache = cache.pages(*sequence.kv, layer),
-                   .first_position = past,
-                   .scale = shape.scale,
-                   .window = shape.window,
-                   .sinks = sinks});
   }
-  ops.matmul(normed.rows(), attended.rows(), weights[Role::attention_output],
-             weights[Role::attention_output_bias]);
-  ops.add(hidden, normed.rows());
+  return inputs;
 }
 
-Routing Forward::route(Rows normed, ConstRows hidden, const WeightSet& weights,
-                       LayerId layer) const {
-  const FeedForward& part = model.layer(layer).feed_forward;
-  ops.rms_norm(normed, hidden, weights[Role::feed_forward_norm], model.norm_epsilon);
+void attention(const Arithmetic& with, Rows output, ConstRows queries, const WeightSet& weights,
+               LayerId layer, const KvPages& cache, int64_t past) {
+  const Attention& shape = with.model.layer(layer).attention;
+  std::vector<float> sinks;
+  if (shape.sinks) sinks = floats_of(with.ops, weights[Role::sinks], shape.query_heads);
+  with.ops.attention({.output = output,
+                      .queries = queries,
+                      .query_heads = shape.query_heads,
+                      .kv_heads = shape.kv_heads,
+                      .cache = cache,
+                      .first_position = past,
+                      .scale = shape.scale,
+                      .window = shape.window,
+                      .sinks = sinks});
+}
+
+void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
+                    const WeightSet& weights) {
+  Buffer projected(hidden.count, hidden.width);
+  with.ops.matmul(projected.rows(), attended, weights[Role::attention_output],
+                  weights[Role::attention_output_bias]);
+  with.ops.add(hidden, projected.rows());
+}
+
+Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
+              LayerId layer) {
+  const FeedForward& part = with.model.layer(layer).feed_forward;
+  with.ops.rms_norm(normed, hidden, weights[Role::feed_forward_norm], with.model.norm_epsilon);
   Routing routing;
   routing.slots = part.routed ? part.router.top_k : 1;
   routing.experts.assign(static_cast<size_t>(hidden.count * routing.slots), ExpertId(0));
@@ -124,66 +122,49 @@ Routing Forward::route(Rows normed, ConstRows hidden, const WeightSet& weights,
   if (!part.routed) return routing;
 
   Buffer scores(hidden.count, part.experts);
-  ops.matmul(scores.rows(), normed, weights[Role::router], TensorView());
+  with.ops.matmul(scores.rows(), normed, weights[Role::router], TensorView());
   std::vector<float> bias;
   if (part.selection_bias) {
-    bias.resize(static_cast<size_t>(part.experts));
-    const TokenId first = 0;
-    ops.embed({bias.data(), 1, part.experts}, weights[Role::selection_bias], std::span(&first, 1));
+    bias = floats_of(with.ops, weights[Role::selection_bias], part.experts);
   }
-  ops.route({.logits = scores.rows(),
-             .selection_bias = bias,
-             .rule = part.router,
-             .experts = routing.experts,
-             .weights = routing.weights});
+  with.ops.route({.logits = scores.rows(),
+                  .selection_bias = bias,
+                  .rule = part.router,
+                  .experts = routing.experts,
+                  .weights = routing.weights});
   return routing;
 }
 
-namespace {
-
-// out = down(activation(gate(in)) * up(in))
-void gated_product(const Forward& forward, Rows out, ConstRows in, const ExpertWeights& weights,
-                   Activation activation) {
-  const int64_t width = weights.gate.rows();
-  Buffer gate(in.count, width);
-  Buffer up(in.count, width);
-  forward.ops.matmul(gate.rows(), in, weights.gate, TensorView());
-  forward.ops.matmul(up.rows(), in, weights.up, TensorView());
-  forward.ops.gate(gate.rows(), up.rows(), activation);
-  forward.ops.matmul(out, gate.rows(), weights.down, TensorView());
+void run_expert(const Arithmetic& with, Rows out, ConstRows in, const ExpertWeights& expert,
+                LayerId layer) {
+  gated_product(with, out, in, expert, with.model.layer(layer).feed_forward.activation);
 }
 
-}  // namespace
-
-void Forward::run_expert(Rows out, ConstRows in, const ExpertWeights& expert,
-                         LayerId layer) const {
-  gated_product(*this, out, in, expert, model.layer(layer).feed_forward.activation);
-}
-
-void Forward::add_shared_expert(Rows hidden, ConstRows normed, const WeightSet& weights,
-                                LayerId layer) const {
-  const FeedForward& part = model.layer(layer).feed_forward;
+void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
+                       const WeightSet& weights, LayerId layer) {
+  const FeedForward& part = with.model.layer(layer).feed_forward;
   if (!part.shared) return;
   Buffer output(hidden.count, hidden.width);
-  gated_product(*this, output.rows(), normed,
+  gated_product(with, output.rows(), normed,
                 {weights[Role::shared_gate], weights[Role::shared_up], weights[Role::shared_down]},
                 part.activation);
   Buffer scale(hidden.count, 1);
   std::fill(scale.floats().begin(), scale.floats().end(), 1.0f);
   if (part.shared->gated) {
-    ops.matmul(scale.rows(), normed, weights[Role::shared_scale], TensorView());
-    ops.sigmoid(scale.floats());
+    with.ops.matmul(scale.rows(), normed, weights[Role::shared_scale], TensorView());
+    with.ops.sigmoid(scale.floats());
   }
-  ops.combine(hidden, output.rows(), scale.floats());
+  with.ops.combine(hidden, output.rows(), scale.floats());
 }
 
-void Forward::logits(Rows out, ConstRows hidden, const WeightSet& weights,
-                     std::span<const int32_t> rows) const {
+void logits(const Arithmetic& with, Rows out, ConstRows hidden, const WeightSet& model_weights,
+            std::span<const int32_t> rows) {
   Buffer wanted(out.count, hidden.width);
-  ops.gather(wanted.rows(), hidden, rows);
-  ops.rms_norm(wanted.rows(), wanted.rows(), weights[Role::final_norm], model.norm_epsilon);
-  const Role head = model.tied_embeddings ? Role::embedding : Role::output;
-  ops.matmul(out, wanted.rows(), weights[head], TensorView());
+  with.ops.gather(wanted.rows(), hidden, rows);
+  with.ops.rms_norm(wanted.rows(), wanted.rows(), model_weights[Role::final_norm],
+                    with.model.norm_epsilon);
+  const Role head = with.model.tied_embeddings ? Role::embedding : Role::output;
+  with.ops.matmul(out, wanted.rows(), model_weights[head], TensorView());
 }
 
 }  // namespace klotski

@@ -1,52 +1,29 @@
 #pragma once
 
-// The arithmetic of a layer as free functions over a batch of sequences. The rows of a batch are the
-// tokens of its sequences one after the other, without padding.
+// The arithmetic of a model, step by step, as free functions. They read the description and the
+// weights they are given; where keys, values and weights are kept is not their business.
 
 #include <span>
 #include <vector>
 
+#include "forward/batch.h"
 #include "forward/weights.h"
 #include "kernels/ops.h"
-#include "kv/paged_cache.h"
 #include "model/description.h"
 
 namespace klotski {
 
-enum class LogitsOf { none, last_token, every_token };
-
-// Consecutive tokens of one sequence inside a batch.
-struct BatchSequence {
-  KvSequence* kv = nullptr;    // holds the positions before these
-  int64_t first_row = 0;
-  int64_t tokens = 0;
-  LogitsOf logits = LogitsOf::last_token;
+// What is computed with: one model, one set of kernels.
+struct Arithmetic {
+  const ModelDescription& model;
+  const Ops& ops;
 };
 
-struct Batch {
-  std::vector<TokenId> tokens;        // one a row
-  std::vector<int32_t> positions;     // one a row
-  std::vector<BatchSequence> sequences;
-
-  int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
-  // Appends a sequence's next tokens; its positions go on from what `kv` has committed.
-  void append(KvSequence& kv, std::span<const TokenId> next, LogitsOf logits);
-  // Rows whose logits are wanted, ascending.
-  std::vector<int32_t> logit_rows() const;
-};
-
-// Rows that own their floats.
-class Buffer {
- public:
-  Buffer(int64_t count, int64_t width)
-      : count_(count), width_(width), data_(static_cast<size_t>(count * width)) {}
-  Rows rows() { return {data_.data(), count_, width_}; }
-  std::span<float> floats() { return data_; }
-
- private:
-  int64_t count_;
-  int64_t width_;
-  std::vector<float> data_;
+// Queries, keys and values of a batch, rotated to their positions.
+struct AttentionInputs {
+  Buffer queries;  // [rows][query_heads * head_dim]
+  Buffer keys;     // [rows][kv_heads * head_dim]
+  Buffer values;   // [rows][kv_heads * head_dim]
 };
 
 // The experts each row goes to, best first.
@@ -56,30 +33,34 @@ struct Routing {
   std::vector<float> weights;     // [rows][slots]
 };
 
-// The arithmetic of one model with one set of kernels.
-struct Forward {
-  const ModelDescription& model;
-  const Ops& ops;
+void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
+           std::span<const TokenId> tokens);
 
-  void embed(Rows hidden, const WeightSet& weights, std::span<const TokenId> tokens) const;
+AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
+                              LayerId layer, const Batch& batch);
 
-  // hidden += attention(norm(hidden)); the batch's keys and values are written to the cache.
-  void attention(Rows hidden, const WeightSet& weights, LayerId layer, const Batch& batch,
-                 PagedKvCache& cache) const;
+// Attention of one sequence's rows over `cache`, which holds its past and its own keys and values.
+void attention(const Arithmetic& with, Rows output, ConstRows queries, const WeightSet& weights,
+               LayerId layer, const KvPages& cache, int64_t past);
 
-  // normed = norm(hidden), and where its rows go.
-  Routing route(Rows normed, ConstRows hidden, const WeightSet& weights, LayerId layer) const;
+// hidden += output projection of what attention gave.
+void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
+                    const WeightSet& weights);
 
-  // out = expert(in) for the rows that chose the expert.
-  void run_expert(Rows out, ConstRows in, const ExpertWeights& expert, LayerId layer) const;
+// normed = norm(hidden), and where its rows go.
+Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
+              LayerId layer);
 
-  // hidden += the shared expert of the normed rows, if the layer has one.
-  void add_shared_expert(Rows hidden, ConstRows normed, const WeightSet& weights,
-                         LayerId layer) const;
+// out = expert(in) for the rows that chose the expert.
+void run_expert(const Arithmetic& with, Rows out, ConstRows in, const ExpertWeights& expert,
+                LayerId layer);
 
-  // Logits of the given rows.
-  void logits(Rows out, ConstRows hidden, const WeightSet& weights,
-              std::span<const int32_t> rows) const;
-};
+// hidden += the shared expert of the normed rows, if the layer has one.
+void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
+                       const WeightSet& weights, LayerId layer);
+
+// Logits of the given rows.
+void logits(const Arithmetic& with, Rows out, ConstRows hidden, const WeightSet& model_weights,
+            std::span<const int32_t> rows);
 
 }  // namespace klotski

@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "forward/layer.h"
 #include "forward/weights.h"
+#include "kv/paged_cache.h"
 #include "model/description.h"
 #include "model/tensors.h"
 #include "weights/checkpoint.h"
@@ -30,12 +31,16 @@ class ResidentModel {
 
   const ModelDescription& description() const { return description_; }
 
-  // One pass over the batch. The cache must have room reserved for every token; the caller commits.
-  // `logits` has one row for each of batch.logit_rows().
-  void forward(const Batch& batch, PagedKvCache& cache, const Ops& ops, Rows logits) const;
+  // One pass over the batch, whose i-th sequence keeps its keys and values in sequences[i]. The cache
+  // must have room reserved for every token; the caller commits. The result has one row for each of
+  // batch.logit_rows().
+  Buffer forward(const Batch& batch, std::span<KvSequence* const> sequences, PagedKvCache& cache,
+                 const Ops& ops) const;
 
  private:
-  void feed_forward(const Forward& forward, Rows hidden, LayerId layer) const;
+  void attend(const Arithmetic& with, Rows hidden, LayerId layer, const Batch& batch,
+              std::span<KvSequence* const> sequences, PagedKvCache& cache) const;
+  void feed_forward(const Arithmetic& with, Rows hidden, LayerId layer) const;
 
   ModelDescription description_;
   std::vector<std::unique_ptr<std::byte[]>> storage_;

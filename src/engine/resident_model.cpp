@@ -1,4 +1,4 @@
-#include "forward/resident_model.h"
+#include "engine/resident_model.h"
 
 #include <algorithm>
 
@@ -80,25 +80,40 @@ ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& che
   }
 }
 
-void ResidentModel::forward(const Batch& batch, PagedKvCache& cache, const Ops& ops,
-                            Rows logits) const {
-  const Forward arithmetic{description_, ops};
+Buffer ResidentModel::forward(const Batch& batch, std::span<KvSequence* const> sequences,
+                              PagedKvCache& cache, const Ops& ops) const {
+  const Arithmetic with{description_, ops};
   Buffer hidden(batch.rows(), description_.hidden);
-  arithmetic.embed(hidden.rows(), model_weights_, batch.tokens);
+  embed(with, hidden.rows(), model_weights_, batch.tokens);
   for (int64_t i = 0; i < description_.layer_count(); ++i) {
-    const LayerId layer(i);
-    arithmetic.attention(hidden.rows(), layer_weights_[static_cast<size_t>(i)], layer, batch,
-                         cache);
-    feed_forward(arithmetic, hidden.rows(), layer);
+    attend(with, hidden.rows(), LayerId(i), batch, sequences, cache);
+    feed_forward(with, hidden.rows(), LayerId(i));
   }
-  arithmetic.logits(logits, hidden.rows(), model_weights_, batch.logit_rows());
+  const std::vector<int32_t> wanted = batch.logit_rows();
+  Buffer result(static_cast<int64_t>(wanted.size()), description_.vocabulary);
+  logits(with, result.rows(), hidden.rows(), model_weights_, wanted);
+  return result;
 }
 
-void ResidentModel::feed_forward(const Forward& forward, Rows hidden, LayerId layer) const {
+void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, const Batch& batch,
+                           std::span<KvSequence* const> sequences, PagedKvCache& cache) const {
+  const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
+  AttentionInputs inputs = pre_attention(with, hidden, weights, layer, batch);
+  Buffer attended(hidden.count, inputs.queries.rows().width);
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const BatchSequence& rows = batch.sequences[i];
+    cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows));
+    attention(with, attended.rows(rows), inputs.queries.rows(rows), weights, layer,
+              cache.pages(*sequences[i], layer), rows.past);
+  }
+  post_attention(with, hidden, attended.rows(), weights);
+}
+
+void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId layer) const {
   const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
   const std::vector<ExpertWeights>& experts = experts_[static_cast<size_t>(layer.value)];
   Buffer normed(hidden.count, hidden.width);
-  const Routing routing = forward.route(normed.rows(), hidden, weights, layer);
+  const Routing routing = route(with, normed.rows(), hidden, weights, layer);
 
   // Each expert runs once over all rows that chose it. Its results wait in the slot of their row, so
   // that the sum below does not depend on the order in which experts ran.
@@ -114,15 +129,15 @@ void ResidentModel::feed_forward(const Forward& forward, Rows hidden, LayerId la
     if (chosen_rows.empty()) continue;
     Buffer in(static_cast<int64_t>(chosen_rows.size()), hidden.width);
     Buffer out(static_cast<int64_t>(chosen_rows.size()), hidden.width);
-    forward.ops.gather(in.rows(), normed.rows(), chosen_rows);
-    forward.run_expert(out.rows(), in.rows(), experts[e], layer);
+    with.ops.gather(in.rows(), normed.rows(), chosen_rows);
+    run_expert(with, out.rows(), in.rows(), experts[e], layer);
     for (size_t i = 0; i < chosen_slots.size(); ++i) {
       std::copy_n(out.rows().row(static_cast<int64_t>(i)), hidden.width,
                   slots.rows().row(chosen_slots[i]));
     }
   }
-  forward.ops.combine(hidden, slots.rows(), routing.weights);
-  forward.add_shared_expert(hidden, normed.rows(), weights, layer);
+  with.ops.combine(hidden, slots.rows(), routing.weights);
+  add_shared_expert(with, hidden, normed.rows(), weights, layer);
 }
 
 }  // namespace klotski

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "kernels/ops.h"
+
+namespace klotski {
+
+enum class LogitsOf { none, last_token, every_token };
+
+// Consecutive tokens of one sequence inside a batch.
+struct BatchSequence {
+  int64_t first_row = 0;
+  int64_t tokens = 0;
+  int64_t past = 0;  // positions of the sequence computed before
+  LogitsOf logits = LogitsOf::last_token;
+};
+
+// The tokens of several sequences one after the other, without padding: one row a token.
+struct Batch {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  std::vector<BatchSequence> sequences;
+
+  int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
+  // Appends the tokens that follow `past` positions of a sequence.
+  void append(int64_t past, std::span<const TokenId> next, LogitsOf logits);
+  // Rows whose logits are wanted, ascending.
+  std::vector<int32_t> logit_rows() const;
+};
+
+// Rows that own their floats.
+class Buffer {
+ public:
+  Buffer(int64_t count, int64_t width)
+      : count_(count), width_(width), data_(static_cast<size_t>(count * width)) {}
+  Rows rows() { return {data_.data(), count_, width_}; }
+  Rows rows(const BatchSequence& sequence) {
+    return {data_.data() + sequence.first_row * width_, sequence.tokens, width_};
+  }
+  std::span<float> floats() { return data_; }
+
+ private:
+  int64_t count_;
+  int64_t width_;
+  std::vector<float> data_;
+};
+
+}  // namespace klotski
