@@ -1,0 +1,68 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/json.h"
+#include "text/byte_trie.h"
+#include "text/normalizer.h"
+#include "text/regex.h"
+#include "text/vocabulary.h"
+
+namespace klotski {
+
+// A token that is found in the text itself, before the model sees it.
+struct AddedToken {
+  TokenId id = 0;
+  std::string content;
+  bool single_word = false;  // only where no word character touches it
+  bool left_strip = false;   // takes the white space before it along
+  bool right_strip = false;
+  bool normalized = false;  // looked for in the normalised text, not in the raw text
+  bool special = false;
+};
+
+// A stretch of text: a token, or text still to be tokenised (id -1).
+struct Segment {
+  Span span;
+  TokenId id = -1;
+};
+
+class AddedTokens {
+ public:
+  // Throws on an empty or overlong token, and on ids that clash with the vocabulary's.
+  void add(AddedToken token, const Vocabulary& vocabulary, const std::string& what);
+  // Call once, after the last add(): normalized tokens are looked for in their normalised form.
+  void build(const Normalizer* normalizer);
+
+  enum class Pass { raw, normalized };
+  // Cuts text at the tokens of one pass: at each place the longest token, leftmost first. With
+  // `ordinary_special`, special tokens count as text.
+  std::vector<Segment> split(std::string_view text, Pass pass, bool ordinary_special) const;
+  bool has_tokens(Pass pass) const { return !trie(pass).empty(); }
+
+  const AddedToken* find(TokenId id) const;
+  const AddedToken* find(std::string_view content) const;
+  size_t end_id() const { return end_id_; }
+
+ private:
+  const ByteTrie& trie(Pass pass) const { return pass == Pass::raw ? raw_ : normalized_; }
+  bool stands_alone(std::string_view text, Span match) const;
+
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<TokenId, size_t> by_id_;
+  std::unordered_map<std::string, size_t> by_content_;
+  ByteTrie raw_, normalized_;  // values are indices into tokens_
+  std::optional<Regex> word_;
+  size_t end_id_ = 0;
+};
+
+// From the "added_tokens" array of a tokenizer.json.
+void parse_added_tokens(const Json& list, const std::string& what, const Vocabulary& vocabulary,
+                        AddedTokens& tokens);
+
+}  // namespace klotski

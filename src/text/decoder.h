@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace klotski {
+
+// One step from token texts to text, as a stream: what comes out of push() never changes later. A
+// step that joins tokens (Fuse, ByteLevel) hands on parts of the one token it makes.
+class DecodeStep {
+ public:
+  using Tokens = std::vector<std::string>;
+  virtual ~DecodeStep() = default;
+  virtual std::unique_ptr<DecodeStep> fresh() const = 0;  // the same step at the start of a stream
+  virtual void push(std::string token, Tokens& out) = 0;
+  virtual void finish(Tokens& out) { (void)out; }
+};
+
+// The steps of a tokenizer; immutable, shared by all streams.
+class Decoder {
+ public:
+  using Steps = std::vector<std::unique_ptr<DecodeStep>>;
+  explicit Decoder(Steps steps) : steps_(std::move(steps)) {}
+  Steps fresh_steps() const;
+
+ private:
+  Steps steps_;
+};
+
+// A stream of token texts through fresh steps of a decoder.
+class DecodeStream {
+ public:
+  explicit DecodeStream(const Decoder& decoder) : steps_(decoder.fresh_steps()) {}
+  std::string push(std::string token);
+  std::string finish();
+
+ private:
+  std::string run(DecodeStep::Tokens tokens, size_t first_step);
+  Decoder::Steps steps_;
+};
+
+// From the "decoder" object of a tokenizer.json. Throws on an unknown type, naming it.
+Decoder parse_decoder(const JsonFields& fields, const std::string& what);
+
+// What Hugging Face does without a decoder: tokens with spaces between.
+Decoder make_joining_decoder();
+// Bytes spelled as in byte_level.h.
+Decoder make_byte_level_decoder();
+
+}  // namespace klotski

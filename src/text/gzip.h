@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace klotski {
+
+// Unpacks a gzip stream of at most max_bytes; throws where it is damaged, cut short or larger.
+std::string gunzip(std::string_view packed, uint64_t max_bytes, std::string_view what);
+
+// The text of `path`, unpacked where its name ends in .gz.
+std::string read_text_or_gzip(const std::filesystem::path& path, uint64_t max_bytes);
+
+// folder/name or, where only that exists, folder/name.gz; nullopt where neither does.
+std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder,
+                                               std::string_view name);
+
+}  // namespace klotski

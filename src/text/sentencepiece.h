@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/decoder.h"
+#include "text/normalizer.h"
+#include "text/vocabulary.h"
+
+namespace klotski {
+
+// What a SentencePiece model file says, as far as tokenizing needs it. Names and numbers are those
+// of the public sentencepiece_model.proto.
+struct SentencePieceFile {
+  enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+  struct Piece {
+    std::string text;
+    float score = 0;
+    Type type = Type::normal;
+  };
+  enum class ModelType { unigram = 1, bpe = 2, word = 3, character = 4 };
+
+  std::vector<Piece> pieces;  // the index is the token id
+  ModelType model_type = ModelType::unigram;
+  bool byte_fallback = false;
+  bool space_as_suffix = false;
+  int32_t bos_id = 1;
+  std::string unknown_surface = " \u2047 ";  // what an unknown token decodes to
+  std::string charsmap;
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+};
+
+// Checks everything: at most 2^24 pieces, texts that are UTF-8, finite scores, known types.
+SentencePieceFile read_sentencepiece(std::string_view bytes, const std::string& what);
+
+std::unique_ptr<Normalizer> make_sentencepiece_normalizer(const SentencePieceFile& file,
+                                                          const std::string& what);
+
+// Refers to `vocabulary`, which must outlive it.
+Decoder make_sentencepiece_decoder(const SentencePieceFile& file, const Vocabulary& vocabulary);
+
+}  // namespace klotski

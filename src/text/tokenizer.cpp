@@ -1,0 +1,226 @@
+#include "text/tokenizer.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "text/byte_level.h"
+#include "text/gzip.h"
+#include "text/tokenizer_parts.h"
+#include "text/utf8.h"
+#include "text/word_cache.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxFileBytes = 512 * kMiB;
+constexpr uint64_t kMaxTextBytes = 1 * kGiB;  // offsets into text are 32-bit in the models
+
+// One encode call: text goes down the stations, tokens are gathered in `ids`.
+class Encoding {
+ public:
+  Encoding(const TokenizerParts& parts, bool parse_special)
+      : parts_(parts), ordinary_special_(!parse_special) {}
+
+  void add_text(std::string_view text) {
+    for (const Segment& segment : parts_.added.split(text, Pass::raw, ordinary_special_)) {
+      if (segment.id >= 0) {
+        ids.push_back(segment.id);
+      } else {
+        add_raw(text.substr(segment.span.begin, segment.span.end - segment.span.begin),
+                segment.span.begin == 0);
+      }
+    }
+  }
+
+  std::vector<TokenId> ids;
+
+ private:
+  using Pass = AddedTokens::Pass;
+
+  void add_raw(std::string_view text, bool at_input_start) {
+    std::string normalized(text);
+    if (parts_.normalizer) parts_.normalizer->apply(normalized);
+    if (!parts_.added.has_tokens(Pass::normalized)) {
+      return add_normalized(std::move(normalized), at_input_start);
+    }
+    for (const Segment& segment :
+         parts_.added.split(normalized, Pass::normalized, ordinary_special_)) {
+      if (segment.id >= 0) {
+        ids.push_back(segment.id);
+      } else {
+        add_normalized(normalized.substr(segment.span.begin, segment.span.end - segment.span.begin),
+                       at_input_start && segment.span.begin == 0);
+      }
+    }
+  }
+
+  void add_normalized(std::string text, bool at_input_start) {
+    if (text.empty()) return;
+    Pieces pieces;
+    pieces.spans = {{0, text.size()}};
+    pieces.text = std::move(text);
+    pieces.at_input_start = at_input_start;
+    for (const auto& step : parts_.pretokenizer.steps) step->apply(pieces);
+    for (const Span& span : pieces.spans) {
+      add_piece(std::string_view(pieces.text).substr(span.begin, span.end - span.begin));
+    }
+  }
+
+  void add_piece(std::string_view piece) {
+    if (parts_.pretokenizer.spell_bytes) return add_word(piece);
+    for (size_t begin = 0; begin < piece.size();) {
+      const size_t end = parts_.model->safe_cut(piece, begin);
+      add_word(piece.substr(begin, end - begin));
+      begin = end;
+    }
+  }
+
+  void add_word(std::string_view word) {
+    const bool cached = word.size() <= WordCache::kMaxWordBytes;
+    const uint64_t hash = cached ? hash_bytes(word) : 0;
+    if (cached && cache_.append(word, hash, ids)) return;
+    const size_t before = ids.size();
+    if (parts_.pretokenizer.spell_bytes) {
+      spelled_.clear();
+      append_byte_level(spelled_, word);
+      parts_.model->tokenize(spelled_, ids);
+    } else {
+      parts_.model->tokenize(word, ids);
+    }
+    if (cached) cache_.insert(word, hash, std::span(ids).subspan(before));
+  }
+
+  const TokenizerParts& parts_;
+  bool ordinary_special_;
+  WordCache cache_;
+  std::string spelled_;
+};
+
+std::string shown_path(const std::filesystem::path& path) { return in_quotes(path.native(), 300); }
+
+// The one JSON file beside the ranks that has a pattern: NAME.json first, else the only .json that
+// names the ranks file.
+std::filesystem::path find_description(const std::filesystem::path& ranks) {
+  std::filesystem::path same_name = ranks;
+  if (std::filesystem::exists(same_name.replace_extension(".json"))) return same_name;
+  std::vector<std::filesystem::path> candidates;
+  for (const auto& entry : std::filesystem::directory_iterator(ranks.parent_path())) {
+    if (entry.path().extension() != ".json" || !entry.is_regular_file()) continue;
+    const std::string text = read_text_file(entry.path(), kMaxFileBytes);
+    if (text.find(in_quotes(ranks.filename().native(), 300)) != std::string::npos) {
+      candidates.push_back(entry.path());
+    }
+  }
+  if (candidates.empty()) {
+    fail(ErrorKind::bad_model, "{}: expected a JSON file beside it that names it under \"ranks\"",
+         shown_path(ranks));
+  }
+  return *std::min_element(candidates.begin(), candidates.end());
+}
+
+std::filesystem::path find_in_folder(const std::filesystem::path& folder) {
+  for (const std::string_view name : {"tokenizer.json", "tokenizer.model"}) {
+    if (const auto path = find_file(folder, name)) return *path;
+  }
+  std::vector<std::filesystem::path> ranks;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".tiktoken") ranks.push_back(entry.path());
+  }
+  if (ranks.size() != 1) {
+    fail(ErrorKind::bad_model,
+         "{}: expected tokenizer.json, tokenizer.model or one *.tiktoken, found none of them",
+         shown_path(folder));
+  }
+  return ranks[0];
+}
+
+std::shared_ptr<const TokenizerParts> load_parts(const std::filesystem::path& folder_or_file) {
+  const std::filesystem::path path = std::filesystem::is_directory(folder_or_file)
+                                         ? find_in_folder(folder_or_file)
+                                         : folder_or_file;
+  const std::string what = shown_path(path);
+  const std::string bytes = read_text_or_gzip(path, kMaxFileBytes);
+  const std::filesystem::path plain = path.extension() == ".gz" ? path.stem() : path.filename();
+  if (plain.extension() == ".model") return parse_sentencepiece(bytes, what);
+  if (plain.extension() == ".tiktoken") {
+    const std::filesystem::path description =
+        find_description(std::filesystem::absolute(path).parent_path() / plain);
+    return parse_tiktoken(bytes, read_text_file(description, kMaxFileBytes), what);
+  }
+  return parse_tokenizer_json(bytes, what);
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
+  try {
+    return Tokenizer(load_parts(folder_or_file));
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail(ErrorKind::bad_model, "{}: {}", shown_path(folder_or_file), error.code().message());
+  }
+}
+
+Tokenizer Tokenizer::from_json(std::string_view json, std::string_view what) {
+  return Tokenizer(parse_tokenizer_json(json, std::string(what)));
+}
+
+Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, std::string_view what) {
+  return Tokenizer(parse_sentencepiece(bytes, std::string(what)));
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kMaxTextBytes) {
+    fail(ErrorKind::usage, "the text has {}, more than the {} that can be encoded at once",
+         format_bytes(text.size()), format_bytes(kMaxTextBytes));
+  }
+  Encoding encoding(*parts_, options.parse_special);
+  const PostProcessor& around = parts_->post_processor;
+  if (options.add_special) encoding.ids = around.before;
+  if (is_valid_utf8(text)) {
+    encoding.add_text(text);
+  } else {
+    std::string repaired;
+    append_lossy_utf8(repaired, text);
+    encoding.add_text(repaired);
+  }
+  if (options.add_special) {
+    encoding.ids.insert(encoding.ids.end(), around.after.begin(), around.after.end());
+  }
+  return std::move(encoding.ids);
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
+  DecodeStream stream(parts_->decoder);
+  std::string text;
+  for (const TokenId id : ids) {
+    const auto token = text_of(id);
+    if (!token || (skip_special && is_special(id))) continue;
+    text += stream.push(std::string(*token));
+  }
+  return text + stream.finish();
+}
+
+size_t Tokenizer::vocabulary_size() const {
+  return std::max(parts_->vocabulary.end_id(), parts_->added.end_id());
+}
+
+std::optional<TokenId> Tokenizer::id_of(std::string_view token) const {
+  if (const AddedToken* added = parts_->added.find(token)) return added->id;
+  return parts_->vocabulary.find(token);
+}
+
+std::optional<std::string_view> Tokenizer::text_of(TokenId id) const {
+  if (const AddedToken* added = parts_->added.find(id)) return added->content;
+  if (!parts_->vocabulary.has(id)) return std::nullopt;
+  return parts_->vocabulary.text(id);
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+  const AddedToken* added = parts_->added.find(id);
+  return (added && added->special) || parts_->control.contains(id);
+}
+
+}  // namespace klotski

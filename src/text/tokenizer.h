@@ -1,0 +1,59 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace klotski {
+
+struct TokenizerParts;
+class DecodeStream;
+
+// Text to tokens and back, with the results of the library the tokenizer's file was made for:
+// Hugging Face tokenizers (tokenizer.json), Google SentencePiece (.model) or tiktoken. Immutable
+// and thread-safe; copies share their data.
+class Tokenizer {
+ public:
+  // A folder with tokenizer.json (or tokenizer.json.gz), else tokenizer.model, else a *.tiktoken
+  // file with a JSON file beside it that names its pattern and special tokens; or such a file.
+  static Tokenizer load(const std::filesystem::path& folder_or_file);
+  // From the text of a tokenizer.json; `what` names it in errors.
+  static Tokenizer from_json(std::string_view json, std::string_view what);
+  // From the bytes of a SentencePiece model.
+  static Tokenizer from_sentencepiece(std::string_view bytes, std::string_view what);
+
+  struct EncodeOptions {
+    // Adds what the post-processor adds, for instance a begin-of-sequence token. A SentencePiece
+    // model has no post-processor: its begin-of-sequence token is added where it defines one.
+    bool add_special = false;
+    // Text of special added tokens becomes those tokens. Otherwise it is ordinary text, and only
+    // added tokens that are not special are found. SentencePiece's control tokens are never found
+    // in text.
+    bool parse_special = true;
+  };
+  // Text that is not valid UTF-8 is read with each maximal invalid sequence as one U+FFFD.
+  std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const;
+
+  // Ids that no token has are left out. Always valid UTF-8.
+  std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
+
+  size_t vocabulary_size() const;  // largest id + 1, added tokens included
+  std::optional<TokenId> id_of(std::string_view token) const;
+  // The token as the vocabulary spells it; nullopt where no token has the id.
+  std::optional<std::string_view> text_of(TokenId id) const;
+  bool is_special(TokenId id) const;
+
+ private:
+  friend class StreamingDetokenizer;
+  explicit Tokenizer(std::shared_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
+
+  std::shared_ptr<const TokenizerParts> parts_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "text/added_tokens.h"
+#include "text/decoder.h"
+#include "text/model.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pretokenizer.h"
+#include "text/vocabulary.h"
+
+namespace klotski {
+
+// The stations of a tokenizer in the order text passes them. The model and the decoder may refer to
+// the vocabulary, so the whole stays where it is made.
+struct TokenizerParts {
+  Vocabulary vocabulary;  // of the model alone
+  AddedTokens added;
+  std::unique_ptr<Normalizer> normalizer;  // null: none
+  PreTokenizerChain pretokenizer;
+  std::unique_ptr<TokenModel> model;
+  PostProcessor post_processor;
+  Decoder decoder = make_joining_decoder();
+  std::unordered_set<TokenId> control;  // special tokens that are never found in text
+};
+
+std::shared_ptr<const TokenizerParts> parse_tokenizer_json(std::string_view json,
+                                                           const std::string& what);
+std::shared_ptr<const TokenizerParts> parse_sentencepiece(std::string_view bytes,
+                                                          const std::string& what);
+
+// `description` is the JSON beside the ranks: {"pattern": "..", "special_tokens": {text: id}}.
+std::shared_ptr<const TokenizerParts> parse_tiktoken(std::string_view ranks,
+                                                     std::string_view description,
+                                                     const std::string& what);
+
+}  // namespace klotski

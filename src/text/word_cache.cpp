@@ -1,0 +1,40 @@
+#include "text/word_cache.h"
+
+namespace klotski {
+
+bool WordCache::append(std::string_view word, uint64_t hash, std::vector<TokenId>& out) const {
+  const size_t mask = slots_.size() - 1;
+  for (size_t at = hash & mask; slots_[at].word_bytes != 0; at = (at + 1) & mask) {
+    const Slot& slot = slots_[at];
+    if (slot.hash != hash || words_.compare(slot.word_begin, slot.word_bytes, word) != 0) continue;
+    const auto begin = ids_.begin() + static_cast<std::ptrdiff_t>(slot.ids_begin);
+    out.insert(out.end(), begin, begin + slot.id_count);
+    return true;
+  }
+  return false;
+}
+
+void WordCache::insert(std::string_view word, uint64_t hash, std::span<const TokenId> ids) {
+  if (word.empty() || word.size() > kMaxWordBytes || count_ >= kMaxWords) return;
+  if (ids.size() > UINT16_MAX) return;
+  if (++count_ * 2 > slots_.size()) {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.word_bytes != 0) place(slot);
+    }
+  }
+  place({hash, static_cast<uint32_t>(words_.size()), static_cast<uint32_t>(ids_.size()),
+         static_cast<uint16_t>(word.size()), static_cast<uint16_t>(ids.size())});
+  words_.append(word);
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+}
+
+void WordCache::place(const Slot& slot) {
+  const size_t mask = slots_.size() - 1;
+  size_t at = slot.hash & mask;
+  while (slots_[at].word_bytes != 0) at = (at + 1) & mask;
+  slots_[at] = slot;
+}
+
+}  // namespace klotski
