@@ -1,1 +1,144 @@
+#include "engine/engine.h"
+
 #include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "base/error.h"
+#include "engine/testing.h"
+
+namespace klotski {
+namespace {
+
+struct Finished {
+  std::vector<TokenId> tokens;
+  Finish finish = Finish::not_yet;
+  bool operator==(const Finished&) const = default;
+};
+
+std::map<int32_t, Finished> run_all(Engine& engine) {
+  std::map<int32_t, Finished> results;
+  while (!engine.idle()) {
+    for (const Progress& progress : engine.step()) {
+      Finished& result = results[progress.sequence.value];
+      result.tokens.push_back(progress.token);
+      result.finish = progress.finish;
+    }
+  }
+  return results;
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest() : model_(load_model(test_model("mixtral"))) {}
+
+  uint64_t pages(int64_t count) const {
+    return static_cast<uint64_t>(count) * PagedKvCache::page_bytes(model_.description());
+  }
+  Engine engine(int64_t page_count, int64_t rows_per_step = 512) const {
+    return Engine(model_, reference_ops(),
+                  {.kv_bytes = pages(page_count), .rows_per_step = rows_per_step});
+  }
+  static Request request(std::vector<TokenId> prompt, int64_t max_tokens, uint64_t seed = 0) {
+    return {.prompt = std::move(prompt),
+            .sampling = {.temperature = seed == 0 ? 0.0 : 0.9, .seed = seed},
+            .max_tokens = max_tokens,
+            .stop_tokens = {}};
+  }
+
+  ResidentModel model_;
+};
+
+// The reference continuation of this prompt, from tests/data/models/mixtral/reference.json.
+const std::vector<TokenId> kPrompt = {77, 204, 89, 57, 132, 27, 12};
+const std::vector<TokenId> kGreedy = {237, 73, 142, 142, 97, 142, 142, 145, 117, 237};
+
+TEST_F(EngineTest, ContinuesGreedilyAsTheReferenceDoes) {
+  Engine one = engine(10);
+  one.submit(request(kPrompt, 10));
+  const auto results = run_all(one);
+  EXPECT_EQ(results.at(0).tokens, kGreedy);
+  EXPECT_EQ(results.at(0).finish, Finish::length);
+}
+
+TEST_F(EngineTest, StopsAtAStopToken) {
+  Engine one = engine(10);
+  Request stopping = request(kPrompt, 10);
+  stopping.stop_tokens = {142};
+  one.submit(std::move(stopping));
+  const auto results = run_all(one);
+  EXPECT_EQ(results.at(0).tokens, (std::vector<TokenId>{237, 73, 142}));
+  EXPECT_EQ(results.at(0).finish, Finish::stop_token);
+}
+
+TEST_F(EngineTest, StopsWhenThePositionsAreUsedUp) {
+  Engine one = engine(40);
+  one.submit(request(std::vector<TokenId>(500, 3), 100));
+  const auto results = run_all(one);
+  EXPECT_EQ(results.at(0).tokens.size(), 12u);
+  EXPECT_EQ(results.at(0).finish, Finish::length);
+}
+
+TEST_F(EngineTest, RefusesWhatCanNeverRun) {
+  Engine one = engine(2);
+  const auto kind_of = [&](Request bad) {
+    try {
+      one.submit(std::move(bad));
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind::internal;
+  };
+  EXPECT_EQ(kind_of(request({}, 5)), ErrorKind::usage);
+  EXPECT_EQ(kind_of(request({256}, 5)), ErrorKind::usage);
+  EXPECT_EQ(kind_of(request({-1}, 5)), ErrorKind::usage);
+  EXPECT_EQ(kind_of(request({1}, 0)), ErrorKind::usage);
+  EXPECT_EQ(kind_of(request(std::vector<TokenId>(512, 1), 5)), ErrorKind::usage);
+  EXPECT_EQ(kind_of(request({1}, 40)), ErrorKind::does_not_fit);
+  EXPECT_TRUE(one.idle());
+}
+
+// Random requests (greedy and sampled) under random limits: whatever is admitted when, split where
+// and run beside whom, each result is bit for bit that of the request alone.
+TEST_F(EngineTest, ResultsDoNotDependOnTheCompany) {
+  std::mt19937 random(3);
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  std::vector<Request> requests;
+  std::vector<Finished> alone;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<TokenId> prompt(static_cast<size_t>(1 + below(50)));
+    for (TokenId& token : prompt) token = static_cast<TokenId>(below(256));
+    requests.push_back(request(prompt, 1 + below(20), static_cast<uint64_t>(i % 3)));
+    Engine one = engine(10);
+    one.submit(requests.back());
+    alone.push_back(run_all(one).at(0));
+  }
+  for (int trial = 0; trial < 6; ++trial) {
+    Engine many = engine(5 + below(40), 1 + below(60));
+    std::vector<size_t> order(requests.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), random);
+    for (const size_t i : order) many.submit(requests[i]);
+    const auto results = run_all(many);
+    for (size_t i = 0; i < order.size(); ++i) {
+      EXPECT_EQ(results.at(static_cast<int32_t>(i)), alone[order[i]]);
+    }
+  }
+}
+
+TEST_F(EngineTest, CancelGivesTheRoomBack) {
+  Engine one = engine(2);
+  const SequenceId first = one.submit(request(kPrompt, 20));
+  const SequenceId second = one.submit(request(kPrompt, 10));
+  one.step();
+  one.cancel(first);
+  const auto results = run_all(one);
+  EXPECT_EQ(results.size(), 1u);
+  EXPECT_EQ(results.at(second.value).tokens, kGreedy);
+}
+
+}  // namespace
+}  // namespace klotski
