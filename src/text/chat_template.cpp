@@ -1,0 +1,38 @@
+#include "text/chat_template.h"
+
+#include "text/jinja_interpreter.h"
+#include "text/jinja_parser.h"
+#include "text/jinja_scope.h"
+
+namespace klotski {
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const jinja::Template> compiled, std::string name,
+                           TemplateLimits limits)
+    : compiled_(std::move(compiled)), name_(std::move(name)), limits_(limits) {}
+
+ChatTemplate ChatTemplate::parse(std::string_view source, std::string_view name,
+                                 TemplateLimits limits) {
+  try {
+    auto tree = std::make_shared<jinja::Template>();
+    tree->body = jinja::Parser(jinja::tokenize(source)).parse_template();
+    jinja::resolve_names(tree.get());
+    return ChatTemplate(std::move(tree), std::string(name), limits);
+  } catch (const jinja::SyntaxError& error) {
+    fail(ErrorKind::bad_model, "{}:{}: {}", name, error.line(), error.what());
+  }
+}
+
+std::string ChatTemplate::render(const OrderedJson& context,
+                                 const std::optional<std::tm>& now) const {
+  if (!context.is_object()) {
+    fail(ErrorKind::internal, "{}: the variables of a template must be an object", name_);
+  }
+  jinja::Interpreter interpreter(*compiled_, limits_, now);
+  try {
+    return interpreter.render(context);
+  } catch (const jinja::Failure& failure) {
+    fail(ErrorKind::bad_model, "{}:{}: {}", name_, interpreter.line(), failure.what());
+  }
+}
+
+}  // namespace klotski

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/json.h"
+
+namespace klotski {
+
+// What one rendering may use. The defaults let conversations of tens of megabytes through and stop
+// a hostile template within seconds.
+struct TemplateLimits {
+  uint64_t max_steps = 100'000'000;
+  int max_depth = 600;  // nested evaluations: statements, expressions and macro calls together
+  uint64_t max_output_bytes = 256 * kMiB;
+  uint64_t max_memory_bytes = 2 * kGiB;  // approximate bytes of all values made, dead ones included
+};
+
+namespace jinja {
+struct Template;
+}
+
+// A chat template in the Jinja language, as Hugging Face's apply_chat_template runs it: a sandbox
+// without a loader, trim_blocks and lstrip_blocks on, autoescape off. Values are plain data; a
+// template can reach nothing but its variables.
+class ChatTemplate {
+ public:
+  // Throws a bad_model error "name:line: ..." for what is not a template.
+  static ChatTemplate parse(std::string_view source, std::string_view name,
+                            TemplateLimits limits = {});
+
+  // `context` is an object with the template's variables. `now` is what strftime_now formats; the
+  // local time unless given. Throws a bad_model error, also when the template calls
+  // raise_exception; the message then ends with the template's own.
+  std::string render(const OrderedJson& context,
+                     const std::optional<std::tm>& now = std::nullopt) const;
+
+ private:
+  ChatTemplate(std::shared_ptr<const jinja::Template> compiled, std::string name,
+               TemplateLimits limits);
+
+  std::shared_ptr<const jinja::Template> compiled_;
+  std::string name_;
+  TemplateLimits limits_;
+};
+
+}  // namespace klotski
