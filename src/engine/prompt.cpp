@@ -21,7 +21,7 @@ std::string enclosed(std::string text, const Tokenizer& tokenizer) {
   erase_all(text, kLiteralEnd);
   std::string out;
   size_t done = 0;
-  for (const TextRange& range : tokenizer.find_special(text)) {
+  for (const Span& range : tokenizer.find_special(text)) {
     out += text.substr(done, range.begin - done);
     out += kLiteralBegin;
     out += text.substr(range.begin, range.end - range.begin);
@@ -41,8 +41,8 @@ void enclose_strings(OrderedJson& value, const Tokenizer& tokenizer) {
 }
 
 // Takes the marks out and returns where they stood.
-std::vector<TextRange> take_literal_ranges(std::string& text) {
-  std::vector<TextRange> ranges;
+std::vector<Span> take_literal_ranges(std::string& text) {
+  std::vector<Span> ranges;
   std::string plain;
   size_t at = 0;
   while (true) {
@@ -83,7 +83,7 @@ std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatTemplate&
     if (context.contains(name)) enclose_strings(context[name], tokenizer);
   }
   std::string rendered = chat_template.render(context);
-  const std::vector<TextRange> literal = take_literal_ranges(rendered);
+  const std::vector<Span> literal = take_literal_ranges(rendered);
   return tokenizer.encode(rendered, {.literal = literal});
 }
 

@@ -92,7 +92,7 @@ bool AddedTokens::stands_alone(std::string_view text, Span match) const {
 }
 
 std::vector<Segment> AddedTokens::split(std::string_view text, Pass pass,
-                                        bool ordinary_special) const {
+                                        std::span<const Span> literal) const {
   std::vector<Segment> segments;
   const ByteTrie& keys = trie(pass);
   size_t done = 0;
@@ -105,7 +105,9 @@ std::vector<Segment> AddedTokens::split(std::string_view text, Pass pass,
     const AddedToken& token = tokens_[static_cast<size_t>(match.value)];
     Span span = {at, at + match.bytes};
     at = span.end;
-    if (ordinary_special && token.special) continue;
+    while (!literal.empty() && literal.front().end <= span.begin) literal = literal.subspan(1);
+    const bool is_literal = !literal.empty() && literal.front().begin < span.end;
+    if (is_literal && token.special) continue;
     if (token.single_word && !stands_alone(text, span)) continue;
     if (token.left_strip) span.begin = space_before(text, span.begin, std::min(done, span.begin));
     if (token.right_strip) span.end = space_after(text, span.end);

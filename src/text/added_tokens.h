@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -40,9 +41,10 @@ class AddedTokens {
   void build(const Normalizer* normalizer);
 
   enum class Pass { raw, normalized };
-  // Cuts text at the tokens of one pass: at each place the longest token, leftmost first. With
-  // `ordinary_special`, special tokens count as text.
-  std::vector<Segment> split(std::string_view text, Pass pass, bool ordinary_special) const;
+  // Cuts text at the tokens of one pass: at each place the longest token, leftmost first. Special
+  // tokens that touch one of the `literal` spans (ascending) count as text.
+  std::vector<Segment> split(std::string_view text, Pass pass,
+                             std::span<const Span> literal) const;
   bool has_tokens(Pass pass) const { return !trie(pass).empty(); }
 
   const AddedToken* find(TokenId id) const;

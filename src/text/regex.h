@@ -5,14 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace klotski {
+#include "text/span.h"
 
-// A span of bytes inside a text.
-struct Span {
-  size_t begin = 0;
-  size_t end = 0;
-  bool operator==(const Span&) const = default;
-};
+namespace klotski {
 
 // Whose rules a pattern was written for. Both are turned into PCRE2's before they are compiled.
 enum class RegexDialect {

@@ -21,17 +21,18 @@ constexpr uint64_t kMaxTextBytes = 1 * kGiB;  // offsets into text are 32-bit in
 // One encode call: text goes down the stations, tokens are gathered in `ids`.
 class Encoding {
  public:
-  Encoding(const TokenizerParts& parts, bool parse_special)
-      : parts_(parts), ordinary_special_(!parse_special) {}
+  explicit Encoding(const TokenizerParts& parts) : parts_(parts) {}
 
-  void add_text(std::string_view text) {
-    for (const Segment& segment : parts_.added.split(text, Pass::raw, ordinary_special_)) {
+  void add_text(std::string_view text, std::span<const Span> literal) {
+    for (const Segment& segment : parts_.added.split(text, Pass::raw, literal)) {
+      const auto [begin, end] = segment.span;
       if (segment.id >= 0) {
         ids.push_back(segment.id);
-      } else {
-        add_raw(text.substr(segment.span.begin, segment.span.end - segment.span.begin),
-                segment.span.begin == 0);
+        continue;
       }
+      while (!literal.empty() && literal.front().end <= begin) literal = literal.subspan(1);
+      add_raw(text.substr(begin, end - begin), begin == 0,
+              !literal.empty() && literal.front().begin < end);
     }
   }
 
@@ -40,14 +41,16 @@ class Encoding {
  private:
   using Pass = AddedTokens::Pass;
 
-  void add_raw(std::string_view text, bool at_input_start) {
+  // Normalising moves bytes, so a stretch that is literal in part counts as literal as a whole.
+  void add_raw(std::string_view text, bool at_input_start, bool is_literal) {
     std::string normalized(text);
     if (parts_.normalizer) parts_.normalizer->apply(normalized);
     if (!parts_.added.has_tokens(Pass::normalized)) {
       return add_normalized(std::move(normalized), at_input_start);
     }
-    for (const Segment& segment :
-         parts_.added.split(normalized, Pass::normalized, ordinary_special_)) {
+    const Span whole = {0, normalized.size()};
+    for (const Segment& segment : parts_.added.split(normalized, Pass::normalized,
+                                                     std::span(&whole, is_literal ? 1 : 0))) {
       if (segment.id >= 0) {
         ids.push_back(segment.id);
       } else {
@@ -94,7 +97,6 @@ class Encoding {
   }
 
   const TokenizerParts& parts_;
-  bool ordinary_special_;
   WordCache cache_;
   std::string spelled_;
 };
@@ -176,20 +178,37 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
     fail(ErrorKind::usage, "the text has {}, more than the {} that can be encoded at once",
          format_bytes(text.size()), format_bytes(kMaxTextBytes));
   }
-  Encoding encoding(*parts_, options.parse_special);
+  Encoding encoding(*parts_);
+  const Span whole = {0, SIZE_MAX};
+  const auto literal = options.parse_special ? options.literal : std::span(&whole, 1);
   const PostProcessor& around = parts_->post_processor;
   if (options.add_special) encoding.ids = around.before;
   if (is_valid_utf8(text)) {
-    encoding.add_text(text);
+    encoding.add_text(text, literal);
   } else {
     std::string repaired;
     append_lossy_utf8(repaired, text);
-    encoding.add_text(repaired);
+    encoding.add_text(repaired, literal);
   }
   if (options.add_special) {
     encoding.ids.insert(encoding.ids.end(), around.after.begin(), around.after.end());
   }
   return std::move(encoding.ids);
+}
+
+std::vector<Span> Tokenizer::find_special(std::string_view text) const {
+  std::vector<Span> found;
+  for (const auto pass : {AddedTokens::Pass::raw, AddedTokens::Pass::normalized}) {
+    for (const Segment& segment : parts_->added.split(text, pass, {})) {
+      if (segment.id >= 0 && is_special(segment.id)) found.push_back(segment.span);
+    }
+  }
+  std::sort(found.begin(), found.end(), [](Span a, Span b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < found.size(); ++i) {  // the passes do not know of each other
+    found[i].begin = std::max(found[i].begin, found[i - 1].end);
+    found[i].end = std::max(found[i].end, found[i].begin);
+  }
+  return found;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {

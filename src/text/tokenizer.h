@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "text/span.h"
 
 namespace klotski {
 
@@ -36,9 +37,15 @@ class Tokenizer {
     // added tokens that are not special are found. SentencePiece's control tokens are never found
     // in text.
     bool parse_special = true;
+    // Where valid text is ordinary all the same: special tokens that touch one of these spans of
+    // bytes, in ascending order, are not found.
+    std::span<const Span> literal = {};
   };
   // Text that is not valid UTF-8 is read with each maximal invalid sequence as one U+FFFD.
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const;
+
+  // Where the text of special added tokens stands, in ascending order.
+  std::vector<Span> find_special(std::string_view text) const;
 
   // Ids that no token has are left out. Always valid UTF-8.
   std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
