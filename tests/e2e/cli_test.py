@@ -1,0 +1,438 @@
+#!/usr/bin/env python3
+"""Runs the klotski program as users do: `cli_test.py KLOTSKI SOURCE_FOLDER [unittest arguments]`."""
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+KLOTSKI = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(sys.argv[2]).resolve()
+TINY = SOURCE / "models" / "tiny-mixtral"
+MODELS = SOURCE / "tests" / "data" / "models"
+REFERENCE = json.loads((TINY / "reference.json").read_text())
+# A sanitizer needs terabytes of address space and slows everything down.
+SANITIZED = b"__asan_init" in KLOTSKI.read_bytes() or b"__tsan_init" in KLOTSKI.read_bytes()
+
+
+def run(*arguments, stdin=b"", timeout=120, **options):
+    return subprocess.run([KLOTSKI, *arguments], input=stdin, capture_output=True, timeout=timeout,
+                          **options)
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="klotski-e2e-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def ok(self, *arguments, **options):
+        result = run(*arguments, **options)
+        self.assertEqual(result.returncode, 0, result.stderr.decode(errors="replace"))
+        return result.stdout.decode()
+
+    def refused(self, code, *arguments, says="", **options):
+        """The program ends with `code` and one clear line on standard error."""
+        started = time.monotonic()
+        result = run(*arguments, **options)
+        message = result.stderr.decode(errors="replace")
+        self.assertEqual(result.returncode, code, (arguments, message))
+        self.assertEqual(message.count("\n"), 1, message)
+        self.assertTrue(message.startswith("klotski: "), message)
+        self.assertLess(len(message), 1200)
+        self.assertIn(says, message)
+        self.assertLess(time.monotonic() - started, 20 if SANITIZED else 3)
+        return message
+
+    def copy_of_tiny(self):
+        copy = self.folder / "model"
+        shutil.copytree(TINY, copy)
+        return copy
+
+
+class Run(Cli):
+    def test_continues_as_the_reference_does(self):
+        for prompt in REFERENCE["prompts"]:
+            text = self.ok("run", "tiny", "-p", prompt["prompt"], "-n", "48")
+            self.assertEqual(text, prompt["text"] + "\n")
+
+    def test_finds_the_bundled_model_from_anywhere(self):
+        text = self.ok("run", "tiny", "-p", "Once upon a time", "-n", "4", cwd=self.folder)
+        link = self.folder / "elsewhere"
+        link.symlink_to(KLOTSKI)
+        linked = subprocess.run([link, "run", "tiny", "-p", "Once upon a time", "-n", "4"],
+                                cwd="/", capture_output=True, check=True)
+        self.assertEqual(linked.stdout.decode(), text)
+
+    def test_prompt_from_a_file_and_from_standard_input(self):
+        path = self.folder / "prompt.txt"
+        path.write_text("Once upon a time")
+        text = self.ok("run", "tiny", "-f", path, "-n", "8")
+        self.assertEqual(self.ok("run", "tiny", "-f", "-", "-n", "8", stdin=b"Once upon a time"), text)
+        self.assertEqual(self.ok("run", "tiny", "-p", "Once upon a time", "-n", "8"), text)
+
+    def test_json_says_how_it_ended(self):
+        report = json.loads(self.ok("run", "tiny", "-p", "My fellow citizens,", "-n", "5", "--json"))
+        self.assertEqual(report["finish_reason"], "length")
+        self.assertEqual(report["completion_tokens"], 5)
+        self.assertEqual(report["prompt_tokens"], 6)
+        report = json.loads(self.ok("run", "tiny", "-p", "My fellow citizens,", "--stop", " same",
+                                    "--json"))
+        self.assertEqual(report["text"], " I have been in the")
+        self.assertEqual(report["finish_reason"], "stop")
+
+    def test_stop_token(self):
+        first, second = REFERENCE["prompts"][0]["greedy"][:2]
+        self.assertNotEqual(first, second)
+        report = json.loads(self.ok("run", "tiny", "-p", REFERENCE["prompts"][0]["prompt"],
+                                    "--stop-id", str(second), "--json"))
+        self.assertEqual(report["completion_tokens"], 2)
+
+    def test_a_seed_repeats_and_another_differs(self):
+        sampled = [self.ok("run", "tiny", "-p", "The", "-n", "30", "--temperature", "1.2",
+                           "--top-k", "50", "--seed", seed) for seed in ("1", "1", "2")]
+        self.assertEqual(sampled[0], sampled[1])
+        self.assertNotEqual(sampled[0], sampled[2])
+
+    def test_interactive_without_a_template_continues_lines(self):
+        text = self.ok("run", "tiny", "-n", "4", stdin=b"Once upon a time\n\nThe end\n")
+        self.assertEqual(text.count("\n"), 2)
+        self.assertTrue(text.startswith(" of the day,"))
+
+    def test_chat_with_a_template(self):
+        model = self.copy_of_tiny()
+        template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+        (model / "chat_template.jinja").write_text(template)
+        self.assertTrue(self.ok("run", model, "--chat", "-p", "Hello", "-n", "5"))
+        self.assertEqual(self.ok("run", model, "-n", "3", stdin=b"Hello\nAgain").count("\n") >= 2, True)
+        self.refused(2, "run", "tiny", "--chat", "-p", "x", says="no chat template")
+
+    def test_a_template_that_raises(self):
+        model = self.copy_of_tiny()
+        (model / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+        self.refused(3, "run", model, "--chat", "-p", "x", says="roles must alternate")
+
+    def test_signals_end_a_run(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = subprocess.Popen([KLOTSKI, "run", "tiny", "-p", "The", "-n", "900", "--ignore-end"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdout.read(8)  # it is generating
+            process.send_signal(number)
+            started = time.monotonic()
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, code)
+            self.assertLess(time.monotonic() - started, 20 if SANITIZED else 2)
+
+    def test_signal_while_waiting_for_input(self):
+        process = subprocess.Popen([KLOTSKI, "run", "tiny"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(5 if SANITIZED else 1)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=30), 143)
+        process.communicate()
+
+    def test_weights_with_nan_end_in_an_error_not_in_a_token(self):
+        model = self.copy_of_tiny()
+        shard = json.loads((model / "model.safetensors.index.json").read_text())["weight_map"][
+            "model.norm.weight"]
+        data = bytearray((model / shard).read_bytes())
+        size = struct.unpack("<Q", data[:8])[0]
+        begin, end = json.loads(data[8:8 + size])["model.norm.weight"]["data_offsets"]
+        data[8 + size + begin:8 + size + end] = b"\xc0\x7f" * ((end - begin) // 2)
+        (model / shard).write_bytes(data)
+        self.refused(3, "run", model, "-p", "x", says="NaN")
+
+
+class Verify(Cli):
+    def test_every_fixture_and_the_bundled_model(self):
+        for folder in (*sorted(p for p in MODELS.iterdir() if (p / "config.json").exists()), TINY):
+            text = self.ok("verify", folder, "--reference", folder / "reference.json", "--precision",
+                           "f32")
+            self.assertIn("prompts agree", text)
+
+    def test_a_wrong_reference_fails(self):
+        reference = json.loads((MODELS / "olmoe" / "reference.json").read_text())
+        reference["prompts"][0]["last_logits"][3] += 0.1
+        path = self.folder / "reference.json"
+        path.write_text(json.dumps(reference))
+        result = run("verify", MODELS / "olmoe", "--reference", path, "--json")
+        self.assertEqual(result.returncode, 1)
+        report = json.loads(result.stdout)
+        self.assertFalse(report["passed"])
+        self.assertEqual([p["passed"] for p in report["prompts"]], [False, True, True, True])
+
+    def test_bad_reference_files(self):
+        path = self.folder / "reference.json"
+        self.refused(3, "verify", "tiny", "--reference", path, says="reference.json")
+        for text in ("", "{}", '{"prompts":[{"input_ids":[99999]}]}'):
+            path.write_text(text)
+            self.refused(3, "verify", "tiny", "--reference", path, says="reference.json")
+
+
+class Info(Cli):
+    def test_counts_and_bytes(self):
+        info = json.loads(self.ok("info", "tiny", "--json"))
+        self.assertEqual(info["architecture"], "mixtral")
+        self.assertEqual((info["layers"], info["experts"], info["experts_per_token"]), (6, 8, 2))
+        self.assertEqual(info["bytes"]["total"], 2 * info["parameters"]["total"])
+        self.assertEqual(info["bytes"]["one_expert"], 3 * 192 * 256 * 2)
+        self.assertEqual(info["tokenizer_tokens"], 4096)
+        self.assertFalse(info["chat_template"])
+        self.assertIn("8 a layer, 2 a token", self.ok("info", TINY))
+
+    def test_a_model_without_a_tokenizer_is_still_described(self):
+        info = json.loads(self.ok("info", MODELS / "qwen2_moe", "--json"))
+        self.assertFalse(info["tokenizer"])
+        self.assertEqual(info["shared_expert_width"], 128)
+
+
+class HubCache(Cli):
+    def cache(self, root):
+        """The standard layout: blobs, a snapshot of links to them, a ref."""
+        repository = root / "models--some-org--tiny"
+        snapshot = repository / "snapshots" / ("a" * 40)
+        (repository / "blobs").mkdir(parents=True)
+        (repository / "refs").mkdir()
+        snapshot.mkdir(parents=True)
+        (repository / "refs" / "main").write_text("a" * 40)
+        for number, file in enumerate(sorted(TINY.iterdir())):
+            shutil.copy(file, repository / "blobs" / f"blob{number}")
+            (snapshot / file.name).symlink_to(f"../../blobs/blob{number}")
+        return snapshot
+
+    def environment(self, **variables):
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "XDG_", "HUGGING"))}
+        return {**kept, **{k: str(v) for k, v in variables.items()}}
+
+    def test_every_place_is_searched(self):
+        self.cache(self.folder / "hub")
+        self.cache(self.folder / "huggingface" / "hub")
+        self.cache(self.folder / ".cache" / "huggingface" / "hub")
+        for variables in (dict(HF_HUB_CACHE=self.folder / "hub"), dict(HF_HOME=self.folder),
+                          dict(XDG_CACHE_HOME=self.folder), dict(HOME=self.folder)):
+            info = json.loads(self.ok("info", "some-org/tiny", "--json",
+                                      env=self.environment(**variables)))
+            self.assertEqual(info["layers"], 6)
+            self.assertTrue(info["tokenizer"])
+
+    def test_a_model_that_is_not_there(self):
+        self.refused(3, "info", "no-org/no-model", says="no-org/no-model",
+                     env=self.environment(HF_HOME=self.folder))
+
+    def test_a_link_out_of_the_cache_is_refused(self):
+        snapshot = self.cache(self.folder / "hub")
+        secret = self.folder / "secret"
+        shutil.copy(TINY / "config.json", secret)
+        (snapshot / "config.json").unlink()
+        (snapshot / "config.json").symlink_to(secret)
+        self.refused(3, "info", "some-org/tiny", says="config.json",
+                     env=self.environment(HF_HUB_CACHE=self.folder / "hub"))
+
+
+class BadModels(Cli):
+    def test_what_is_no_model(self):
+        self.refused(3, "info", self.folder / "absent", says="absent")
+        self.refused(3, "info", self.folder, says="config.json")
+        self.refused(3, "info", "/dev/zero")
+        self.refused(3, "info", "")
+        self.refused(3, "info", b"\xff\xfe-model", says="\\xff")
+        self.refused(3, "info", "two\nlines", says="two\\nlines")
+        self.refused(3, "info", "x" * 5000)
+
+    def test_a_truncated_shard(self):
+        model = self.copy_of_tiny()
+        shard = sorted(model.glob("*.safetensors"))[1]
+        os.truncate(shard, shard.stat().st_size - 1)
+        self.refused(3, "run", model, "-p", "x", says=shard.name)
+
+    def test_a_missing_shard(self):
+        model = self.copy_of_tiny()
+        shard = sorted(model.glob("*.safetensors"))[1]
+        shard.unlink()
+        self.refused(3, "info", model, says=shard.name)
+
+    def test_an_index_that_points_out_of_the_folder(self):
+        model = self.copy_of_tiny()
+        index = model / "model.safetensors.index.json"
+        text = index.read_text()
+        for name in ("../model-00001-of-00003.safetensors", "/etc/passwd", "a/b.safetensors"):
+            index.write_text(text.replace("model-00001-of-00003.safetensors", name))
+            self.refused(3, "info", model)
+
+    def test_an_unsupported_family(self):
+        model = self.copy_of_tiny()
+        config = json.loads((model / "config.json").read_text())
+        config["model_type"] = "gpt2"
+        (model / "config.json").write_text(json.dumps(config))
+        self.assertIn("qwen3_moe", self.refused(3, "run", model, "-p", "x", says="model_type"))
+
+    def test_a_broken_tokenizer(self):
+        model = self.copy_of_tiny()
+        for text in (b"", b"{}", b'{"model":{"type":"Magic"}}', b"\xff" * 100, b"[" * 100000):
+            (model / "tokenizer.json").write_bytes(text)
+            self.refused(3, "run", model, "-p", "x", says="tokenizer.json")
+
+    def test_a_fifo_instead_of_a_file(self):
+        model = self.copy_of_tiny()
+        (model / "config.json").unlink()
+        os.mkfifo(model / "config.json")
+        self.refused(3, "info", model, says="config.json")
+
+    def test_too_little_memory_is_said_before_loading(self):
+        if SANITIZED:
+            return  # a sanitizer reserves more address space than any limit here
+        self.refused(4, "run", "tiny", "-p", "x", "-n", "900", says="too little",
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (140 << 20, 140 << 20)))
+
+
+class Usage(Cli):
+    def test_wrong_flags(self):
+        for arguments in (
+                (), ("fly",), ("run",), ("run", "tiny", "--fly"), ("run", "tiny", "-n"),
+                ("run", "tiny", "-n", "3", "-n", "4", "-p", "x"), ("run", "tiny", "-p"),
+                ("run", "tiny", "extra", "-p", "x"), ("verify", "tiny"),
+                ("verify", "tiny", "--reference", "x", "--precision", "f8"),
+                ("run", "tiny", "-p", "a", "-f", "b"), ("run", "tiny", "-p", ""),
+                ("run", "tiny", "-p", "x", "--stop", ""), ("run", "tiny", "-f", "/absent/file"),
+                ("run", "tiny", "-f", "/"), ("tokenize",), ("template",)):
+            self.refused(2, *arguments)
+
+    def test_wrong_numbers(self):
+        for value in ("-1", "0", "1e99", "nan", "inf", "0x10", "", " 5", "5 ", "5.5", "1,000",
+                      "99999999999999999999"):
+            self.refused(2, "run", "tiny", "-p", "x", "-n", value, says="-n")
+        for value in ("-1", "nan", "inf", "1e999", "0x1p3", "", "cold", "101"):
+            self.refused(2, "run", "tiny", "-p", "x", "--temperature", value, says="--temperature")
+        for flag in ("--top-p", "--min-p"):
+            self.refused(2, "run", "tiny", "-p", "x", flag, "1.01", says=flag)
+        self.refused(2, "run", "tiny", "-p", "x", "--seed", "-1", says="--seed")
+        self.refused(2, "run", "tiny", "-p", "x", "--stop-id", "x", says="--stop-id")
+
+    def test_a_long_argument(self):
+        self.refused(2, "run", "tiny", "-p", "x", "-n", "9" * 100_000)
+        self.refused(2, "run", "tiny", "--" + "x" * 100_000)
+        self.refused(3, "run", "y" * 100_000, "-p", "x")
+
+    def test_a_prompt_longer_than_the_model(self):
+        self.refused(2, "run", "tiny", "-p", "word " * 2000, says="positions")
+
+    def test_help_and_version(self):
+        self.assertIn("klotski", self.ok("--version"))
+        for command in ("run", "verify", "info", "tokenize", "template"):
+            self.assertIn(command, self.ok("--help"))
+            self.assertIn("--help", self.ok(command, "--help"))
+
+
+class Streams(Cli):
+    def shell(self, command, **options):
+        return subprocess.run(["bash", "-c", command.format(klotski=KLOTSKI)], capture_output=True,
+                              timeout=120, **options)
+
+    def test_a_full_disk_or_closed_output_is_an_error(self):
+        for redirect in (">/dev/full", ">&-"):
+            for command in ("info tiny", "run tiny -p x -n 4", "verify tiny --reference "
+                            f"{TINY}/reference.json"):
+                result = self.shell("{klotski} " + command + redirect)
+                self.assertEqual(result.returncode, 1, (command, redirect))
+                self.assertEqual(result.stderr.decode().count("\n"), 1)
+
+    def test_a_reader_that_went_away(self):
+        result = self.shell("{klotski} run tiny -p The -n 900 --ignore-end | head -c 10 >/dev/null; "
+                            "exit ${{PIPESTATUS[0]}}")
+        self.assertEqual(result.returncode, 1)
+
+    def test_closed_standard_input_and_error(self):
+        self.assertEqual(self.shell("{klotski} info tiny <&- 2>&-").returncode, 0)
+        self.assertEqual(self.shell("{klotski} run tiny -n 3 <&-").returncode, 0)
+        self.assertEqual(self.shell("{klotski} info /absent 2>&-").returncode, 3)
+
+    def test_odd_environments(self):
+        expected = self.ok("run", "tiny", "-p", "Once", "-n", "4")
+        for variables in ("LANG=C LC_ALL=C", "LANG=xx_YY.UTF-8", "TZ=Mars/Olympus", "-u HOME",
+                          "NO_COLOR=1", "-i"):
+            result = self.shell("env " + variables + " {klotski} run tiny -p Once -n 4")
+            self.assertEqual((result.returncode, result.stdout.decode()), (0, expected), variables)
+        result = self.shell("ulimit -n 32; {klotski} run tiny -p Once -n 4")
+        self.assertEqual(result.stdout.decode(), expected)
+        result = self.shell("ulimit -s 256; {klotski} run tiny -p Once -n 4")
+        if not SANITIZED:
+            self.assertEqual(result.stdout.decode(), expected)
+
+
+class Tokenize(Cli):
+    def test_lines_in_lines_out(self):
+        rows = [{"text": p["prompt"]} for p in REFERENCE["prompts"]] + [{"text": ""}, {"text": "</s>"}]
+        out = self.ok("tokenize", TINY, stdin="\n".join(map(json.dumps, rows)).encode())
+        results = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual(len(results), len(rows))
+        for prompt, result in zip(REFERENCE["prompts"], results):
+            self.assertEqual(result["ids"], prompt["input_ids"][1:])
+            self.assertEqual(result["decoded"], prompt["prompt"])
+        self.assertEqual(results[-2], {"ids": [], "ids_with_special": [], "decoded": ""})
+        self.assertEqual(results[-1]["ids"], [2])
+
+    def test_bad_lines(self):
+        for line in (b"{", b"[]", b"{}", b'{"text":1}', b'{"text":"\xff"}', b'{"text":"a","text":"b"}'):
+            self.refused(2, "tokenize", TINY, stdin=line + b"\n", says="line 1")
+        self.refused(3, "tokenize", self.folder, says="tokenizer")
+
+
+class Template(Cli):
+    def render(self, source, **data):
+        path = self.folder / "template.jinja"
+        path.write_text(source)
+        return run("template", path, stdin=json.dumps({"messages": [], **data}).encode())
+
+    def test_variables_reach_the_template(self):
+        result = self.render(
+            "{{ bos_token }}|{{ messages[0].content }}|{{ tools is none }}|{{ add_generation_prompt }}|"
+            "{{ extra }}|{{ strftime_now('%d %b %Y %H:%M') }}|{{ documents is none }}",
+            messages=[{"role": "user", "content": "häé"}], tools=[], add_generation_prompt=True,
+            bos_token="<s>", eos_token="</s>", kwargs={"extra": [1, 2.5]}, now="2025-01-15 12:34:56")
+        self.assertEqual(result.stdout.decode(), "<s>|häé|True|True|[1, 2.5]|15 Jan 2025 12:34|True")
+
+    def test_a_templates_own_error(self):
+        result = self.render("{{ raise_exception('only user roles') }}")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn(b"only user roles", result.stderr)
+
+    def test_errors_have_a_line(self):
+        for source in ("a\n{% if x %}", "a\n{{ x | no_such_filter }}", "a\n{% include 'x' %}"):
+            result = self.render(source)
+            self.assertEqual(result.returncode, 3, source)
+            self.assertIn(b"template.jinja:2", result.stderr)
+            self.assertEqual(result.stderr.count(b"\n"), 1)
+
+    def test_budgets(self):
+        for source in ("{% for i in range(10**9) %}{% endfor %}", "{{ 'a' * 10**12 }}",
+                       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+                       "{{ " + "(" * 10000 + "1" + ")" * 10000 + " }}",
+                       "{{ range(10**12) | list | length }}"):
+            started = time.monotonic()
+            self.assertEqual(self.render(source).returncode, 3, source[:50])
+            self.assertLess(time.monotonic() - started, 60 if SANITIZED else 10)
+
+    def test_no_way_out_of_the_sandbox(self):
+        for source in ("{{ ''.__class__ }}", "{{ messages.__class__.__mro__ }}", "{{ cycler.__init__ }}",
+                       "{{ self.__dict__ }}", "{% import 'os' as os %}", "{{ messages.append(1) }}",
+                       "{{ ''.format.__globals__ }}"):
+            result = self.render(source)
+            self.assertTrue(result.returncode == 3 or result.stdout == b"", (source, result.stdout))
+
+    def test_bad_input(self):
+        path = self.folder / "template.jinja"
+        path.write_text("x")
+        for data in (b"", b"[]", b"{}", b'{"messages":1}', b'{"messages":[],"kwargs":1}',
+                     b'{"messages":[],"now":"noon"}', b"[" * 100_000):
+            self.refused(2, "template", path, stdin=data)
+        self.refused(3, "template", self.folder / "absent")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)
