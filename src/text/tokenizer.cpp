@@ -101,18 +101,18 @@ class Encoding {
 
 std::string shown_path(const std::filesystem::path& path) { return in_quotes(path.native(), 300); }
 
-// The one JSON file beside the ranks that has a pattern: NAME.json first, else the only .json that
-// names the ranks file.
+// The JSON file that describes a ranks file: NAME.json, else one beside it with "ranks": "NAME...".
 std::filesystem::path find_description(const std::filesystem::path& ranks) {
   std::filesystem::path same_name = ranks;
   if (std::filesystem::exists(same_name.replace_extension(".json"))) return same_name;
+  const std::string quoted_name = fmt::format("\"{}\"", ranks.filename().native());
   std::vector<std::filesystem::path> candidates;
   for (const auto& entry : std::filesystem::directory_iterator(ranks.parent_path())) {
     if (entry.path().extension() != ".json" || !entry.is_regular_file()) continue;
     const std::string text = read_text_file(entry.path(), kMaxFileBytes);
-    if (text.find(in_quotes(ranks.filename().native(), 300)) != std::string::npos) {
-      candidates.push_back(entry.path());
-    }
+    const bool describes =
+        text.find("\"ranks\"") != std::string::npos && text.find(quoted_name) != std::string::npos;
+    if (describes) candidates.push_back(entry.path());
   }
   if (candidates.empty()) {
     fail(ErrorKind::bad_model, "{}: expected a JSON file beside it that names it under \"ranks\"",
