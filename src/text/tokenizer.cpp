@@ -127,7 +127,9 @@ std::filesystem::path find_in_folder(const std::filesystem::path& folder) {
   }
   std::vector<std::filesystem::path> ranks;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".tiktoken") ranks.push_back(entry.path());
+    const std::filesystem::path& path = entry.path();
+    const auto plain = path.extension() == ".gz" ? path.stem() : path.filename();
+    if (plain.extension() == ".tiktoken") ranks.push_back(path);
   }
   if (ranks.size() != 1) {
     fail(ErrorKind::bad_model,
