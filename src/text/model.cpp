@@ -1,5 +1,8 @@
 #include "text/model.h"
 
+#include <charconv>
+#include <cmath>
+
 #include "text/bpe.h"
 #include "text/unigram.h"
 #include "text/word_models.h"
@@ -95,6 +98,28 @@ std::unique_ptr<TokenModel> parse_bpe(const JsonFields& fields, const std::strin
   return std::make_unique<BpeModel>(vocabulary, std::move(merges), std::move(options));
 }
 
+// Scores that differ in the last bit decide ties, so they must be what Hugging Face's JSON reader
+// makes of the same digits: it divides (or multiplies) by a power of ten, which rounds twice.
+double as_hugging_face_reads(double value) {
+  char buffer[64];
+  const auto written =
+      std::to_chars(std::begin(buffer), std::end(buffer), value, std::chars_format::scientific);
+  const std::string_view shortest(buffer, static_cast<size_t>(written.ptr - buffer));
+  const size_t mark = shortest.find('e');  // "-1.0809e+01"
+  if (mark == std::string_view::npos) return value;
+  uint64_t digits = 0;
+  int power = 0;
+  std::from_chars(shortest.data() + mark + (shortest[mark + 1] == '+' ? 2 : 1), written.ptr, power);
+  for (size_t i = 0; i < mark; ++i) {
+    if (shortest[i] < '0' || shortest[i] > '9') continue;
+    digits = digits * 10 + static_cast<uint64_t>(shortest[i] - '0');
+    if (shortest.substr(0, i).find('.') != std::string_view::npos) --power;
+  }
+  const auto whole = static_cast<double>(digits);
+  const double scaled = power < 0 ? whole / std::pow(10.0, -power) : whole * std::pow(10.0, power);
+  return std::signbit(value) ? -scaled : scaled;
+}
+
 std::unique_ptr<TokenModel> parse_unigram(const JsonFields& fields, const std::string& what,
                                           Vocabulary& vocabulary) {
   const Json* list = fields.find("vocab");
@@ -110,7 +135,8 @@ std::unique_ptr<TokenModel> parse_unigram(const JsonFields& fields, const std::s
     }
     vocabulary.add(entry[0].get_ref<const std::string&>(), static_cast<int64_t>(i),
                    what + ": model.vocab");
-    pieces.push_back({static_cast<TokenId>(i), entry[1].get<double>(), false});
+    pieces.push_back(
+        {static_cast<TokenId>(i), as_hugging_face_reads(entry[1].get<double>()), false});
   }
   UnigramOptions options;
   options.byte_fallback = fields.boolean_or("byte_fallback", false);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "text/newer_unicode.h"
 #include "text/utf8.h"
 
 namespace klotski {
@@ -91,7 +92,10 @@ Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
 RegexMatches::RegexMatches(const Regex& regex, std::string_view text)
-    : compiled_(*regex.compiled_), text_(text), buffers_(std::make_unique<Buffers>()) {
+    : compiled_(*regex.compiled_),
+      replaced_(replace_newer_characters(text)),
+      text_(replaced_ ? *replaced_ : text),
+      buffers_(std::make_unique<Buffers>()) {
   buffers_->data.reset(pcre2_match_data_create_from_pattern(compiled_.code.get(), nullptr));
   buffers_->context.reset(pcre2_match_context_create(nullptr));
   if (!buffers_->data || !buffers_->context) throw std::bad_alloc();

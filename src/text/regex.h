@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,8 +31,8 @@ class Regex {
   std::unique_ptr<Compiled> compiled_;
 };
 
-// The matches in valid UTF-8 text, left to right, without overlap. An empty match right after the
-// previous match is passed over.
+// The matches in valid UTF-8 text, which must outlive this: left to right, without overlap. An
+// empty match right after the previous match is passed over.
 class RegexMatches {
  public:
   RegexMatches(const Regex& regex, std::string_view text);
@@ -45,6 +46,7 @@ class RegexMatches {
   bool search();
 
   const Regex::Compiled& compiled_;
+  std::optional<std::string> replaced_;  // see newer_unicode.h
   std::string_view text_;
   struct Buffers;
   std::unique_ptr<Buffers> buffers_;

@@ -1,5 +1,8 @@
 #include "text/regex_class.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <array>
 #include <cctype>
 #include <vector>
@@ -65,7 +68,8 @@ constexpr std::array kNamedSets = {
     NamedSet{"alnum", R"(\p{Alphabetic}\p{Nd})"},
     NamedSet{"upper", R"(\p{Uppercase})"},
     NamedSet{"lower", R"(\p{Lowercase})"},
-    NamedSet{"punct", R"(\p{P}$+<=>^`|~)"},
+    NamedSet{"punct", R"(\p{P})"},
+    NamedSet{"blank", R"(\x09\p{Zs})"},
     NamedSet{"space", kSpaceMembers},
     NamedSet{"whitespace", kSpaceMembers},
     NamedSet{"word", kWordMembers},
@@ -81,6 +85,15 @@ std::string plain_name(std::string_view name) {
     plain.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(letter))));
   }
   return plain;
+}
+
+bool is_known_to_pcre(const std::string& pattern) {
+  int error = 0;
+  PCRE2_SIZE error_at = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   PCRE2_UTF, &error, &error_at, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
 }
 
 bool is_hex(char letter) { return std::isxdigit(static_cast<unsigned char>(letter)) != 0; }
@@ -164,6 +177,7 @@ class ClassReader {
       if (!std::isalpha(static_cast<unsigned char>(letter))) return false;
     }
     CharacterSet set = property_set(name, dialect_);
+    if (name == "punct") set.members += R"(\p{S})";
     if (negated) set.complement = !set.complement;
     at_ = end + 2;
     add(set);
@@ -254,7 +268,9 @@ CharacterSet property_set(std::string_view name, RegexDialect dialect) {
   for (const NamedSet& set : kNamedSets) {
     if (set.name == plain) return {std::string(set.members), false};
   }
-  return {fmt::format("\\p{{{}}}", name), false};
+  // PCRE2 reads a bare script name as its script extensions; the others mean the script alone.
+  const std::string script = fmt::format("\\p{{sc:{}}}", name);
+  return {is_known_to_pcre(script) ? script : fmt::format("\\p{{{}}}", name), false};
 }
 
 CharacterSet read_property(std::string_view pattern, size_t* at, RegexDialect dialect,

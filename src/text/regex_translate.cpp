@@ -69,6 +69,10 @@ class Translator {
       return atom(bracketed(read_property(pattern_, &at_, dialect_, what_)));
     }
     const CharacterSet set = shorthand_set(letter, dialect_);
+    if (letter == 'w' || letter == 'W') {
+      ++at_;
+      return atom(bracketed(word_set(letter == 'W')));
+    }
     if (!set.members.empty()) {
       ++at_;
       return atom(bracketed(set));
@@ -96,9 +100,16 @@ class Translator {
     return fmt::format("[{}{}]", set.complement ? "^" : "", set.members);
   }
 
+  // Outside a class, Oniguruma's \w also holds the superscripts and fractions of Latin-1.
+  CharacterSet word_set(bool complement) const {
+    CharacterSet set = shorthand_set(complement ? 'W' : 'w', dialect_);
+    if (oniguruma()) set.members += R"(\xb2\xb3\xb9\xbc-\xbe)";
+    return set;
+  }
+
   // PCRE2's own \b goes by its own idea of a word.
   std::string word_boundary(bool positive) const {
-    const std::string word = bracketed(shorthand_set('w', dialect_));
+    const std::string word = bracketed(word_set(false));
     return positive ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word)
                     : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
   }

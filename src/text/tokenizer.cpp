@@ -103,18 +103,18 @@ class Encoding {
 
 std::string shown_path(const std::filesystem::path& path) { return in_quotes(path.native(), 300); }
 
-// The one JSON file beside the ranks that has a pattern: NAME.json first, else the only .json that
-// names the ranks file.
+// The JSON file that describes a ranks file: NAME.json, else one beside it with "ranks": "NAME...".
 std::filesystem::path find_description(const std::filesystem::path& ranks) {
   std::filesystem::path same_name = ranks;
   if (std::filesystem::exists(same_name.replace_extension(".json"))) return same_name;
+  const std::string quoted_name = fmt::format("\"{}\"", ranks.filename().native());
   std::vector<std::filesystem::path> candidates;
   for (const auto& entry : std::filesystem::directory_iterator(ranks.parent_path())) {
     if (entry.path().extension() != ".json" || !entry.is_regular_file()) continue;
     const std::string text = read_text_file(entry.path(), kMaxFileBytes);
-    if (text.find(in_quotes(ranks.filename().native(), 300)) != std::string::npos) {
-      candidates.push_back(entry.path());
-    }
+    const bool describes =
+        text.find("\"ranks\"") != std::string::npos && text.find(quoted_name) != std::string::npos;
+    if (describes) candidates.push_back(entry.path());
   }
   if (candidates.empty()) {
     fail(ErrorKind::bad_model, "{}: expected a JSON file beside it that names it under \"ranks\"",
@@ -129,7 +129,9 @@ std::filesystem::path find_in_folder(const std::filesystem::path& folder) {
   }
   std::vector<std::filesystem::path> ranks;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".tiktoken") ranks.push_back(entry.path());
+    const std::filesystem::path& path = entry.path();
+    const auto plain = path.extension() == ".gz" ? path.stem() : path.filename();
+    if (plain.extension() == ".tiktoken") ranks.push_back(path);
   }
   if (ranks.size() != 1) {
     fail(ErrorKind::bad_model,

@@ -1,0 +1,82 @@
+#include "text/tokenizer_config.h"
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "text/gzip.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = 64 * kMiB;
+constexpr uint64_t kMaxTemplateBytes = 4 * kMiB;
+
+std::optional<Json> read_json(const std::filesystem::path& folder, std::string_view name) {
+  const auto path = find_file(folder, name);
+  if (!path) return std::nullopt;
+  return parse_json(read_text_or_gzip(*path, kMaxConfigBytes), in_quotes(path->native(), 300));
+}
+
+// A token is a string or an object with "content".
+void read_token(const JsonFields& fields, std::string_view key, std::string& token) {
+  const Json* value = fields.find(key);
+  if (!value || !token.empty()) return;
+  if (value->is_object()) {
+    token = fields.object(key)->string("content");
+  } else {
+    token = fields.string(key);
+  }
+}
+
+void read_tokens(const JsonFields& fields, TokenizerConfig& config) {
+  read_token(fields, "bos_token", config.bos_token);
+  read_token(fields, "eos_token", config.eos_token);
+  read_token(fields, "pad_token", config.pad_token);
+  read_token(fields, "unk_token", config.unk_token);
+}
+
+// A template is a string, or an array of named ones of which "default" and "tool_use" are kept.
+void read_templates(const JsonFields& fields, const std::string& what, TokenizerConfig& config) {
+  const Json* value = fields.find("chat_template");
+  if (!value) return;
+  if (!value->is_array()) {
+    config.chat_template = fields.string("chat_template");
+    return;
+  }
+  for (const Json& entry : *value) {
+    const JsonFields named(entry, what, "chat_template");
+    const std::string name = named.string("name");
+    if (name == "default") config.chat_template = named.string("template");
+    if (name == "tool_use") config.tool_use_template = named.string("template");
+  }
+}
+
+void read_template_files(const std::filesystem::path& folder, TokenizerConfig& config) {
+  if (const auto path = find_file(folder, "chat_template.jinja")) {
+    config.chat_template = read_text_or_gzip(*path, kMaxTemplateBytes);
+    return;
+  }
+  if (const auto document = read_json(folder, "chat_template.json")) {
+    const std::string what = "chat_template.json";
+    read_templates(JsonFields(*document, what), what, config);
+  }
+}
+
+}  // namespace
+
+TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
+  TokenizerConfig config;
+  if (const auto document = read_json(folder, "tokenizer_config.json")) {
+    const std::string what = "tokenizer_config.json";
+    const JsonFields fields(*document, what);
+    read_tokens(fields, config);
+    read_templates(fields, what, config);
+  }
+  if (const auto document = read_json(folder, "special_tokens_map.json")) {
+    read_tokens(JsonFields(*document, "special_tokens_map.json"), config);
+  }
+  read_template_files(folder, config);
+  return config;
+}
+
+}  // namespace klotski

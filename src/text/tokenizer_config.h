@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace klotski {
+
+// What a model folder says about its tokenizer besides the vocabulary. All files are optional, each
+// may be gzip-compressed (NAME.gz), and what no file says stays empty.
+struct TokenizerConfig {
+  std::string bos_token;
+  std::string eos_token;
+  std::string pad_token;
+  std::string unk_token;
+  std::optional<std::string> chat_template;
+  std::optional<std::string> tool_use_template;  // for conversations with tools, where it differs
+
+  // Tokens: tokenizer_config.json, else special_tokens_map.json. Templates: chat_template.jinja,
+  // else chat_template.json, else tokenizer_config.json.
+  static TokenizerConfig load(const std::filesystem::path& folder);
+};
+
+}  // namespace klotski
