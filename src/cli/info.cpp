@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "model/counts.h"

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "base/error.h"
 #include "base/numbers.h"
 #include "cli/command.h"

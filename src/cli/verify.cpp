@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/command.h"

@@ -13,20 +13,20 @@
 namespace klotski {
 namespace {
 
-struct Run {
+struct LogitTrace {
   std::vector<std::vector<float>> logits;  // [step][vocabulary] of one sequence
-  bool operator==(const Run&) const = default;
+  bool operator==(const LogitTrace&) const = default;
 };
 
 // Prefill of each prompt and `steps` further tokens, all sequences in one batch a step. The further
 // tokens are fixed, so that the comparison is of logits, not of choices.
-std::vector<Run> run_together(const ResidentModel& model,
+std::vector<LogitTrace> run_together(const ResidentModel& model,
                               const std::vector<std::vector<TokenId>>& prompts, int steps) {
   PagedKvCache cache(model.description(), uint64_t{1} << 28);
   std::vector<KvSequence> sequences(prompts.size());
   std::vector<KvSequence*> members;
   for (KvSequence& sequence : sequences) members.push_back(&sequence);
-  std::vector<Run> runs(prompts.size());
+  std::vector<LogitTrace> runs(prompts.size());
   for (int step = 0; step <= steps; ++step) {
     Batch batch;
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -57,12 +57,12 @@ TEST_P(ResidentModels, ABatchOfEightGivesBitForBitWhatEachGivesAlone) {
     std::vector<TokenId>& prompt = prompts.emplace_back(length);
     for (TokenId& token : prompt) token = static_cast<TokenId>(random() % 256);
   }
-  const std::vector<Run> together = run_together(model, prompts, 10);
+  const std::vector<LogitTrace> together = run_together(model, prompts, 10);
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(run_together(model, {prompts[i]}, 10)[0], together[i]) << "sequence " << i;
   }
   std::vector<std::vector<TokenId>> reversed(prompts.rbegin(), prompts.rend());
-  const std::vector<Run> backwards = run_together(model, reversed, 10);
+  const std::vector<LogitTrace> backwards = run_together(model, reversed, 10);
   for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(backwards[7 - i], together[i]);
 }
 
@@ -70,7 +70,7 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
   const ResidentModel model = load_model(test_model(GetParam()));
   std::vector<TokenId> prompt(37);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 13 % 256);
-  const Run whole = run_together(model, {prompt}, 0)[0];
+  const LogitTrace whole = run_together(model, {prompt}, 0)[0];
   for (const size_t piece : {1u, 7u, 16u, 36u}) {
     PagedKvCache cache(model.description(), uint64_t{1} << 28);
     KvSequence sequence;

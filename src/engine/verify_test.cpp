@@ -26,7 +26,7 @@ TEST_P(Verify, EqualsTheReference) {
     EXPECT_TRUE(report.passed) << "prompt " << i;
     EXPECT_EQ(report.greedy_agreed, report.greedy_tokens);
     EXPECT_EQ(report.positions_agreed, report.positions);
-    if (report.logit_error) EXPECT_LT(*report.logit_error, 1e-5);
+    EXPECT_LT(report.logit_error.value_or(0.0), 1e-5);
   }
 }
 
@@ -43,8 +43,8 @@ std::vector<std::string> all_models() {
   return folders;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Verify, ::testing::ValuesIn(all_models()), [](const auto& info) {
-  std::string name = std::filesystem::path(info.param).filename();
+INSTANTIATE_TEST_SUITE_P(Models, Verify, ::testing::ValuesIn(all_models()), [](const auto& test) {
+  std::string name = std::filesystem::path(test.param).filename();
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });

@@ -13,6 +13,7 @@ struct TokenizerConfig {
   std::string eos_token;
   std::string pad_token;
   std::string unk_token;
+  std::optional<bool> add_bos_token;  // whether a plain text begins with bos_token, where stated
   std::optional<std::string> chat_template;
   std::optional<std::string> tool_use_template;  // for conversations with tools, where it differs
 
