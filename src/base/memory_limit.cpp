@@ -73,10 +73,10 @@ uint64_t left_in_groups(const std::filesystem::path& proc, const std::filesystem
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string own = line.substr(second + 1);
     if (controllers.empty()) {
-      least = std::min(least, left_in_hierarchy(cgroups, own, [](const auto& group) {
-                         return left_in_group(group, "memory.max", "memory.current",
-                                              "inactive_file");
-                       }));
+      least =
+          std::min(least, left_in_hierarchy(cgroups, own, [](const auto& group) {
+                     return left_in_group(group, "memory.max", "memory.current", "inactive_file");
+                   }));
     } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
       least = std::min(least, left_in_hierarchy(cgroups / "memory", own, [](const auto& group) {
                          return left_in_group(group, "memory.limit_in_bytes",

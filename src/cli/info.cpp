@@ -94,7 +94,8 @@ Json gather(const OpenedModel& model) {
         {"experts", bytes.expert},
         {"one_expert", bytes.one_expert},
         {"kv_per_token_f32", kv_numbers_per_token(description) * 4}}},
-      {"weight_type", dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
+      {"weight_type",
+       dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
       {"files", model.checkpoint.shard_count()},
       {"tokenizer", tokenizer.is_number()},
       {"tokenizer_tokens", tokenizer.is_number() ? tokenizer : Json(nullptr)},
@@ -122,17 +123,17 @@ std::string as_text(const Json& info) {
   line("model", info["folder"].get<std::string>());
   line("architecture", fmt::format("{}, weights {}", info["architecture"].get<std::string>(),
                                    info["weight_type"].get<std::string>()));
-  line("layers", fmt::format("{} ({} routed), hidden {}", number("layers"),
-                             number("routed_layers"), number("hidden")));
-  line("attention", fmt::format("{} query heads, {} key-value heads of {}; {} positions",
-                                number("query_heads"), number("kv_heads"), number("head_dim"),
-                                number("positions")));
-  line("experts", fmt::format("{} a layer, {} a token, width {}{}", number("experts"),
-                              number("experts_per_token"), number("expert_width"),
-                              number("shared_expert_width") > 0
-                                  ? fmt::format(", shared expert of {}",
-                                                number("shared_expert_width"))
-                                  : ""));
+  line("layers", fmt::format("{} ({} routed), hidden {}", number("layers"), number("routed_layers"),
+                             number("hidden")));
+  line("attention",
+       fmt::format("{} query heads, {} key-value heads of {}; {} positions", number("query_heads"),
+                   number("kv_heads"), number("head_dim"), number("positions")));
+  line("experts",
+       fmt::format("{} a layer, {} a token, width {}{}", number("experts"),
+                   number("experts_per_token"), number("expert_width"),
+                   number("shared_expert_width") > 0
+                       ? fmt::format(", shared expert of {}", number("shared_expert_width"))
+                       : ""));
   const Json& parameters = info["parameters"];
   line("parameters", fmt::format("{} (dense {}, experts {}); {} active a token",
                                  count(parameters["total"]), count(parameters["dense"]),

@@ -19,9 +19,8 @@ constexpr uint64_t kMarginBytes = 128 * kMiB;
 
 OpenedModel open_model(const std::string& model) {
   const std::filesystem::path folder = find_model(model);
-  return {.folder = folder,
-          .description = read_config(folder),
-          .checkpoint = Checkpoint::open(folder)};
+  return {
+      .folder = folder, .description = read_config(folder), .checkpoint = Checkpoint::open(folder)};
 }
 
 ResidentModel load_weights(const OpenedModel& model, uint64_t kv_bytes) {

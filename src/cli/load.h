@@ -17,8 +17,8 @@ struct OpenedModel {
 
 OpenedModel open_model(const std::string& model);
 
-// Reads the weights, with progress. Refuses (does_not_fit) before reading when weights and `kv_bytes`
-// exceed the memory that is free within the machine's and the container's limits.
+// Reads the weights, with progress. Refuses (does_not_fit) before reading when weights and
+// `kv_bytes` exceed the memory that is free within the machine's and the container's limits.
 ResidentModel load_weights(const OpenedModel& model, uint64_t kv_bytes);
 
 }  // namespace klotski

@@ -79,7 +79,8 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return report(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
-    return report(ErrorKind::does_not_fit, "out of memory; raise the limit (ulimit -v, cgroup) or use a smaller model");
+    return report(ErrorKind::does_not_fit,
+                  "out of memory; raise the limit (ulimit -v, cgroup) or use a smaller model");
   } catch (const std::exception& error) {
     return report(ErrorKind::internal, error.what());
   }

@@ -4,8 +4,8 @@
 #include <chrono>
 
 #include "base/bytes.h"
-#include "base/json.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/load.h"
@@ -20,7 +20,8 @@ namespace klotski {
 namespace {
 
 constexpr uint64_t kMaxPromptBytes = 256 * kMiB;
-constexpr int64_t kChatPositions = 8192;  // context of an interactive chat, where the model has more
+constexpr int64_t kChatPositions =
+    8192;  // context of an interactive chat, where the model has more
 
 struct Options {
   std::string model;
@@ -92,8 +93,7 @@ Outcome generate(const Session& session, Engine& engine, Request request,
     }
   }
   hand_out(stream.finish());
-  outcome.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return outcome;
 }
 
@@ -137,10 +137,9 @@ int run_once(const Session& session, const std::string& prompt) {
   const uint64_t kv_bytes = Engine::kv_bytes(session.opened.description, request);
   const ResidentModel model = load_weights(session.opened, kv_bytes);
   Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
-  const Outcome outcome =
-      generate(session, engine, std::move(request), [&](std::string_view text) {
-        if (!options.json) write_out(text);
-      });
+  const Outcome outcome = generate(session, engine, std::move(request), [&](std::string_view text) {
+    if (!options.json) write_out(text);
+  });
   if (options.json) {
     const Json report = {{"text", outcome.text},
                          {"finish_reason", outcome.finish},
@@ -262,11 +261,11 @@ void add_sampling_flags(CLI::App& command, Options& options) {
          &SamplingOptions::presence_penalty);
   number("--frequency-penalty", {-100.0, 100.0}, "Subtract for each time a token was generated",
          &SamplingOptions::frequency_penalty);
-  add_integer(command, "--top-k", {0, 1 << 24}, "Choose among the N most likely tokens; 0: all",
-              [&options](int64_t value) {
-                options.sampling.push_back(
-                    [=](SamplingOptions& sampling) { sampling.top_k = value; });
-              });
+  add_integer(
+      command, "--top-k", {0, 1 << 24}, "Choose among the N most likely tokens; 0: all",
+      [&options](int64_t value) {
+        options.sampling.push_back([=](SamplingOptions& sampling) { sampling.top_k = value; });
+      });
   add_integer(command, "--seed", {0, INT64_MAX}, "Seed of the randomness (default 0)",
               [&options](int64_t value) {
                 options.sampling.push_back([=](SamplingOptions& sampling) {

@@ -54,8 +54,8 @@ OrderedJson context_of(const OrderedJson& input) {
 int template_command(const Options& options) {
   const ChatTemplate chat_template =
       ChatTemplate::parse(read_text_file(options.file, kMaxTemplateBytes), options.file);
-  const OrderedJson input = parse_ordered_json(read_standard_input(kMaxInputBytes),
-                                               "standard input", ErrorKind::usage);
+  const OrderedJson input =
+      parse_ordered_json(read_standard_input(kMaxInputBytes), "standard input", ErrorKind::usage);
   const OrderedJson context = context_of(input);
   std::optional<std::tm> now;
   if (input.contains("now") && !input["now"].is_null()) {
@@ -75,7 +75,8 @@ void add_template_command(CLI::App& app, Action& action) {
   command->footer(
       "Reads one JSON object from standard input: messages, and optionally tools, documents,\n"
       "add_generation_prompt, bos_token, eos_token, kwargs (further variables) and now (a frozen "
-      "time).\nWrites the rendered text. A template's own error gives exit code 3 and its message.");
+      "time).\nWrites the rendered text. A template's own error gives exit code 3 and its "
+      "message.");
   command->callback(
       [options, &action] { action = [options] { return template_command(*options); }; });
 }

@@ -43,8 +43,9 @@ void add_tokenize_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids and back");
   command
-      ->add_option("TOKENIZER_DIR", options->tokenizer,
-                   "A folder with tokenizer.json, tokenizer.model or a tiktoken file, or such a file")
+      ->add_option(
+          "TOKENIZER_DIR", options->tokenizer,
+          "A folder with tokenizer.json, tokenizer.model or a tiktoken file, or such a file")
       ->required();
   command->footer(
       "Reads JSON lines {\"text\": ...} from standard input and writes JSON lines with ids, "

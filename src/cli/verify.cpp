@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
-#include "base/json.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "engine/verify.h"
@@ -58,23 +58,23 @@ std::string as_text(const std::vector<PromptReport>& reports, const VerifyTolera
     text += fmt::format("greedy {}/{}  {}\n", report.greedy_agreed, report.greedy_tokens,
                         report.passed ? "ok" : "WRONG");
   }
-  return text + fmt::format("{} of {} prompts agree (f32: logits within {:.0e} relative, tokens "
-                            "wherever the margin exceeds {:.0e})\n",
-                            passed, reports.size(), tolerance.logits, tolerance.margin);
+  return text + fmt::format(
+                    "{} of {} prompts agree (f32: logits within {:.0e} relative, tokens "
+                    "wherever the margin exceeds {:.0e})\n",
+                    passed, reports.size(), tolerance.logits, tolerance.margin);
 }
 
 int verify_command(const Options& options) {
   const OpenedModel opened = open_model(options.model);
-  const std::vector<ReferencePrompt> prompts =
-      parse_reference(read_text_file(options.reference, kMaxReferenceBytes), options.reference,
-                      opened.description);
+  const std::vector<ReferencePrompt> prompts = parse_reference(
+      read_text_file(options.reference, kMaxReferenceBytes), options.reference, opened.description);
   int64_t tokens = 0;
   for (const ReferencePrompt& prompt : prompts) {
     tokens += static_cast<int64_t>(prompt.input.size() + prompt.greedy.size());
   }
-  const uint64_t kv_bytes =
-      static_cast<uint64_t>(PagedKvCache::pages_for(tokens) + static_cast<int64_t>(prompts.size())) *
-      PagedKvCache::page_bytes(opened.description);
+  const uint64_t kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(tokens) +
+                                                  static_cast<int64_t>(prompts.size())) *
+                            PagedKvCache::page_bytes(opened.description);
   const ResidentModel model = load_weights(opened, kv_bytes);
   const VerifyTolerance tolerance;
   const std::vector<PromptReport> reports = verify(model, reference_ops(), prompts, tolerance);
@@ -97,9 +97,11 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"f32"}));
   command->add_flag("--json", options->json, "Report as JSON");
   command->footer(
-      "Exit code 0 only if every logit error is below the tolerance and every token agrees wherever "
+      "Exit code 0 only if every logit error is below the tolerance and every token agrees "
+      "wherever "
       "the margin is clear;\n1 otherwise.");
-  command->callback([options, &action] { action = [options] { return verify_command(*options); }; });
+  command->callback(
+      [options, &action] { action = [options] { return verify_command(*options); }; });
 }
 
 }  // namespace klotski

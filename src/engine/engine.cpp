@@ -34,10 +34,7 @@ void check(const ModelDescription& model, const Request& request) {
 }  // namespace
 
 Engine::Engine(const ResidentModel& model, const Ops& ops, const EngineLimits& limits)
-    : model_(model),
-      ops_(ops),
-      limits_(limits),
-      cache_(model.description(), limits.kv_bytes) {}
+    : model_(model), ops_(ops), limits_(limits), cache_(model.description(), limits.kv_bytes) {}
 
 uint64_t Engine::kv_bytes(const ModelDescription& model, const Request& request) {
   return static_cast<uint64_t>(pages_needed(model, request)) * PagedKvCache::page_bytes(model);
@@ -67,7 +64,8 @@ SequenceId Engine::submit(Request request) {
 
 void Engine::cancel(SequenceId id) { retire({{.sequence = id, .finish = Finish::length}}); }
 
-// In order of arrival, as long as everything promised fits: an admitted sequence never lacks a page.
+// In order of arrival, as long as everything promised fits: an admitted sequence never lacks a
+// page.
 void Engine::admit() {
   for (const auto& sequence : sequences_) {
     if (sequence->admitted) continue;
@@ -87,9 +85,8 @@ Batch Engine::next_batch(std::vector<Sequence*>& members) {
   for (const auto& sequence : sequences_) {
     if (sequence->admitted) ready.push_back(sequence.get());
   }
-  std::stable_sort(ready.begin(), ready.end(), [&](const Sequence* a, const Sequence* b) {
-    return pending(a) < pending(b);
-  });
+  std::stable_sort(ready.begin(), ready.end(),
+                   [&](const Sequence* a, const Sequence* b) { return pending(a) < pending(b); });
 
   Batch batch;
   for (Sequence* sequence : ready) {
@@ -99,11 +96,11 @@ Batch Engine::next_batch(std::vector<Sequence*>& members) {
       fail(ErrorKind::internal, "an admitted sequence found no KV page");
     }
     const bool complete = tokens == pending(sequence);
-    batch.append(sequence->kv.length(),
-                 std::span(sequence->tokens)
-                     .subspan(static_cast<size_t>(sequence->kv.length()),
-                              static_cast<size_t>(tokens)),
-                 complete ? LogitsOf::last_token : LogitsOf::none);
+    batch.append(
+        sequence->kv.length(),
+        std::span(sequence->tokens)
+            .subspan(static_cast<size_t>(sequence->kv.length()), static_cast<size_t>(tokens)),
+        complete ? LogitsOf::last_token : LogitsOf::none);
     members.push_back(sequence);
   }
   return batch;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "engine/sampling.h"
 #include "engine/resident_model.h"
+#include "engine/sampling.h"
 #include "kernels/ops.h"
 #include "kv/paged_cache.h"
 
@@ -41,8 +41,8 @@ struct EngineLimits {
   int64_t rows_per_step = 512;  // tokens computed at once; a long prompt takes several steps
 };
 
-// Runs sequences of any lengths together, a step at a time. What a sequence produces does not depend
-// on which others run beside it.
+// Runs sequences of any lengths together, a step at a time. What a sequence produces does not
+// depend on which others run beside it.
 class Engine {
  public:
   Engine(const ResidentModel& model, const Ops& ops, const EngineLimits& limits);

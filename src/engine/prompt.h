@@ -20,9 +20,9 @@ std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConf
                                  const ModelDescription& model, std::string_view text,
                                  bool parse_special);
 
-// Tokens of a conversation rendered by the model's template. Special tokens that the template writes
-// are tokens; the same text inside a message stays text, so that no message can end its own turn.
-// `context` holds the template's variables; `messages` among them.
+// Tokens of a conversation rendered by the model's template. Special tokens that the template
+// writes are tokens; the same text inside a message stays text, so that no message can end its own
+// turn. `context` holds the template's variables; `messages` among them.
 std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                  OrderedJson context);
 

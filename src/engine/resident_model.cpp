@@ -43,9 +43,8 @@ void visit_tensors(const ModelDescription& model, const Visit& visit) {
 uint64_t ResidentModel::weight_bytes(const ModelDescription& description,
                                      const Checkpoint& checkpoint) {
   uint64_t bytes = 0;
-  visit_tensors(description, [&](const TensorSpec& spec) {
-    bytes += checked_entry(checkpoint, spec).bytes;
-  });
+  visit_tensors(description,
+                [&](const TensorSpec& spec) { bytes += checked_entry(checkpoint, spec).bytes; });
   return bytes;
 }
 
@@ -115,8 +114,8 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId la
   Buffer normed(hidden.count, hidden.width);
   const Routing routing = route(with, normed.rows(), hidden, weights, layer);
 
-  // Each expert runs once over all rows that chose it. Its results wait in the slot of their row, so
-  // that the sum below does not depend on the order in which experts ran.
+  // Each expert runs once over all rows that chose it. Its results wait in the slot of their row,
+  // so that the sum below does not depend on the order in which experts ran.
   Buffer slots(hidden.count * routing.slots, hidden.width);
   for (size_t e = 0; e < experts.size(); ++e) {
     std::vector<int32_t> chosen_slots;

@@ -21,8 +21,8 @@ class ResidentModel {
   // Bytes read so far, of how many.
   using Progress = std::function<void(uint64_t done, uint64_t total)>;
 
-  // Checks that every tensor the description requires is there with its shape and a type the kernels
-  // can read before it reads the first one.
+  // Checks that every tensor the description requires is there with its shape and a type the
+  // kernels can read before it reads the first one.
   ResidentModel(ModelDescription description, const Checkpoint& checkpoint,
                 const Progress& progress = {});
 
@@ -31,9 +31,9 @@ class ResidentModel {
 
   const ModelDescription& description() const { return description_; }
 
-  // One pass over the batch, whose i-th sequence keeps its keys and values in sequences[i]. The cache
-  // must have room reserved for every token; the caller commits. The result has one row for each of
-  // batch.logit_rows().
+  // One pass over the batch, whose i-th sequence keeps its keys and values in sequences[i]. The
+  // cache must have room reserved for every token; the caller commits. The result has one row for
+  // each of batch.logit_rows().
   Buffer forward(const Batch& batch, std::span<KvSequence* const> sequences, PagedKvCache& cache,
                  const Ops& ops) const;
 

@@ -21,7 +21,7 @@ struct LogitTrace {
 // Prefill of each prompt and `steps` further tokens, all sequences in one batch a step. The further
 // tokens are fixed, so that the comparison is of logits, not of choices.
 std::vector<LogitTrace> run_together(const ResidentModel& model,
-                              const std::vector<std::vector<TokenId>>& prompts, int steps) {
+                                     const std::vector<std::vector<TokenId>>& prompts, int steps) {
   PagedKvCache cache(model.description(), uint64_t{1} << 28);
   std::vector<KvSequence> sequences(prompts.size());
   std::vector<KvSequence*> members;
@@ -30,8 +30,8 @@ std::vector<LogitTrace> run_together(const ResidentModel& model,
   for (int step = 0; step <= steps; ++step) {
     Batch batch;
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const std::vector<TokenId> next = step == 0 ? prompts[i]
-                                                  : std::vector<TokenId>{(step * 31 + 7) % 251};
+      const std::vector<TokenId> next =
+          step == 0 ? prompts[i] : std::vector<TokenId>{(step * 31 + 7) % 251};
       if (!cache.reserve(sequences[i], static_cast<int64_t>(next.size()))) {
         throw std::runtime_error("the test's cache is too small");
       }

@@ -61,7 +61,8 @@ std::vector<float> Sampler::penalised(std::span<const float> logits) const {
   return result;
 }
 
-// The tokens that may be chosen with their probabilities, most likely first where an order is needed.
+// The tokens that may be chosen with their probabilities, most likely first where an order is
+// needed.
 std::vector<Sampler::Candidate> Sampler::candidates(std::span<const float> logits) const {
   std::vector<Candidate> list;
   list.reserve(logits.size());

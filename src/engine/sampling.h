@@ -23,8 +23,8 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
-// Chooses the tokens of one sequence. Its randomness depends on the seed and on how many tokens were
-// chosen before, never on the other sequences of a batch.
+// Chooses the tokens of one sequence. Its randomness depends on the seed and on how many tokens
+// were chosen before, never on the other sequences of a batch.
 class Sampler {
  public:
   Sampler(const SamplingOptions& options, std::span<const TokenId> prompt);

@@ -37,8 +37,8 @@ ReferencePrompt parse_prompt(const JsonFields& fields, const ModelDescription& m
   size_must_be("margins", prompt.margins.size(), prompt.greedy.size());
   const auto positions = static_cast<int64_t>(prompt.input.size() + prompt.greedy.size());
   if (positions > model.max_positions) {
-    fields.refuse("greedy", fmt::format("prompt and continuation within {} positions",
-                                        model.max_positions));
+    fields.refuse("greedy",
+                  fmt::format("prompt and continuation within {} positions", model.max_positions));
   }
   return prompt;
 }
@@ -50,8 +50,8 @@ double relative_error(std::span<const float> found, const std::vector<float>& ex
   for (size_t i = 0; i < expected.size(); ++i) {
     largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
     const double here = std::abs(static_cast<double>(found[i]) - static_cast<double>(expected[i]));
-    difference = std::isnan(here) ? std::numeric_limits<double>::infinity()
-                                  : std::max(difference, here);
+    difference =
+        std::isnan(here) ? std::numeric_limits<double>::infinity() : std::max(difference, here);
   }
   return difference / std::max(largest, 1e-30);
 }
@@ -87,7 +87,8 @@ class Verification {
   std::vector<PromptReport> run() {
     for (size_t i = 0; i < prompts_.size(); ++i) run_prompt(i);
     size_t longest = 0;
-    for (const ReferencePrompt& prompt : prompts_) longest = std::max(longest, prompt.greedy.size());
+    for (const ReferencePrompt& prompt : prompts_)
+      longest = std::max(longest, prompt.greedy.size());
     for (size_t step = 1; step < longest; ++step) run_decode(step);
     for (PromptReport& report : reports_) {
       report.passed = report.wrong_tokens == 0 &&
@@ -101,8 +102,8 @@ class Verification {
                               const std::vector<ReferencePrompt>& prompts) {
     int64_t pages = 0;
     for (const ReferencePrompt& prompt : prompts) {
-      pages += PagedKvCache::pages_for(
-          static_cast<int64_t>(prompt.input.size() + prompt.greedy.size()));
+      pages +=
+          PagedKvCache::pages_for(static_cast<int64_t>(prompt.input.size() + prompt.greedy.size()));
     }
     return static_cast<uint64_t>(pages) * PagedKvCache::page_bytes(model);
   }

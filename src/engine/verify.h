@@ -14,10 +14,10 @@ namespace klotski {
 // One prompt of a reference file: what a trusted implementation computed for it.
 struct ReferencePrompt {
   std::vector<TokenId> input;
-  std::vector<float> last_logits;      // at the last prompt position; may be empty
-  std::vector<TokenId> argmax_all;     // most likely token after every prompt position; may be empty
-  std::vector<TokenId> greedy;         // the greedy continuation
-  std::vector<double> margins;         // best minus second logit at each greedy step; may be empty
+  std::vector<float> last_logits;   // at the last prompt position; may be empty
+  std::vector<TokenId> argmax_all;  // most likely token after every prompt position; may be empty
+  std::vector<TokenId> greedy;      // the greedy continuation
+  std::vector<double> margins;      // best minus second logit at each greedy step; may be empty
 };
 
 // Reads `prompts[]` of a reference.json; other fields are left alone.
@@ -40,8 +40,8 @@ struct PromptReport {
   bool passed = false;
 };
 
-// Runs the prompts one by one and their continuations together, always on the reference's own tokens,
-// so that a tie decided the other way does not change what follows.
+// Runs the prompts one by one and their continuations together, always on the reference's own
+// tokens, so that a tie decided the other way does not change what follows.
 std::vector<PromptReport> verify(const ResidentModel& model, const Ops& ops,
                                  const std::vector<ReferencePrompt>& prompts,
                                  const VerifyTolerance& tolerance);

@@ -56,9 +56,8 @@ class VerifyRules : public ::testing::Test {
  protected:
   VerifyRules()
       : model_(load_model(test_model("mixtral"))),
-        prompts_(parse_reference(
-            read_text_file(test_model("mixtral") + "/reference.json", 1 << 26), "reference.json",
-            model_.description())) {}
+        prompts_(parse_reference(read_text_file(test_model("mixtral") + "/reference.json", 1 << 26),
+                                 "reference.json", model_.description())) {}
 
   bool passed() {
     const std::vector<PromptReport> reports = verify(model_, reference_ops(), prompts_, {});

@@ -71,8 +71,7 @@ AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const We
   const Rope& rope = with.model.rope;
   for (const BatchSequence& sequence : batch.sequences) {
     // Frequencies may depend on the length of this sequence, never on the others'.
-    const std::vector<float> frequencies =
-        rope_frequencies(rope, sequence.past + sequence.tokens);
+    const std::vector<float> frequencies = rope_frequencies(rope, sequence.past + sequence.tokens);
     for (Buffer* heads : {&inputs.queries, &inputs.keys}) {
       with.ops.rope({.heads = heads->rows(sequence),
                      .head_dim = shape.head_dim,

@@ -1,8 +1,9 @@
 #pragma once
 
-// Every operation of the forward pass, named once. Activations are float32, row-major and contiguous;
-// weights keep the type they have in the file. All sums are accumulated in float32 in an order that
-// does not depend on the other rows, so that a row's result is the same bit for bit in any batch.
+// Every operation of the forward pass, named once. Activations are float32, row-major and
+// contiguous; weights keep the type they have in the file. All sums are accumulated in float32 in
+// an order that does not depend on the other rows, so that a row's result is the same bit for bit
+// in any batch.
 
 #include <cstdint>
 #include <span>
@@ -51,15 +52,16 @@ struct KvPages {
 
 // Causal attention of consecutive query tokens of one sequence over its cached positions.
 struct AttentionArguments {
-  Rows output;             // [tokens][query_heads * head_dim]
-  ConstRows queries;       // [tokens][query_heads * head_dim]
+  Rows output;        // [tokens][query_heads * head_dim]
+  ConstRows queries;  // [tokens][query_heads * head_dim]
   int64_t query_heads = 0;
-  int64_t kv_heads = 0;    // each serves query_heads / kv_heads neighbouring query heads
-  KvPages cache;           // holds positions 0 .. first_position + tokens - 1
+  int64_t kv_heads = 0;  // each serves query_heads / kv_heads neighbouring query heads
+  KvPages cache;         // holds positions 0 .. first_position + tokens - 1
   int64_t first_position = 0;
-  float scale = 1.0f;      // on the scores
-  int64_t window = 0;      // a token sees the last `window` positions, itself included; 0: all
-  std::span<const float> sinks;  // per query head a score that takes its share of the softmax, or none
+  float scale = 1.0f;  // on the scores
+  int64_t window = 0;  // a token sees the last `window` positions, itself included; 0: all
+  std::span<const float>
+      sinks;  // per query head a score that takes its share of the softmax, or none
 };
 
 enum class ScoreFunction { softmax, sigmoid };

@@ -62,7 +62,7 @@ class PagedKvCache {
   int64_t pages_in_use_ = 0;
   std::vector<std::unique_ptr<float[]>> storage_;
   std::vector<int32_t> free_;
-  std::vector<const float*> key_pages_;    // what pages() handed out last
+  std::vector<const float*> key_pages_;  // what pages() handed out last
   std::vector<const float*> value_pages_;
 };
 

@@ -64,8 +64,10 @@ TEST(PagedKvCache, RandomUseNeverMixesSequences) {
       marks[s].push_back(next_mark);
       for (int32_t layer = 0; layer < 2; ++layer) {
         const int64_t width = model.layers[static_cast<size_t>(layer)].attention.kv_width();
-        const std::vector<float> keys(static_cast<size_t>(width), next_mark + 0.25f * static_cast<float>(layer));
-        const std::vector<float> values(static_cast<size_t>(width), -next_mark - 0.25f * static_cast<float>(layer));
+        const std::vector<float> keys(static_cast<size_t>(width),
+                                      next_mark + 0.25f * static_cast<float>(layer));
+        const std::vector<float> values(static_cast<size_t>(width),
+                                        -next_mark - 0.25f * static_cast<float>(layer));
         cache.write(sequence, LayerId(layer), first + i, ConstRows(keys.data(), 1, width),
                     ConstRows(values.data(), 1, width));
       }
@@ -79,7 +81,8 @@ TEST(PagedKvCache, RandomUseNeverMixesSequences) {
         ASSERT_EQ(sequences[other].length(), static_cast<int64_t>(marks[other].size()));
         for (size_t p = 0; p < marks[other].size(); ++p) {
           const size_t offset = p % 16 * static_cast<size_t>(width);
-          ASSERT_EQ(pages.keys[p / 16][offset], marks[other][p] + 0.25f * static_cast<float>(layer));
+          ASSERT_EQ(pages.keys[p / 16][offset],
+                    marks[other][p] + 0.25f * static_cast<float>(layer));
           ASSERT_EQ(pages.values[p / 16][offset + static_cast<size_t>(width) - 1],
                     -marks[other][p] - 0.25f * static_cast<float>(layer));
         }

@@ -38,8 +38,7 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
 
 ModelDescription read_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = file_in_folder(folder, "config.json");
-  ModelDescription description =
-      parse_config(read_text_file(path, kMaxConfigBytes), path.native());
+  ModelDescription description = parse_config(read_text_file(path, kMaxConfigBytes), path.native());
   if (has_entry(folder, "generation_config.json")) {
     const std::filesystem::path generation = file_in_folder(folder, "generation_config.json");
     const Json json = parse_json(read_text_file(generation, kMaxConfigBytes), generation.native());

@@ -25,7 +25,9 @@ Json qwen3() {
                     "f");
 }
 
-ModelDescription described(const Json& config) { return parse_config(config.dump(), "config.json"); }
+ModelDescription described(const Json& config) {
+  return parse_config(config.dump(), "config.json");
+}
 
 std::string error_of(const Json& config) {
   try {

@@ -24,14 +24,14 @@ struct Rope {
   bool interleaved = false;
   double base = 10000.0;
   RopeKind kind = RopeKind::plain;
-  double factor = 1.0;              // all but plain and longrope
-  int64_t original_positions = 0;   // trained context: dynamic, yarn, llama3, longrope
-  double attention_factor = 1.0;    // on sine and cosine: yarn, longrope
-  double beta_fast = 32.0;          // yarn
-  double beta_slow = 1.0;           // yarn
-  bool truncate = true;             // yarn: whole dimensions as bounds of the ramp
-  double low_frequency_factor = 1;  // llama3
-  double high_frequency_factor = 4;  // llama3
+  double factor = 1.0;                // all but plain and longrope
+  int64_t original_positions = 0;     // trained context: dynamic, yarn, llama3, longrope
+  double attention_factor = 1.0;      // on sine and cosine: yarn, longrope
+  double beta_fast = 32.0;            // yarn
+  double beta_slow = 1.0;             // yarn
+  bool truncate = true;               // yarn: whole dimensions as bounds of the ramp
+  double low_frequency_factor = 1;    // llama3
+  double high_frequency_factor = 4;   // llama3
   std::vector<double> short_factors;  // longrope, one a rotated pair
   std::vector<double> long_factors;   // longrope
 };
@@ -42,12 +42,12 @@ struct Attention {
   int64_t query_heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  float scale = 1.0f;      // on the scores
-  int64_t window = 0;      // sliding window in positions, itself included; 0: sees everything
+  float scale = 1.0f;  // on the scores
+  int64_t window = 0;  // sliding window in positions, itself included; 0: sees everything
   bool qkv_bias = false;
   bool output_bias = false;
-  bool sinks = false;      // one learned sink score a query head
-  float clip = 0.0f;       // queries, keys and values are clamped to [-clip, clip]; 0: not
+  bool sinks = false;  // one learned sink score a query head
+  float clip = 0.0f;   // queries, keys and values are clamped to [-clip, clip]; 0: not
   HeadNorm norm = HeadNorm::none;
 
   int64_t query_width() const { return query_heads * head_dim; }
@@ -65,7 +65,7 @@ struct FeedForward {
   int64_t experts = 1;
   int64_t width = 0;  // of one expert
   Activation activation = Activation::silu;
-  bool routed = false;          // false: every token goes to the only expert
+  bool routed = false;  // false: every token goes to the only expert
   RouterRule router;
   bool selection_bias = false;  // a learned bias decides the choice, not the weights
   std::optional<SharedExpert> shared;
@@ -96,14 +96,14 @@ enum class Role {
   feed_forward_norm,
   router,
   selection_bias,
-  shared_gate,    // of the gated activation
+  shared_gate,  // of the gated activation
   shared_up,
   shared_down,
-  shared_scale,   // the projection behind SharedExpert::gated
+  shared_scale,  // the projection behind SharedExpert::gated
   expert_gate,
   expert_up,
   expert_down,
-  dense_gate,     // the one expert of a layer that is not routed
+  dense_gate,  // the one expert of a layer that is not routed
   dense_up,
   dense_down,
   count_,

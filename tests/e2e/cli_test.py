@@ -338,7 +338,7 @@ class Streams(Cli):
         for redirect in (">/dev/full", ">&-"):
             for command in ("info tiny", "run tiny -p x -n 4", "verify tiny --reference "
                             f"{TINY}/reference.json"):
-                result = self.shell("{klotski} " + command + redirect)
+                result = self.shell("{klotski} " + command + " " + redirect)
                 self.assertEqual(result.returncode, 1, (command, redirect))
                 self.assertEqual(result.stderr.decode().count("\n"), 1)
 

@@ -83,8 +83,10 @@ TEST(ReferenceOps, RopeRotatesPairsByPositionTimesFrequency) {
         const size_t a = head + (interleaved ? 2 * pair : pair);
         const size_t b = head + (interleaved ? 2 * pair + 1 : pair + 2);
         const double angle = 3.0 * static_cast<double>(frequencies[pair]);
-        EXPECT_NEAR(heads[a], 2 * (before[a] * std::cos(angle) - before[b] * std::sin(angle)), 1e-5);
-        EXPECT_NEAR(heads[b], 2 * (before[b] * std::cos(angle) + before[a] * std::sin(angle)), 1e-5);
+        EXPECT_NEAR(heads[a], 2 * (before[a] * std::cos(angle) - before[b] * std::sin(angle)),
+                    1e-5);
+        EXPECT_NEAR(heads[b], 2 * (before[b] * std::cos(angle) + before[a] * std::sin(angle)),
+                    1e-5);
       }
     }
   }
@@ -94,7 +96,9 @@ TEST(ReferenceOps, PartialRopeLeavesTheRestOfAHead) {
   std::vector<float> head = {1, 2, 3, 4, 5, 6};
   const std::vector<float> frequencies = {1.0f};
   const std::vector<int32_t> positions = {1};
-  ops.rope({.heads = {head.data(), 1, 6}, .head_dim = 6, .positions = positions,
+  ops.rope({.heads = {head.data(), 1, 6},
+            .head_dim = 6,
+            .positions = positions,
             .frequencies = frequencies});
   EXPECT_EQ(std::vector<float>(head.begin() + 2, head.end()), (std::vector<float>{3, 4, 5, 6}));
   EXPECT_NEAR(head[0], std::cos(1.0) - 2 * std::sin(1.0), 1e-6);
@@ -155,8 +159,8 @@ TEST(ReferenceOps, AttentionIsCausalGroupedWindowedAndKnowsSinks) {
       for (int64_t t = 0; t < kPositions - kFirst; ++t) {
         const std::vector<float> q(queries.begin() + t * kHeads * kDim,
                                    queries.begin() + (t + 1) * kHeads * kDim);
-        const std::vector<double> expected = plain_attention(q, keys, values, kFirst + t, kHeads,
-                                                             kKvHeads, kDim, window, sinks);
+        const std::vector<double> expected =
+            plain_attention(q, keys, values, kFirst + t, kHeads, kKvHeads, kDim, window, sinks);
         for (size_t i = 0; i < expected.size(); ++i) {
           EXPECT_NEAR(out[static_cast<size_t>(t * kHeads * kDim) + i], expected[i], 1e-5);
         }
@@ -197,8 +201,8 @@ TEST(ReferenceOps, RouteTakesTheLargestAndBreaksTiesDownwards) {
 }
 
 TEST(ReferenceOps, SelectionBiasDecidesTheChoiceNotTheWeight) {
-  const Routed routed = route_one({0, 1, 2}, {.score = ScoreFunction::sigmoid, .top_k = 1},
-                                  {1.0f, 0.0f, 0.0f});
+  const Routed routed =
+      route_one({0, 1, 2}, {.score = ScoreFunction::sigmoid, .top_k = 1}, {1.0f, 0.0f, 0.0f});
   EXPECT_EQ(routed.experts, std::vector<int>{0});
   EXPECT_NEAR(routed.weights[0], 0.5, 1e-6);
 }

@@ -86,7 +86,8 @@ void describe_scaling(const JsonFields& config, const JsonFields& fields, Rope& 
   rope.factor = factor_optional ? fields.number_or("factor", ratio, 1e-6, 1e6)
                                 : fields.number("factor", 1e-6, 1e6);
   if (rope.kind == RopeKind::dynamic && rope.rotated_dims <= 2) {
-    fields.refuse(fields.has("rope_type") ? "rope_type" : "type", "heads of more than 2 rotated dimensions for dynamic scaling");
+    fields.refuse(fields.has("rope_type") ? "rope_type" : "type",
+                  "heads of more than 2 rotated dimensions for dynamic scaling");
   }
   if (rope.kind == RopeKind::yarn) describe_yarn(fields, rope);
   if (rope.kind == RopeKind::longrope) describe_longrope(fields, rope.factor, rope);
@@ -131,17 +132,16 @@ Rope describe_rope(const JsonFields& config, int64_t head_dim, double default_ba
   const double share = fields.number_or("partial_rotary_factor", outer_share, 0.0, 1.0);
   rope.rotated_dims = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   if (rope.rotated_dims < 2 || rope.rotated_dims % 2 != 0) {
-    fields.refuse("partial_rotary_factor",
-                  fmt::format("a share that rotates an even number of the {} head dimensions",
-                              head_dim));
+    fields.refuse(
+        "partial_rotary_factor",
+        fmt::format("a share that rotates an even number of the {} head dimensions", head_dim));
   }
   if (today || before) rope.kind = rope_kind(fields);
   if (rope.kind != RopeKind::plain) describe_scaling(config, fields, rope);
   return rope;
 }
 
-std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key,
-                               int64_t vocabulary) {
+std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key, int64_t vocabulary) {
   const Json* value = config.find(key);
   if (!value) return {};
   if (!value->is_array()) return {static_cast<TokenId>(config.integer(key, 0, vocabulary - 1))};
@@ -161,8 +161,7 @@ ModelDescription describe_common(const JsonFields& config, double default_rope_b
     description.begin_token =
         static_cast<TokenId>(config.integer("bos_token_id", 0, description.vocabulary - 1));
   }
-  description.rope =
-      describe_rope(config, describe_attention(config).head_dim, default_rope_base);
+  description.rope = describe_rope(config, describe_attention(config).head_dim, default_rope_base);
   description.max_positions = usable_positions(description.rope, description.max_positions);
   return description;
 }
@@ -185,8 +184,8 @@ Attention describe_attention(const JsonFields& config) {
   } else {
     const int64_t hidden = config.integer("hidden_size", 1, kMaxWidth);
     if (hidden % attention.query_heads != 0) {
-      config.refuse("hidden_size", fmt::format("a multiple of num_attention_heads ({})",
-                                               attention.query_heads));
+      config.refuse("hidden_size",
+                    fmt::format("a multiple of num_attention_heads ({})", attention.query_heads));
     }
     attention.head_dim = hidden / attention.query_heads;
   }

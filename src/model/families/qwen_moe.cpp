@@ -1,6 +1,6 @@
 // Qwen2-MoE (a gated shared expert beside the routed ones, biases on queries, keys and values) and
-// Qwen3-MoE (no shared expert, queries and keys normalised head by head). In both, some layers may be
-// dense: those listed in `mlp_only_layers` and those that `decoder_sparse_step` passes over.
+// Qwen3-MoE (no shared expert, queries and keys normalised head by head). In both, some layers may
+// be dense: those listed in `mlp_only_layers` and those that `decoder_sparse_step` passes over.
 
 #include <algorithm>
 #include <array>
