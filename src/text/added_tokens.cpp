@@ -68,10 +68,9 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
 
 void AddedTokens::build(const Normalizer* normalizer) {
   word_.emplace(R"(\w)", RegexDialect::rust, "single_word");
-  // Where two tokens have the same normalised text, special ones and then earlier ones win, so
-  // they are put in last.
-  for (const bool special : {false, true}) {
-    for (size_t i = tokens_.size(); i-- > 0;) {
+  // Where tokens are spelled the same after normalisation, the last one that is not special wins.
+  for (const bool special : {true, false}) {
+    for (size_t i = 0; i < tokens_.size(); ++i) {
       AddedToken& token = tokens_[i];
       if (token.special != special) continue;
       token.spelled = token.content;
