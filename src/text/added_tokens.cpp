@@ -19,13 +19,13 @@ size_t last_character(std::string_view text) {
   return at;
 }
 
-size_t space_before(std::string_view text, size_t end, size_t least) {
-  while (end > least) {
+size_t space_before(std::string_view text, size_t end) {
+  while (end > 0) {
     const size_t at = last_character(text.substr(0, end));
     if (!is_white_space(decode_utf8(text, at).code)) break;
     end = at;
   }
-  return std::max(end, least);
+  return end;
 }
 
 size_t space_after(std::string_view text, size_t begin) {
@@ -68,15 +68,14 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
 
 void AddedTokens::build(const Normalizer* normalizer) {
   word_.emplace(R"(\w)", RegexDialect::rust, "single_word");
-  // Where two tokens have the same normalised text, special ones and then earlier ones win, so
-  // they are put in last.
-  for (const bool special : {false, true}) {
-    for (size_t i = tokens_.size(); i-- > 0;) {
-      const AddedToken& token = tokens_[i];
+  // Where tokens are spelled the same after normalisation, the last one that is not special wins.
+  for (const bool special : {true, false}) {
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      AddedToken& token = tokens_[i];
       if (token.special != special) continue;
-      std::string text = token.content;
-      if (token.normalized && normalizer) normalizer->apply(text);
-      (token.normalized ? normalized_ : raw_).insert(text, static_cast<int32_t>(i));
+      token.spelled = token.content;
+      if (token.normalized && normalizer) normalizer->apply(token.spelled);
+      (token.normalized ? normalized_ : raw_).insert(token.spelled, static_cast<int32_t>(i));
     }
   }
 }
@@ -109,14 +108,21 @@ std::vector<Segment> AddedTokens::split(std::string_view text, Pass pass,
     const bool is_literal = !literal.empty() && literal.front().begin < span.end;
     if (is_literal && token.special) continue;
     if (token.single_word && !stands_alone(text, span)) continue;
-    if (token.left_strip) span.begin = space_before(text, span.begin, std::min(done, span.begin));
+    // Space that the token before has taken is gone.
+    if (token.left_strip) span.begin = std::max(space_before(text, span.begin), done);
     if (token.right_strip) span.end = space_after(text, span.end);
+    if (span.begin >= span.end) continue;
     if (done < span.begin) segments.push_back({{done, span.begin}, -1});
     segments.push_back({span, token.id});
     done = span.end;
   }
   if (done < text.size()) segments.push_back({{done, text.size()}, -1});
   return segments;
+}
+
+bool AddedTokens::is_skipped(const AddedToken& token) const {
+  const AddedToken* same_text = find(token.spelled);
+  return same_text && same_text->special;
 }
 
 const AddedToken* AddedTokens::find(TokenId id) const {

@@ -25,6 +25,9 @@ struct AddedToken {
   bool right_strip = false;
   bool normalized = false;  // looked for in the normalised text, not in the raw text
   bool special = false;
+  // What is looked for in the text and what the token decodes to: the content, normalised where
+  // `normalized` says so.
+  std::string spelled = {};
 };
 
 // A stretch of text: a token, or text still to be tokenised (id -1).
@@ -37,7 +40,7 @@ class AddedTokens {
  public:
   // Throws on an empty or overlong token, and on ids that clash with the vocabulary's.
   void add(AddedToken token, const Vocabulary& vocabulary, const std::string& what);
-  // Call once, after the last add(): normalized tokens are looked for in their normalised form.
+  // Call once, after the last add().
   void build(const Normalizer* normalizer);
 
   enum class Pass { raw, normalized };
@@ -46,6 +49,10 @@ class AddedTokens {
   std::vector<Segment> split(std::string_view text, Pass pass,
                              std::span<const Span> literal) const;
   bool has_tokens(Pass pass) const { return !trie(pass).empty(); }
+
+  // True where decoding without special tokens leaves the token out. As Hugging Face compares the
+  // spelling, a special token that normalisation changes stays in.
+  bool is_skipped(const AddedToken& token) const;
 
   const AddedToken* find(TokenId id) const;
   const AddedToken* find(std::string_view content) const;

@@ -49,6 +49,7 @@ class StepBuilder {
     } else if (type == "Fuse") {
       fused_ = true;
     } else if (type == "ByteLevel") {
+      gather();  // one character that spells no byte decides about the whole token
       steps.push_back(make_byte_level_step());
       fused_ = true;
     } else if (type == "Strip") {
@@ -73,11 +74,13 @@ class StepBuilder {
   // Steps that look at whole tokens: the parts of a fused token are put together for them first.
   void add_token_step(const std::string& type, const JsonFields& fields) {
     auto step = make_token_step(type, fields);
-    if (fused_ && !step.works_on_parts) {
-      steps.push_back(make_gather_step());
-      fused_ = false;
-    }
+    if (!step.works_on_parts) gather();
     steps.push_back(std::move(step.step));
+  }
+
+  void gather() {
+    if (fused_) steps.push_back(make_gather_step());
+    fused_ = false;
   }
 
   TokenStep make_token_step(const std::string& type, const JsonFields& fields) {

@@ -10,9 +10,8 @@ StreamingDetokenizer::StreamingDetokenizer(Tokenizer tokenizer, bool skip_specia
       stream_(tokenizer_.parts_->decoder) {}
 
 std::string StreamingDetokenizer::push(TokenId id) {
-  const auto token = tokenizer_.text_of(id);
-  if (!token || (skip_special_ && tokenizer_.is_special(id))) return "";
-  return stream_.push(std::string(*token));
+  const auto token = tokenizer_.parts_->decoded_text(id, skip_special_);
+  return token ? stream_.push(std::string(*token)) : "";
 }
 
 std::string StreamingDetokenizer::finish() { return stream_.finish(); }

@@ -159,6 +159,15 @@ std::shared_ptr<const TokenizerParts> load_parts(const std::filesystem::path& fo
 
 }  // namespace
 
+std::optional<std::string_view> TokenizerParts::decoded_text(TokenId id, bool skip_special) const {
+  if (const AddedToken* token = added.find(id)) {
+    if (skip_special && added.is_skipped(*token)) return std::nullopt;
+    return token->spelled;
+  }
+  if (!vocabulary.has(id) || (skip_special && control.contains(id))) return std::nullopt;
+  return vocabulary.text(id);
+}
+
 Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
   try {
     return Tokenizer(load_parts(folder_or_file));
@@ -217,9 +226,8 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) c
   DecodeStream stream(parts_->decoder);
   std::string text;
   for (const TokenId id : ids) {
-    const auto token = text_of(id);
-    if (!token || (skip_special && is_special(id))) continue;
-    text += stream.push(std::string(*token));
+    const auto token = parts_->decoded_text(id, skip_special);
+    if (token) text += stream.push(std::string(*token));
   }
   return text + stream.finish();
 }

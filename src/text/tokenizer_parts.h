@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -26,6 +27,9 @@ struct TokenizerParts {
   PostProcessor post_processor;
   Decoder decoder = make_joining_decoder();
   std::unordered_set<TokenId> control;  // special tokens that are never found in text
+
+  // What the decoder is given for an id; nullopt where the id is left out.
+  std::optional<std::string_view> decoded_text(TokenId id, bool skip_special) const;
 };
 
 std::shared_ptr<const TokenizerParts> parse_tokenizer_json(std::string_view json,

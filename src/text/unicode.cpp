@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "text/unicode_versions.h"
 #include "text/utf8.h"
 
 namespace klotski {
@@ -45,6 +46,7 @@ bool is_stable(NormalForm form, char32_t code) {
   }
   constexpr char32_t kFirstJamo = 0x1100, kLastJamo = 0x11FF;
   if (code >= kFirstJamo && code <= kLastJamo) return false;
+  if (form != NormalForm::nfc && is_never_decomposed(code)) return true;
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
   // comb_index is 0xFFFF for characters that never compose, and has its top bit set for those that
   // compose with the character before them.
@@ -79,6 +81,11 @@ void append_normalized(NormalForm form, std::string_view text, std::string& out)
     const Utf8Char next = decode_utf8(text, at);
     constexpr utf8proc_ssize_t kLongestDecomposition = 32;
     utf8proc_int32_t buffer[kLongestDecomposition];
+    if (form != NormalForm::nfc && is_never_decomposed(next.code)) {
+      codes.push_back(static_cast<utf8proc_int32_t>(next.code));
+      at += next.bytes;
+      continue;
+    }
     int last_break_class = 0;
     const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(next.code), buffer,
                                                kLongestDecomposition, options, &last_break_class);
@@ -109,6 +116,8 @@ bool is_white_space(char32_t code) {
 }
 
 bool is_numeric(char32_t code) {
+  if (code < 0x80) return code >= '0' && code <= '9';
+  if (const auto forced = forced_property(CharacterProperty::numeric, code)) return *forced;
   const auto kind = category(code);
   return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
 }
@@ -118,18 +127,24 @@ bool is_punctuation(char32_t code) {
     return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') ||
            (code >= '[' && code <= '`') || (code >= '{' && code <= '~');
   }
+  if (const auto forced = forced_property(CharacterProperty::punctuation, code)) return *forced;
   const auto kind = category(code);
   return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
 }
 
 bool is_mark(char32_t code) {
+  if (const auto forced = forced_property(CharacterProperty::mark, code)) return *forced;
   const auto kind = category(code);
   return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
 }
 
-bool is_nonspacing_mark(char32_t code) { return category(code) == UTF8PROC_CATEGORY_MN; }
+bool is_nonspacing_mark(char32_t code) {
+  const auto forced = forced_property(CharacterProperty::nonspacing_mark, code);
+  return forced ? *forced : category(code) == UTF8PROC_CATEGORY_MN;
+}
 
 bool is_other(char32_t code) {
+  if (const auto forced = forced_property(CharacterProperty::other, code)) return *forced;
   const auto kind = category(code);
   return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
          kind == UTF8PROC_CATEGORY_CO;
@@ -147,6 +162,7 @@ void append_lowercase(std::string& out, char32_t code) {
     out.append("i\xCC\x87");
     return;
   }
+  if (const auto forced = forced_lowercase(code)) return append_utf8(out, *forced);
   append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
 }
 

@@ -1,0 +1,326 @@
+#include "text/unicode_versions.h"
+
+#include <algorithm>
+#include <span>
+
+namespace klotski {
+
+namespace {
+
+struct ForcedRange {
+  char32_t first, last;
+  bool value;
+};
+
+struct LowercaseRange {
+  char32_t first, last;
+  int32_t distance;  // from upper to lower case
+};
+
+struct Range {
+  char32_t first, last;
+};
+
+// clang-format off
+constexpr ForcedRange kPunctuation[] = {
+    {0x61D, 0x61D, false},
+    {0x9FD, 0x9FD, false},
+    {0xA76, 0xA76, false},
+    {0xC77, 0xC77, false},
+    {0xC84, 0xC84, false},
+    {0x166D, 0x166D, true},
+    {0x1B7D, 0x1B7E, false},
+    {0x2E43, 0x2E4F, false},
+    {0x2E52, 0x2E5D, false},
+    {0x10EAD, 0x10EAD, false},
+    {0x10F55, 0x10F59, false},
+    {0x10F86, 0x10F89, false},
+    {0x111C9, 0x111C9, true},
+    {0x1144B, 0x1144F, false},
+    {0x1145A, 0x1145B, false},
+    {0x1145D, 0x1145D, false},
+    {0x11660, 0x1166C, false},
+    {0x116B9, 0x116B9, false},
+    {0x1183B, 0x1183B, false},
+    {0x11944, 0x11946, false},
+    {0x119E2, 0x119E2, false},
+    {0x11A3F, 0x11A46, false},
+    {0x11A9A, 0x11A9C, false},
+    {0x11A9E, 0x11AA2, false},
+    {0x11B00, 0x11B09, false},
+    {0x11C41, 0x11C45, false},
+    {0x11C70, 0x11C71, false},
+    {0x11EF7, 0x11EF8, false},
+    {0x11F43, 0x11F4F, false},
+    {0x11FFF, 0x11FFF, false},
+    {0x12FF1, 0x12FF2, false},
+    {0x16E97, 0x16E9A, false},
+    {0x16FE2, 0x16FE2, false},
+    {0x1E95E, 0x1E95F, false},
+};
+
+constexpr ForcedRange kNumeric[] = {
+    {0x10D40, 0x10D49, true},
+    {0x116D0, 0x116E3, true},
+    {0x11BF0, 0x11BF9, true},
+    {0x11DE0, 0x11DE9, true},
+    {0x16130, 0x16139, true},
+    {0x16D70, 0x16D79, true},
+    {0x16FF4, 0x16FF6, true},
+    {0x1CCF0, 0x1CCF9, true},
+    {0x1E5F1, 0x1E5FA, true},
+};
+
+constexpr ForcedRange kMark[] = {
+    {0x7FD, 0x7FD, false},
+    {0x898, 0x89F, false},
+    {0x8CA, 0x8D3, false},
+    {0x9FE, 0x9FE, false},
+    {0xAFA, 0xAFF, false},
+    {0xB55, 0xB55, false},
+    {0xC04, 0xC04, false},
+    {0xC3C, 0xC3C, false},
+    {0xCF3, 0xCF3, false},
+    {0xD00, 0xD00, false},
+    {0xD3B, 0xD3C, false},
+    {0xD81, 0xD81, false},
+    {0xEBA, 0xEBA, false},
+    {0xECE, 0xECE, false},
+    {0x1715, 0x1715, false},
+    {0x180F, 0x180F, false},
+    {0x1ABF, 0x1ACE, false},
+    {0x1CF2, 0x1CF3, true},
+    {0x1CF7, 0x1CF7, false},
+    {0x1DF6, 0x1DFA, false},
+    {0xA82C, 0xA82C, false},
+    {0xA8FF, 0xA8FF, false},
+    {0x10D24, 0x10D27, false},
+    {0x10EAB, 0x10EAC, false},
+    {0x10EFD, 0x10EFF, false},
+    {0x10F46, 0x10F50, false},
+    {0x10F82, 0x10F85, false},
+    {0x11070, 0x11070, false},
+    {0x11073, 0x11074, false},
+    {0x110C2, 0x110C2, false},
+    {0x11145, 0x11146, false},
+    {0x111C9, 0x111C9, false},
+    {0x111CE, 0x111CF, false},
+    {0x11241, 0x11241, false},
+    {0x1133B, 0x1133B, false},
+    {0x1145E, 0x1145E, false},
+    {0x1182C, 0x1183A, false},
+    {0x11930, 0x11935, false},
+    {0x11937, 0x11938, false},
+    {0x1193B, 0x1193E, false},
+    {0x11940, 0x11940, false},
+    {0x11942, 0x11943, false},
+    {0x119D1, 0x119D7, false},
+    {0x119DA, 0x119E0, false},
+    {0x119E4, 0x119E4, false},
+    {0x11A01, 0x11A0A, false},
+    {0x11A33, 0x11A39, false},
+    {0x11A3B, 0x11A3E, false},
+    {0x11A47, 0x11A47, false},
+    {0x11A51, 0x11A5B, false},
+    {0x11A8A, 0x11A99, false},
+    {0x11D31, 0x11D36, false},
+    {0x11D3A, 0x11D3A, false},
+    {0x11D3C, 0x11D3D, false},
+    {0x11D3F, 0x11D45, false},
+    {0x11D47, 0x11D47, false},
+    {0x11D8A, 0x11D8E, false},
+    {0x11D90, 0x11D91, false},
+    {0x11D93, 0x11D97, false},
+    {0x11EF3, 0x11EF6, false},
+    {0x11F00, 0x11F01, false},
+    {0x11F03, 0x11F03, false},
+    {0x11F34, 0x11F3A, false},
+    {0x11F3E, 0x11F42, false},
+    {0x13440, 0x13440, false},
+    {0x13447, 0x13455, false},
+    {0x16F4F, 0x16F4F, false},
+    {0x16F7F, 0x16F87, false},
+    {0x16FE4, 0x16FE4, false},
+    {0x16FF0, 0x16FF1, false},
+    {0x1CF00, 0x1CF2D, false},
+    {0x1CF30, 0x1CF46, false},
+    {0x1E08F, 0x1E08F, false},
+    {0x1E130, 0x1E136, false},
+    {0x1E2AE, 0x1E2AE, false},
+    {0x1E2EC, 0x1E2EF, false},
+    {0x1E4EC, 0x1E4EF, false},
+};
+
+constexpr ForcedRange kNonspacingMark[] = {
+    {0x7FD, 0x7FD, false},
+    {0x898, 0x89F, false},
+    {0x8CA, 0x8E1, false},
+    {0x9FE, 0x9FE, false},
+    {0xAFA, 0xAFF, false},
+    {0xB55, 0xB55, false},
+    {0xC04, 0xC04, false},
+    {0xC3C, 0xC3C, false},
+    {0xD00, 0xD00, false},
+    {0xD3B, 0xD3C, false},
+    {0xD81, 0xD81, false},
+    {0xEBA, 0xEBA, false},
+    {0xECE, 0xECE, false},
+    {0x1734, 0x1734, true},
+    {0x180F, 0x180F, false},
+    {0x1885, 0x1886, false},
+    {0x1ABF, 0x1ACE, false},
+    {0x1DF6, 0x1DFB, false},
+    {0xA82C, 0xA82C, false},
+    {0xA8C5, 0xA8C5, false},
+    {0xA8FF, 0xA8FF, false},
+    {0xA9BD, 0xA9BD, false},
+    {0x10D24, 0x10D27, false},
+    {0x10EAB, 0x10EAC, false},
+    {0x10EFD, 0x10EFF, false},
+    {0x10F46, 0x10F50, false},
+    {0x10F82, 0x10F85, false},
+    {0x11070, 0x11070, false},
+    {0x11073, 0x11074, false},
+    {0x110C2, 0x110C2, false},
+    {0x111C9, 0x111C9, false},
+    {0x111CF, 0x111CF, false},
+    {0x1123E, 0x1123E, false},
+    {0x11241, 0x11241, false},
+    {0x1133B, 0x1133B, false},
+    {0x11438, 0x1143F, false},
+    {0x11442, 0x11444, false},
+    {0x11446, 0x11446, false},
+    {0x1145E, 0x1145E, false},
+    {0x1182F, 0x11837, false},
+    {0x11839, 0x1183A, false},
+    {0x1193B, 0x1193C, false},
+    {0x1193E, 0x1193E, false},
+    {0x11943, 0x11943, false},
+    {0x119D4, 0x119D7, false},
+    {0x119DA, 0x119DB, false},
+    {0x119E0, 0x119E0, false},
+    {0x11A01, 0x11A0A, false},
+    {0x11A33, 0x11A38, false},
+    {0x11A3B, 0x11A3E, false},
+    {0x11A47, 0x11A47, false},
+    {0x11A51, 0x11A56, false},
+    {0x11A59, 0x11A5B, false},
+    {0x11A8A, 0x11A96, false},
+    {0x11A98, 0x11A99, false},
+    {0x11C30, 0x11C36, false},
+    {0x11C38, 0x11C3D, false},
+    {0x11C3F, 0x11C3F, false},
+    {0x11C92, 0x11CA7, false},
+    {0x11CAA, 0x11CB0, false},
+    {0x11CB2, 0x11CB3, false},
+    {0x11CB5, 0x11CB6, false},
+    {0x11D31, 0x11D36, false},
+    {0x11D3A, 0x11D3A, false},
+    {0x11D3C, 0x11D3D, false},
+    {0x11D3F, 0x11D45, false},
+    {0x11D47, 0x11D47, false},
+    {0x11D90, 0x11D91, false},
+    {0x11D95, 0x11D95, false},
+    {0x11D97, 0x11D97, false},
+    {0x11EF3, 0x11EF4, false},
+    {0x11F00, 0x11F01, false},
+    {0x11F36, 0x11F3A, false},
+    {0x11F40, 0x11F40, false},
+    {0x11F42, 0x11F42, false},
+    {0x13440, 0x13440, false},
+    {0x13447, 0x13455, false},
+    {0x16F4F, 0x16F4F, false},
+    {0x16FE4, 0x16FE4, false},
+    {0x1CF00, 0x1CF2D, false},
+    {0x1CF30, 0x1CF46, false},
+    {0x1E000, 0x1E006, false},
+    {0x1E008, 0x1E018, false},
+    {0x1E01B, 0x1E021, false},
+    {0x1E023, 0x1E024, false},
+    {0x1E026, 0x1E02A, false},
+    {0x1E08F, 0x1E08F, false},
+    {0x1E130, 0x1E136, false},
+    {0x1E2AE, 0x1E2AE, false},
+    {0x1E2EC, 0x1E2EF, false},
+    {0x1E4EC, 0x1E4EF, false},
+    {0x1E944, 0x1E94A, false},
+};
+
+constexpr ForcedRange kOther[] = {
+    {0x890, 0x891, false},
+    {0x8E2, 0x8E2, false},
+    {0x110CD, 0x110CD, false},
+    {0x13430, 0x1343F, false},
+};
+
+constexpr LowercaseRange kLowercase[] = {
+    {0x1C89, 0x1C89, 1},
+    {0xA7CB, 0xA7CB, -42343},
+    {0xA7CC, 0xA7CC, 1},
+    {0xA7CE, 0xA7CE, 1},
+    {0xA7D2, 0xA7D2, 1},
+    {0xA7D4, 0xA7D4, 1},
+    {0xA7DA, 0xA7DA, 1},
+    {0xA7DC, 0xA7DC, -42561},
+    {0x10D50, 0x10D65, 32},
+    {0x16EA0, 0x16EB8, 27},
+};
+
+constexpr Range kNotDecomposed[] = {
+    {0x32FF, 0x32FF},
+    {0xA7F2, 0xA7F4},
+    {0xAB69, 0xAB69},
+    {0x10781, 0x10785},
+    {0x10787, 0x107B0},
+    {0x107B2, 0x107BA},
+    {0x11938, 0x11938},
+    {0x1E030, 0x1E06D},
+    {0x1F16C, 0x1F16C},
+    {0x1FBF0, 0x1FBF9},
+};
+// clang-format on
+
+template <typename Entry>
+const Entry* find_range(std::span<const Entry> ranges, char32_t code) {
+  const auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), code,
+                       [](char32_t wanted, const Entry& range) { return wanted < range.first; });
+  if (after == ranges.begin()) return nullptr;
+  const Entry& range = *(after - 1);
+  return code <= range.last ? &range : nullptr;
+}
+
+std::span<const ForcedRange> ranges_of(CharacterProperty property) {
+  switch (property) {
+    case CharacterProperty::punctuation:
+      return kPunctuation;
+    case CharacterProperty::numeric:
+      return kNumeric;
+    case CharacterProperty::mark:
+      return kMark;
+    case CharacterProperty::nonspacing_mark:
+      return kNonspacingMark;
+    case CharacterProperty::other:
+      return kOther;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<bool> forced_property(CharacterProperty property, char32_t code) {
+  const ForcedRange* range = find_range(ranges_of(property), code);
+  return range ? std::optional(range->value) : std::nullopt;
+}
+
+std::optional<char32_t> forced_lowercase(char32_t code) {
+  const auto* range = find_range(std::span<const LowercaseRange>(kLowercase), code);
+  if (!range) return std::nullopt;
+  return static_cast<char32_t>(static_cast<int32_t>(code) + range->distance);
+}
+
+bool is_never_decomposed(char32_t code) {
+  return find_range(std::span<const Range>(kNotDecomposed), code) != nullptr;
+}
+
+}  // namespace klotski
