@@ -9,6 +9,11 @@
 namespace klotski::jinja {
 namespace {
 
+// Attributes such as __class__, which Python's objects have and the sandbox hides.
+bool is_internal(std::string_view name) {
+  return name.size() > 4 && name.substr(0, 2) == "__" && name.substr(name.size() - 2) == "__";
+}
+
 Value no_such(const Value& value, std::string_view what, std::string_view name) {
   return Value::undefined(
       fmt::format("'{} object' has no {} {}", type_name(value), what, in_quotes(name)));
@@ -60,9 +65,7 @@ Value own_attribute(Runtime& runtime, const Value& value, std::string_view name)
   if (const MethodEntry* method = find_method(value.kind(), name)) {
     return bind_method(runtime, value, method);
   }
-  const bool internal =
-      name.size() > 4 && name.substr(0, 2) == "__" && name.substr(name.size() - 2) == "__";
-  if (internal || is_hidden_method(value.kind(), name)) {
+  if (is_internal(name) || is_hidden_method(value.kind(), name)) {
     return Value::undefined(fmt::format("access to attribute {} is unsafe", in_quotes(name)));
   }
   return data_attribute(runtime, value, name);
@@ -159,7 +162,7 @@ Value slice_text(Runtime& runtime, const Value& value, const SliceRange& range) 
 
 Value get_attribute(Runtime& runtime, const Value& value, std::string_view name) {
   runtime.budget().step();
-  if (value.is(Kind::undefined)) raise_undefined(value);
+  if (value.is(Kind::undefined) && !is_internal(name)) raise_undefined(value);
   Value found = own_attribute(runtime, value, name);
   if (found.is(Kind::missing) && value.is(Kind::dict)) {
     if (const Value* item = value.as<DictObject>().find(name)) found = *item;

@@ -161,25 +161,24 @@ Value filter_batch(Runtime& rt, const Value& input, const Bound& args) {
   const Value size = args[0];
   const Value fill = args.get(1);
   return generate(rt, input, [&rt, size, fill]() -> Generator::Step {
-    return [&rt, size, fill](IteratorObject& source, Value* out) {
-      std::vector<Value> items;
+    return [&rt, size, fill, batch = std::vector<Value>()](IteratorObject& source,
+                                                           Value* out) mutable {
+      // A batch is given out when the element behind it is drawn.
       Value item;
-      const auto full = [&] {
-        return equal(Value::integer(static_cast<int64_t>(items.size())), size);
-      };
-      // The first is taken whatever the size: a batch is closed when another element follows.
-      while ((items.empty() || !full()) && source.next(&item)) {
+      while (source.next(&item)) {
         rt.budget().allocate(sizeof(Value));
-        items.push_back(item);
+        const bool full = equal(Value::integer(static_cast<int64_t>(batch.size())), size);
+        if (full) *out = rt.list(std::exchange(batch, {}));
+        batch.push_back(std::move(item));
+        if (full) return true;
       }
-      if (items.empty()) return false;
-      const bool pad = !fill.is(Kind::none);
-      const int64_t wanted = pad ? require_integer(size, "batch") : 0;
-      while (static_cast<int64_t>(items.size()) < wanted) {
+      if (batch.empty()) return false;
+      const int64_t wanted = fill.is(Kind::none) ? 0 : require_integer(size, "batch");
+      while (static_cast<int64_t>(batch.size()) < wanted) {
         rt.budget().allocate(sizeof(Value));
-        items.push_back(fill);
+        batch.push_back(fill);
       }
-      *out = rt.list(std::move(items));
+      *out = rt.list(std::exchange(batch, {}));
       return true;
     };
   });

@@ -171,7 +171,7 @@ Value filter_file_size(Runtime& rt, const Value& input, const Bound& args) {
   }
   double unit = base;
   size_t index = 0;
-  for (; index + 1 < kDecimal.size() && *parsed >= unit * base; ++index) unit *= base;
+  for (; index + 1 < kDecimal.size() && !(*parsed < unit * base); ++index) unit *= base;
   return rt.text(
       fmt::format("{:.1f} {}", *parsed / unit, binary ? kBinary[index] : kDecimal[index]));
 }

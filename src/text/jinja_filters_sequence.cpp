@@ -72,7 +72,8 @@ Value filter_attribute(Runtime& rt, const Value& input, const Bound& args) {
       fmt::format("'{} object' has no attribute {}", type_name(input), in_quotes(name)));
 }
 
-// Several paths, separated by commas: the key is the list of their values.
+// Several paths, separated by commas: the key is the list of their values, also of one, since lists
+// compare for equality first and then two undefined keys are no error.
 class SortKey {
  public:
   SortKey(Runtime& runtime, const Value& attribute, bool case_sensitive)
@@ -95,7 +96,7 @@ class SortKey {
       const Value part = path.get(runtime, item);
       parts.push_back(case_sensitive_ ? part : ignore_case(runtime, part));
     }
-    return parts.size() == 1 ? parts[0] : runtime.list(std::move(parts));
+    return runtime.list(std::move(parts));
   }
 
  private:

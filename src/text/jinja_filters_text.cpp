@@ -102,9 +102,9 @@ Value filter_truncate(Runtime& rt, const Value& input, const Bound& args) {
   const int64_t kept = length - count_code_points(end);
   if (kept < 0) raise("truncate() to less than its end mark");
   if (leeway < 0) raise("truncate() with a negative leeway");
-  if (input.is(Kind::undefined)) return input;
+  const int64_t size = length_of(input);
+  if (size >= 0 && (size <= leeway || size - leeway <= length)) return input;
   if (!input.is_string()) raise("truncate needs a string, found {}", type_name(input));
-  if (length_of(input) <= length + leeway) return input;
   std::string text = input.text().substr(0, byte_offset(input.text(), kept));
   if (!args.boolean(1, false)) {
     const size_t space = text.rfind(' ');

@@ -46,6 +46,7 @@ DictObject collect_entries(Runtime& rt, const Arguments& arguments) {
   DictObject dict;
   if (!arguments.positional.empty()) {
     const Value& source = arguments.positional[0];
+    if (source.is(Kind::undefined)) raise_undefined(source);
     if (source.is(Kind::dict)) {
       rt.budget().step(source.as<DictObject>().entries().size());
       for (const auto& entry : source.as<DictObject>().entries())

@@ -58,6 +58,11 @@ void Interpreter::emit(std::string_view text) {
   *out_ += text;
 }
 
+void Interpreter::emit_string(const Value& value) {
+  if (!value.is_string()) raise("a block gave a value of type {}, not text", type_name(value));
+  emit(value.text());
+}
+
 Value& Interpreter::variable(const Slot& slot, Frame* frame) {
   for (int hop = 0; hop < slot.hops; ++hop) frame = frame->parent;
   return frame->slots[static_cast<size_t>(slot.index)];
@@ -323,7 +328,7 @@ void Interpreter::execute_with(const Stmt& statement, Frame* frame) {
 void Interpreter::execute_filter_block(const Stmt& statement, Frame* frame) {
   enter_scope(statement.loads, frame);
   filter_input_ = runtime_.text(captured_text(statement.bodies[0], frame));
-  emit(to_text(runtime_, evaluate(*statement.values[0], frame)));
+  emit_string(evaluate(*statement.values[0], frame));
   leave_scope(statement.loads, frame);
 }
 
@@ -360,7 +365,7 @@ void Interpreter::execute_call_block(const Stmt& statement, Frame* frame) {
     emit(call_macro(*statement.macro, frame, {}).text());
     return;
   }
-  emit(to_text(runtime_, evaluate_call(*statement.values[0], frame, caller)));
+  emit_string(evaluate_call(*statement.values[0], frame, caller));
 }
 
 }  // namespace klotski::jinja

@@ -60,6 +60,8 @@ class Interpreter {
                            int64_t depth0);
   std::string captured_text(const Body& body, Frame* frame);
   void emit(std::string_view text);
+  // For filter and call blocks, which Jinja does not convert to text.
+  void emit_string(const Value& value);
 
   // Variables (jinja_interpreter.cpp)
   void enter_scope(const ScopeLoads& loads, Frame* frame);

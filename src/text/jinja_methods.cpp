@@ -10,6 +10,15 @@ namespace {
 
 using Bound = BoundArguments;
 
+// The methods of escaped text give escaped text.
+Value as_markup(Runtime& runtime, const Value& value) {
+  if (value.is_string()) return runtime.text(value.text(), true);
+  if (!value.is_sequence()) return value;
+  std::vector<Value> items;
+  for (const Value& item : value.items()) items.push_back(as_markup(runtime, item));
+  return value.is(Kind::list) ? runtime.list(std::move(items)) : runtime.tuple(std::move(items));
+}
+
 class BoundMethod : public CallableObject {
  public:
   BoundMethod(Value self, const MethodEntry* method)
@@ -17,8 +26,10 @@ class BoundMethod : public CallableObject {
 
   Value call(Runtime& runtime, Arguments arguments) const override {
     if (method_->raw != nullptr) return method_->raw(runtime, self_, arguments);
-    return method_->function(
+    const Value result = method_->function(
         runtime, self_, BoundArguments(method_->name, method_->signature, std::move(arguments)));
+    const bool markup = self_.is_string() && self_.as<StringObject>().markup;
+    return markup ? as_markup(runtime, result) : result;
   }
   std::string describe() const override {
     return fmt::format("<built-in method {} of {} object>", method_->name, type_name(self_));

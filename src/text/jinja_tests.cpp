@@ -81,10 +81,12 @@ bool is_same(Runtime&, const Value& value, const Bound& args) {
 }
 
 bool is_filter(Runtime&, const Value& value, const Bound&) {
+  require_hashable(value);
   return value.is_string() && find_filter(value.text()) != nullptr;
 }
 
 bool is_test(Runtime&, const Value& value, const Bound&) {
+  require_hashable(value);
   return value.is_string() && find_test(value.text()) != nullptr;
 }
 

@@ -1,5 +1,7 @@
 #include "text/jinja_wrap.h"
 
+#include <algorithm>
+
 #include "text/jinja_unicode.h"
 
 namespace klotski::jinja {
@@ -69,8 +71,8 @@ std::string to_utf8(const Text& text) {
 // Splits a chunk that is longer than a line; the first part has at most `room` characters.
 size_t long_word_end(const Text& chunk, int64_t room, const WrapOptions& options) {
   if (!options.break_long_words) return chunk.size();
-  const auto end = static_cast<size_t>(std::max<int64_t>(room, 1));
-  if (options.break_on_hyphens && chunk.size() > end) {
+  const auto end = static_cast<size_t>(std::max<int64_t>(room, 0));
+  if (options.break_on_hyphens && end > 0 && chunk.size() > end) {
     const size_t hyphen = chunk.rfind(U'-', end - 1);
     if (hyphen != Text::npos && hyphen > 0 && hyphen < end) {
       for (size_t i = 0; i < hyphen; ++i) {
@@ -81,6 +83,8 @@ size_t long_word_end(const Text& chunk, int64_t room, const WrapOptions& options
   return std::min(end, chunk.size());
 }
 
+bool is_all_space(const Text& text) { return std::all_of(text.begin(), text.end(), is_space); }
+
 class Wrapper {
  public:
   Wrapper(Runtime& runtime, const WrapOptions& options) : runtime_(runtime), options_(options) {}
@@ -89,8 +93,7 @@ class Wrapper {
     for (size_t i = 0; i < chunks.size();) {
       runtime_.budget().step();
       Text& chunk = chunks[i];
-      const bool blank = is_blank(chunk[0]);
-      if (line_.empty() && blank && !lines_.empty()) {
+      if (line_.empty() && !lines_.empty() && is_all_space(chunk)) {
         ++i;  // blanks at the beginning of a line that is not the first are dropped
       } else if (fits(chunk)) {
         line_.push_back(chunk);
@@ -122,7 +125,7 @@ class Wrapper {
   }
 
   void finish_line() {
-    if (!line_.empty() && is_blank(line_.back()[0])) line_.pop_back();
+    if (!line_.empty() && is_all_space(line_.back())) line_.pop_back();
     if (!line_.empty()) {
       std::string text;
       for (const Text& part : line_) text += to_utf8(part);
