@@ -68,9 +68,10 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
 
 void AddedTokens::build(const Normalizer* normalizer) {
   word_.emplace(R"(\w)", RegexDialect::rust, "single_word");
-  // Where tokens are spelled the same after normalisation, the last one that is not special wins.
+  // Where tokens are spelled the same after normalisation, the first that is not special wins: it
+  // is put in last.
   for (const bool special : {true, false}) {
-    for (size_t i = 0; i < tokens_.size(); ++i) {
+    for (size_t i = tokens_.size(); i-- > 0;) {
       AddedToken& token = tokens_[i];
       if (token.special != special) continue;
       token.spelled = token.content;

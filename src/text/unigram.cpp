@@ -24,6 +24,8 @@ void UnigramModel::reach(std::vector<Node>& nodes, size_t end, const Node& candi
   Node& node = nodes[end];
   if (node.reached && candidate.score <= node.score) return;
   node = candidate;
+  // SentencePiece up to 0.1.99 compares in double precision and stores in single; 0.2 compares in
+  // single precision, which decides a few exact ties the other way.
   if (options_.single_precision) node.score = static_cast<float>(node.score);
 }
 
