@@ -34,6 +34,19 @@ class ByteLevelStep : public CopyableStep<ByteLevelStep> {
   std::string bytes_;
 };
 
+class DropByteOrderMarkStep : public CopyableStep<DropByteOrderMarkStep> {
+ public:
+  void push(std::string token, Tokens& out) override {
+    if (at_start_ && token.starts_with(kByteOrderMark)) token.erase(0, kByteOrderMark.size());
+    at_start_ = at_start_ && token.empty();
+    out.push_back(std::move(token));
+  }
+
+ private:
+  static constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  bool at_start_ = true;
+};
+
 class ByteFallbackStep : public CopyableStep<ByteFallbackStep> {
  public:
   void push(std::string token, Tokens& out) override {
@@ -217,6 +230,10 @@ int byte_of_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   const int high = hex_value(token[3]), low = hex_value(token[4]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+std::unique_ptr<DecodeStep> make_drop_byte_order_mark_step() {
+  return std::make_unique<DropByteOrderMarkStep>();
 }
 
 std::unique_ptr<DecodeStep> make_byte_level_step() { return std::make_unique<ByteLevelStep>(); }

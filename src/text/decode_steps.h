@@ -9,6 +9,7 @@
 namespace klotski {
 
 std::unique_ptr<DecodeStep> make_byte_level_step();
+std::unique_ptr<DecodeStep> make_drop_byte_order_mark_step();  // at the start of the text only
 // "<0xE2>" tokens become bytes; a run of them that is not valid UTF-8 becomes a U+FFFD per byte.
 std::unique_ptr<DecodeStep> make_byte_fallback_step();
 std::unique_ptr<DecodeStep> make_joining_step();

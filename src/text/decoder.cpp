@@ -125,6 +125,11 @@ Decoder parse_decoder(const JsonFields& fields, const std::string& what) {
 
 Decoder make_joining_decoder() { return single_step(make_joining_step()); }
 
-Decoder make_byte_level_decoder() { return single_step(make_byte_level_step()); }
+Decoder make_tiktoken_decoder() {
+  Decoder::Steps steps;
+  steps.push_back(make_byte_level_step());
+  steps.push_back(make_drop_byte_order_mark_step());
+  return Decoder(std::move(steps));
+}
 
 }  // namespace klotski

@@ -47,7 +47,8 @@ Decoder parse_decoder(const JsonFields& fields, const std::string& what);
 
 // What Hugging Face does without a decoder: tokens with spaces between.
 Decoder make_joining_decoder();
-// Bytes spelled as in byte_level.h.
-Decoder make_byte_level_decoder();
+// Bytes spelled as in byte_level.h, turned to text as the decoders of the web do: a byte-order mark
+// at the start is not part of the text.
+Decoder make_tiktoken_decoder();
 
 }  // namespace klotski

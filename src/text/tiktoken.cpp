@@ -66,7 +66,7 @@ std::shared_ptr<const TokenizerParts> parse_tiktoken(std::string_view ranks,
   BpeOptions options;
   options.whole_words_first = true;
   parts->model = std::make_unique<BpeModel>(parts->vocabulary, std::move(order), options);
-  parts->decoder = make_byte_level_decoder();
+  parts->decoder = make_tiktoken_decoder();
   add_special_tokens(fields, described, *parts);
   return parts;
 }
