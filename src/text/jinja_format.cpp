@@ -169,7 +169,7 @@ std::string repr_real(double value) {
   std::string digits = text.substr(0, 1);
   if (mark > 1) digits += text.substr(2, mark - 2);
   if (exponent < -4 || exponent >= 16) {
-    const std::string fraction = digits.size() > 1 ? "." + digits.substr(1) : "";
+    const std::string fraction = digits.size() > 1 ? fmt::format(".{}", digits.substr(1)) : "";
     return fmt::format("{}{}{}e{}{:02}", sign, digits[0], fraction, exponent < 0 ? '-' : '+',
                        std::abs(exponent));
   }
