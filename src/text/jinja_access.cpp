@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -9,9 +10,14 @@
 namespace klotski::jinja {
 namespace {
 
-// Attributes such as __class__, which Python's objects have and the sandbox hides.
+// What every object of Python has and the sandbox hides.
 bool is_internal(std::string_view name) {
-  return name.size() > 4 && name.substr(0, 2) == "__" && name.substr(name.size() - 2) == "__";
+  static constexpr std::array<std::string_view, 22> kNames = {
+      "__class__", "__delattr__",      "__dir__",    "__doc__",  "__eq__",     "__format__",
+      "__ge__",    "__getattribute__", "__gt__",     "__hash__", "__init__",   "__init_subclass__",
+      "__le__",    "__lt__",           "__ne__",     "__new__",  "__reduce__", "__reduce_ex__",
+      "__repr__",  "__setattr__",      "__sizeof__", "__str__"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 Value no_such(const Value& value, std::string_view what, std::string_view name) {

@@ -168,7 +168,7 @@ JsonStyle json_style(const Bound& args) {
   const Value indent = args.get(1);
   if (!indent.is(Kind::none)) {
     style.multiline = true;
-    style.item_separator = ",";
+    style.item_separator.assign(1, ',');
     if (indent.is_string()) {
       style.indent = indent.text();
     } else {

@@ -20,6 +20,9 @@ void append_escaped(std::string* out, char32_t c) {
   }
 }
 
+// ASCII that stands for itself in every kind of string literal; most text is made of runs of it.
+bool is_plain(char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\'' && c != '\\'; }
+
 std::string repr_string(std::string_view text) {
   const bool single = text.find('\'') != std::string_view::npos;
   const bool both = single && text.find('"') != std::string_view::npos;
@@ -27,6 +30,9 @@ std::string repr_string(std::string_view text) {
   std::string out(1, quote);
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
+    while (at < text.size() && is_plain(text[at])) ++at;
+    out += text.substr(begin, at - begin);
+    if (at > begin) continue;
     const char32_t c = next_code_point(text, &at);
     if (c == U'\\' || c == static_cast<char32_t>(quote)) {
       out += '\\';
@@ -163,7 +169,7 @@ std::string repr_real(double value) {
   std::string digits = text.substr(0, 1);
   if (mark > 1) digits += text.substr(2, mark - 2);
   if (exponent < -4 || exponent >= 16) {
-    const std::string fraction = digits.size() > 1 ? "." + digits.substr(1) : "";
+    const std::string fraction = digits.size() > 1 ? fmt::format(".{}", digits.substr(1)) : "";
     return fmt::format("{}{}{}e{}{:02}", sign, digits[0], fraction, exponent < 0 ? '-' : '+',
                        std::abs(exponent));
   }

@@ -57,7 +57,7 @@ FormatSpec parse_spec(std::string_view text) {
   if (take("0") != 0) {
     spec.zero = true;
     if (spec.align == 0) {
-      spec.fill = "0";
+      spec.fill.assign(1, '0');
       spec.align = '=';
     }
   }

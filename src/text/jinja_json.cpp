@@ -7,6 +7,9 @@
 namespace klotski::jinja {
 namespace {
 
+// ASCII that needs no escape; most text is made of runs of it.
+bool is_plain(char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\\'; }
+
 class JsonWriter {
  public:
   JsonWriter(Runtime& runtime, const JsonStyle& style)
@@ -64,6 +67,9 @@ class JsonWriter {
     std::string out = "\"";
     for (size_t at = 0; at < text.size();) {
       const size_t begin = at;
+      while (at < text.size() && is_plain(text[at])) ++at;
+      out += text.substr(begin, at - begin);
+      if (at > begin) continue;
       const char32_t c = next_code_point(text, &at);
       if (c < 0x20 || c == U'"' || c == U'\\' || (style_.ascii && c > 0x7E)) {
         append_escape(&out, c);

@@ -51,7 +51,8 @@ TEST(JinjaLexer, Strings) {
 }
 
 TEST(JinjaLexer, Numbers) {
-  EXPECT_EQ(shown("{{ 1_000 }} {{ 0x1F }} {{ 0b11 }} {{ 0o17 }} {{ 1.5e3 }} {{ 1e-5 }} {{ 00 }}"), "1000 31 3 15 1500.0 1e-05 0");
+  EXPECT_EQ(shown("{{ 1_000 }} {{ 0x1F }} {{ 0b11 }} {{ 0o17 }} {{ 1.5e3 }} {{ 1e-5 }} {{ 00 }}"),
+            "1000 31 3 15 1500.0 1e-05 0");
   EXPECT_EQ(shown("{{ l.1 }}"), "1");
   EXPECT_EQ(shown("{{ 12_3.4_5 }}"), "123.45");
 }

@@ -478,7 +478,10 @@ void Parser::parse_argument(CallArguments* arguments, int line) {
 
 std::string Parser::parse_dotted_name() {
   std::string name = take_name();
-  while (skip_op(".")) name += "." + take_name();
+  while (skip_op(".")) {
+    name += '.';
+    name += take_name();
+  }
   return name;
 }
 

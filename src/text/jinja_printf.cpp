@@ -147,7 +147,7 @@ class PercentFormatter {
                      FormatSpec spec) {
     if (spec.zero && spec.align == 0) {
       spec.align = '=';
-      spec.fill = "0";
+      spec.fill.assign(1, '0');
     }
     return pad(runtime_, sign_text(negative, spec.sign) + prefix, digits, spec, '>');
   }

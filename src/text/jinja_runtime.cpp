@@ -143,7 +143,8 @@ BoundArguments::BoundArguments(std::string_view function, std::string_view signa
   }
   values_ = std::move(arguments.positional);
   values_.resize(names.size());
-  for (auto& [key, value] : arguments.keyword) {
+  for (auto& entry : arguments.keyword) {
+    const std::string& key = entry.first;
     const auto same = std::find_if(names.begin(), names.end(), [&](std::string_view name) {
       return name == key || (name.size() == key.size() + 1 && name.back() == '!' &&
                              name.substr(0, key.size()) == key);
@@ -151,7 +152,7 @@ BoundArguments::BoundArguments(std::string_view function, std::string_view signa
     if (same == names.end()) raise("{}() has no argument {}", function, in_quotes(key));
     Value& slot = values_[static_cast<size_t>(same - names.begin())];
     if (!slot.is(Kind::missing)) raise("{}() got the argument {} twice", function, in_quotes(key));
-    slot = std::move(value);
+    slot = std::move(entry.second);
   }
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].back() == '!' && !has(i)) {

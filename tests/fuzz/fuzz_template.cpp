@@ -21,7 +21,7 @@ const klotski::OrderedJson& conversation() {
       "parameters": {"type": "object", "properties": {"a": {"type": "number"}}}}}],
     "documents": null, "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>",
     "x": 3, "s": "abc", "l": [3, 1, 2], "d": {"k": "v", "n": {"m": 1}}})",
-                                                                             "fuzz");
+                                                                           "fuzz");
   return kContext;
 }
 

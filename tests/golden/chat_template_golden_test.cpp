@@ -70,9 +70,8 @@ TEST(ChatTemplateGolden, EveryRenderedCaseIsEqual) {
     for (const OrderedJson& test_case : expected["cases"]) {
       const auto conversation = test_case["conv"].get<std::string>();
       const OrderedJson context = make_context(conversations[conversation], expected, test_case);
-      const std::string wanted = test_case.contains("error")
-                                     ? "error"
-                                     : "text: " + test_case["output"].get<std::string>();
+      const std::string wanted =
+          test_case.contains("error") ? "error" : "text: " + test_case["output"].get<std::string>();
       EXPECT_EQ(render(chat_template, context), wanted) << name << ", " << conversation;
       ++cases;
     }
