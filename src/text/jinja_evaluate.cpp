@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include "base/error.h"
 #include "text/jinja_filters.h"
 #include "text/jinja_format.h"
@@ -7,6 +11,36 @@
 #include "text/jinja_tests.h"
 
 namespace klotski::jinja {
+namespace {
+
+// What Jinja computes when it compiles. Results can differ there from those at run time; see the
+// two uses.
+bool is_constant(const Expr& expr) {
+  static constexpr std::array<std::string_view, 5> kWithContext = {"map", "reject", "rejectattr",
+                                                                   "select", "selectattr"};
+  if (expr.kind == ExprKind::name || expr.kind == ExprKind::call) return false;
+  if (expr.kind == ExprKind::filter &&
+      std::find(kWithContext.begin(), kWithContext.end(), expr.name) != kWithContext.end()) {
+    return false;
+  }
+  const auto constant = [](const ExprPtr& part) { return part == nullptr || is_constant(*part); };
+  if (!std::all_of(expr.items.begin(), expr.items.end(), constant)) return false;
+  if (expr.arguments == nullptr) return true;
+  const CallArguments& arguments = *expr.arguments;
+  return std::all_of(arguments.positional.begin(), arguments.positional.end(), constant) &&
+         std::all_of(arguments.keyword.begin(), arguments.keyword.end(),
+                     [&](const auto& entry) { return constant(entry.second); }) &&
+         constant(arguments.rest) && constant(arguments.rest_keywords);
+}
+
+// Jinja writes a constant base into Python source without parentheses, so that -2 ** x is -(2 ** x)
+// if x is a variable and (-2) ** 2 if all is constant.
+bool binds_minus_last(const Expr& expr, size_t index, const Value& base) {
+  return expr.operators[index] == Operator::power && index == 0 && base.is_number() &&
+         std::signbit(base.number()) && is_constant(*expr.items[0]) && !is_constant(*expr.items[1]);
+}
+
+}  // namespace
 
 Value call_value(Runtime& runtime, const Value& function, Arguments arguments) {
   runtime.budget().step();
@@ -104,6 +138,11 @@ Value Interpreter::evaluate_slice(const Expr& expr, Frame* frame) {
     const ExprPtr& bound = expr.items[i + 1];
     bounds[i] = bound == nullptr ? Value::none() : evaluate(*bound, frame);
   }
+  // A slice of what has none is an error, but undefined where all that is printed is constant.
+  const bool sliceable = length_of(value) >= 0 && !value.is(Kind::dict);
+  if (!sliceable && printed_ != nullptr && is_constant(*printed_)) {
+    return Value::undefined("a constant cannot be sliced");
+  }
   return get_slice(runtime_, value, bounds);
 }
 
@@ -163,7 +202,9 @@ Value Interpreter::evaluate_arithmetic(const Expr& expr, Frame* frame) {
   for (size_t i = 0; i < expr.operators.size(); ++i) {
     const Value right = evaluate(*expr.items[i + 1], frame);
     line_ = expr.line;
-    left = arithmetic(runtime_, expr.operators[i], left, right);
+    const bool minus_last = binds_minus_last(expr, i, left);
+    left = arithmetic(runtime_, expr.operators[i], minus_last ? negate(left) : left, right);
+    if (minus_last) left = negate(left);
   }
   return left;
 }

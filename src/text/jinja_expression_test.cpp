@@ -20,7 +20,8 @@ TEST(JinjaExpression, Arithmetic) {
   EXPECT_EQ(shown("{{ 1 + 2.0 }} {{ true + 1 }} {{ -x }} {{ +x }}"), "3.0 2 -3 3");
   EXPECT_EQ(shown("{{ \"ab\" * 3 }}{{ [1] * 2 }}{{ [1] + [2] }}{{ (1,) + (2,) }}"),
             "ababab[1, 1][1, 2](1, 2)");
-  EXPECT_EQ(shown("{{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1 - 2 - 3 }}"), "64 4 -4");
+  EXPECT_EQ(shown("{{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ -2 ** (x - 1) }} {{ 1 - 2 - 3 }}"),
+            "64 4 -4 -4");
 }
 
 TEST(JinjaExpression, ArithmeticErrors) {

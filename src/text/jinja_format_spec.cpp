@@ -30,7 +30,8 @@ int64_t read_count(std::string_view spec, size_t* at) {
   return value;
 }
 
-void parse_fill_and_align(std::string_view text, size_t* at, FormatSpec* spec) {
+// True if the fill was given.
+bool parse_fill_and_align(std::string_view text, size_t* at, FormatSpec* spec) {
   size_t after_first = 0;
   if (!text.empty()) next_code_point(text, &after_first);
   if (after_first < text.size() && after_first > 0 &&
@@ -38,16 +39,19 @@ void parse_fill_and_align(std::string_view text, size_t* at, FormatSpec* spec) {
     spec->fill = text.substr(0, after_first);
     spec->align = text[after_first];
     *at = after_first + 1;
-  } else if (!text.empty() && is_align(static_cast<unsigned char>(text[0]))) {
+    return true;
+  }
+  if (!text.empty() && is_align(static_cast<unsigned char>(text[0]))) {
     spec->align = text[0];
     *at = 1;
   }
+  return false;
 }
 
 FormatSpec parse_spec(std::string_view text) {
   FormatSpec spec;
   size_t at = 0;
-  parse_fill_and_align(text, &at, &spec);
+  const bool fill_given = parse_fill_and_align(text, &at, &spec);
   const auto take = [&](std::string_view any) {
     if (at < text.size() && any.find(text[at]) != std::string_view::npos) return text[at++];
     return '\0';
@@ -56,10 +60,7 @@ FormatSpec parse_spec(std::string_view text) {
   spec.alternate = take("#") != 0;
   if (take("0") != 0) {
     spec.zero = true;
-    if (spec.align == 0) {
-      spec.fill.assign(1, '0');
-      spec.align = '=';
-    }
+    if (!fill_given) spec.fill.assign(1, '0');
   }
   spec.width = read_count(text, &at);
   if (const char grouping = take(",_")) spec.grouping = grouping;
@@ -94,7 +95,8 @@ std::string format_real(Runtime& runtime, double value, FormatSpec spec) {
     digits = real_digits(std::fabs(value), spec);
   }
   if (spec.grouping != 0) digits = group_digits(digits, spec.grouping);
-  return pad(runtime, sign_text(std::signbit(value), spec.sign), digits, spec, '>');
+  return pad(runtime, sign_text(std::signbit(value), spec.sign), digits, spec,
+             spec.zero ? '=' : '>');
 }
 
 std::string format_integer(Runtime& runtime, int64_t value, FormatSpec spec) {
@@ -113,7 +115,7 @@ std::string format_integer(Runtime& runtime, int64_t value, FormatSpec spec) {
   if (spec.grouping != 0) digits = group_digits(digits, spec.grouping);
   std::string prefix = sign_text(value < 0, spec.sign);
   if (spec.alternate && spec.type != 'd') prefix += std::string("0") + spec.type;
-  return pad(runtime, prefix, digits, spec, '>');
+  return pad(runtime, prefix, digits, spec, spec.zero ? '=' : '>');
 }
 
 }  // namespace

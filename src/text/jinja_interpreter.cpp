@@ -104,6 +104,7 @@ Interpreter::Flow Interpreter::execute(const Stmt& statement, Frame* frame) {
   const DepthGuard guard(runtime_.depth(), runtime_.budget().max_depth());
   runtime_.budget().step();
   line_ = statement.line;
+  printed_ = nullptr;
   switch (statement.kind) {
     case StmtKind::text:
       emit(statement.text);
@@ -154,6 +155,7 @@ Interpreter::Flow Interpreter::execute(const Stmt& statement, Frame* frame) {
 
 void Interpreter::execute_output(const Stmt& statement, Frame* frame) {
   for (const ExprPtr& expr : statement.values) {
+    printed_ = expr.get();
     const Value value = evaluate(*expr, frame);
     if (value.is_string()) {
       emit(value.text());

@@ -98,7 +98,8 @@ class Interpreter {
   std::unordered_map<std::string, Value> exports_;  // what the top level has assigned, for blocks
   std::vector<std::shared_ptr<Frame>> captured_;
   std::string* out_ = nullptr;
-  Value filter_input_;  // the text of the block that a filter chain begins with
+  Value filter_input_;             // the text of the block that a filter chain begins with
+  const Expr* printed_ = nullptr;  // what the innermost output statement prints
   int line_ = 1;
 };
 

@@ -29,7 +29,11 @@ void LoopObject::close() {
 
 bool LoopObject::peek() {
   if (!after_.is(Kind::missing)) return true;
-  return iterator_ != nullptr && iterator_->next(&after_);
+  // An iterator may have written to its output and yet have come to its end.
+  Value item;
+  if (iterator_ == nullptr || !iterator_->next(&item)) return false;
+  after_ = std::move(item);
+  return true;
 }
 
 int64_t LoopObject::length() {

@@ -89,6 +89,8 @@ TEST(JinjaMethod, Format) {
             "1 2    a|b    |  c  |***d***00042 1,234,567 3.14 ff 0b101 1.234568e+04 25.000000%");
   EXPECT_EQ(shown("{{ \"{0[a]} {1[0]} {0.a}\".format(d, l) }}"), "1 3 1");
   EXPECT_EQ(shown("{{ \"{{}}\".format() }}{{ \"{:{w}}\".format(1, w=4) }}"), "{}   1");
+  EXPECT_EQ(shown("{{ \"{:05} {:<05} {:*<05} {:05}\".format(\"ab\", 7, 7, -7) }}"),
+            "ab000 70000 7**** -0007");
   EXPECT_TRUE(refused("{{ \"{\".format() }}"));
   EXPECT_TRUE(refused("{{ \"{}\".format() }}"));
   EXPECT_TRUE(refused("{{ \"{:d}\".format(\"a\") }}"));

@@ -32,6 +32,8 @@ TEST(JinjaStatement, LoopVariable) {
   EXPECT_EQ(
       shown("{% for a in l %}{{ loop.cycle(\"a\", \"b\") }}{{ loop.changed(a > 1) }}{% endfor %}"),
       "aTruebTrueaTrue");
+  EXPECT_EQ(shown("{% for a in l if a is odd %}{{ loop.last }}{{ loop.nextitem }};{% endfor %}"),
+            "False1;True;");
   EXPECT_EQ(shown("{% for a in l|map(\"string\") %}{{ loop.length }}{{ loop.last }}{% endfor %}"),
             "3False3False3True");
   EXPECT_EQ(shown("{% for a in l %}{% for b in l %}{{ loop.index }}{% endfor %}{{ loop.index }}{% "

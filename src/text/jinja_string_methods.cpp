@@ -34,16 +34,17 @@ std::string swap_case(std::string_view text) {
 std::string fold_case(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
     const char32_t c = next_code_point(text, &at);
     if (c == 0xDF || c == 0x1E9E) {
       out += "ss";
-    } else if (c == 0x3C2) {
-      append_code_point(&out, 0x3C3);
+    } else if (c == 0x3C2 || c == 0x3A3) {
+      append_code_point(&out, 0x3C3);  // whatever its place in the word
     } else {
-      append_code_point(&out, c);
+      out += to_lower(text.substr(begin, at - begin));
     }
   }
-  return to_lower(out);
+  return out;
 }
 
 template <bool Left, bool Right>
