@@ -1,5 +1,7 @@
 #include "text/base64.h"
 
+#include <cstdint>
+
 namespace klotski {
 
 namespace {
