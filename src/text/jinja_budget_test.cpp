@@ -7,6 +7,19 @@
 namespace klotski {
 namespace {
 
+#if defined(__has_feature)
+#define KLOTSKI_HAS_ASAN __has_feature(address_sanitizer)
+#elif defined(__SANITIZE_ADDRESS__)
+#define KLOTSKI_HAS_ASAN 1
+#else
+#define KLOTSKI_HAS_ASAN 0
+#endif
+#if KLOTSKI_HAS_ASAN || !defined(NDEBUG) || !defined(__OPTIMIZE__)
+constexpr bool kLargeFrames = true;
+#else
+constexpr bool kLargeFrames = false;
+#endif
+
 std::string repeated(std::string_view text, int count) {
   std::string out;
   for (int i = 0; i < count; ++i) out += text;
@@ -122,12 +135,8 @@ void* parse_deep_sources(void*) {
 }
 
 TEST(JinjaBudget, DeepSourcesNeedLittleStack) {
-  // Sanitizers make frames several times larger.
-#if defined(__SANITIZE_ADDRESS__) || !defined(NDEBUG)
-  constexpr size_t kStackBytes = 2 << 20;
-#else
-  constexpr size_t kStackBytes = 512 << 10;
-#endif
+  // Sanitizers and unoptimised code make frames many times larger.
+  constexpr size_t kStackBytes = kLargeFrames ? 8 << 20 : 512 << 10;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   ASSERT_EQ(pthread_attr_setstacksize(&attributes, kStackBytes), 0);
