@@ -46,8 +46,7 @@ class AddedTokens {
   enum class Pass { raw, normalized };
   // Cuts text at the tokens of one pass: at each place the longest token, leftmost first. Special
   // tokens that touch one of the `literal` spans (ascending) count as text.
-  std::vector<Segment> split(std::string_view text, Pass pass,
-                             std::span<const Span> literal) const;
+  std::vector<Segment> split(std::string_view text, Pass pass, std::span<const Span> literal) const;
   bool has_tokens(Pass pass) const { return !trie(pass).empty(); }
 
   // True where decoding without special tokens leaves the token out. As Hugging Face compares the

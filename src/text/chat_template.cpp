@@ -1,8 +1,8 @@
 #include "text/chat_template.h"
 
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
-#include "text/jinja_scope.h"
+#include "text/jinja/interpreter.h"
+#include "text/jinja/parser.h"
+#include "text/jinja/scope.h"
 
 namespace klotski {
 

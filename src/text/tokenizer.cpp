@@ -49,8 +49,8 @@ class Encoding {
       return add_normalized(std::move(normalized), at_input_start);
     }
     const Span whole = {0, normalized.size()};
-    for (const Segment& segment : parts_.added.split(normalized, Pass::normalized,
-                                                     std::span(&whole, is_literal ? 1 : 0))) {
+    for (const Segment& segment :
+         parts_.added.split(normalized, Pass::normalized, std::span(&whole, is_literal ? 1 : 0))) {
       if (segment.id >= 0) {
         ids.push_back(segment.id);
       } else {

@@ -70,7 +70,8 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
     const std::string what = "tokenizer_config.json";
     const JsonFields fields(*document, what);
     read_tokens(fields, config);
-    if (fields.has("add_bos_token")) config.add_bos_token = fields.boolean_or("add_bos_token", false);
+    if (fields.has("add_bos_token"))
+      config.add_bos_token = fields.boolean_or("add_bos_token", false);
     read_templates(fields, what, config);
   }
   if (const auto document = read_json(folder, "special_tokens_map.json")) {

@@ -1,28 +1,18 @@
 // Real chat templates against what Python's Jinja2 rendered for the same conversations.
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <string>
 
 #include "text/chat_template.h"
+#include "text/gzip.h"
 
 namespace klotski {
 namespace {
 
-std::string read_gz(const std::string& name) {
+OrderedJson read_json(const std::string& name) {
   const std::string path = std::string(KLOTSKI_TEST_DATA) + "/chat_templates/" + name;
-  const gzFile file = gzopen(path.c_str(), "rb");
-  if (file == nullptr) throw std::runtime_error("cannot open " + path);
-  std::string text;
-  char buffer[1 << 16];
-  for (int count = 0; (count = gzread(file, buffer, sizeof(buffer))) > 0;) {
-    text.append(buffer, static_cast<size_t>(count));
-  }
-  gzclose(file);
-  return text;
+  return parse_ordered_json(read_text_or_gzip(path, 64 * kMiB), name);
 }
-
-OrderedJson read_json(const std::string& name) { return parse_ordered_json(read_gz(name), name); }
 
 // The moment at which the expectations were made.
 std::tm frozen_clock() {

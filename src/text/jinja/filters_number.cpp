@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "text/jinja/filters.h"
+#include "text/jinja/format.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/unicode.h"
+
+namespace klotski::jinja {
+namespace {
+
+using Bound = BoundArguments;
+
+[[noreturn]] void raise_too_large() { raise("an integer does not fit 64 bits"); }
+
+// Digits with single underscores between them removed; false where they stand elsewhere.
+bool drop_underscores(std::string* text) {
+  std::string out;
+  for (size_t i = 0; i < text->size(); ++i) {
+    const char c = (*text)[i];
+    if (c != '_') {
+      out += c;
+    } else if (i == 0 || i + 1 == text->size() || !std::isalnum((*text)[i - 1]) ||
+               !std::isalnum((*text)[i + 1])) {
+      return false;
+    }
+  }
+  *text = out;
+  return true;
+}
+
+// float(text) of Python, or nothing.
+std::optional<double> read_real(std::string_view source) {
+  std::string text(strip_space(source));
+  const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
+  if (!drop_underscores(&text) || text.size() == sign) return std::nullopt;
+  const std::string body = to_lower(text.substr(sign));
+  if (body != "inf" && body != "infinity" && body != "nan" &&
+      body.find_first_not_of("0123456789.e+-") != std::string::npos) {
+    return std::nullopt;
+  }
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return end == text.c_str() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+// int(text, base) of Python, or nothing.
+std::optional<int64_t> read_integer(std::string_view source, int64_t base) {
+  std::string text(strip_space(source));
+  const bool negative = !text.empty() && text[0] == '-';
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.erase(0, 1);
+  if (text.size() > 2 && text[0] == '0') {
+    const char kind = static_cast<char>(text[1] | 0x20);
+    const int64_t named = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : -1;
+    if (named > 0 && (base == named || base == 0)) {
+      text.erase(0, text[2] == '_' ? 3 : 2);
+      base = named;
+    }
+  }
+  if (base == 0) base = 10;
+  if (base < 2 || base > 36 || text.empty() || !drop_underscores(&text)) return std::nullopt;
+  int64_t value = 0;
+  bool overflow = false;
+  for (const char c : text) {
+    const int digit = c >= '0' && c <= '9' ? c - '0' : std::isalpha(c) ? (c | 0x20) - 'a' + 10 : 99;
+    if (digit >= base) return std::nullopt;
+    overflow = overflow || __builtin_mul_overflow(value, base, &value) ||
+               __builtin_sub_overflow(value, digit, &value);
+  }
+  if (overflow || (!negative && value == INT64_MIN)) raise_too_large();
+  return negative ? value : -value;
+}
+
+int64_t truncate_real(double value) {
+  if (!(std::fabs(value) < 9.2e18)) raise_too_large();
+  return static_cast<int64_t>(value);
+}
+
+Value filter_int(Runtime&, const Value& input, const Bound& args) {
+  const Value fallback = args.has(0) ? args[0] : Value::integer(0);
+  if (input.is(Kind::undefined)) raise_undefined(input);
+  if (input.is_integral()) return Value::integer(input.integer());
+  if (input.is(Kind::real)) {
+    return std::isnan(input.number()) ? fallback : Value::integer(truncate_real(input.number()));
+  }
+  if (!input.is_string()) return fallback;
+  if (const auto value = read_integer(input.text(), args.integer(1, 10))) {
+    return Value::integer(*value);
+  }
+  const auto real = read_real(input.text());
+  if (!real || std::isnan(*real) || std::isinf(*real)) return fallback;
+  return Value::integer(truncate_real(*real));
+}
+
+Value filter_float(Runtime&, const Value& input, const Bound& args) {
+  if (input.is(Kind::undefined)) raise_undefined(input);
+  if (input.is_number()) return Value::real(input.number());
+  const auto value = input.is_string() ? read_real(input.text()) : std::nullopt;
+  if (value) return Value::real(*value);
+  return args.has(0) ? args[0] : Value::real(0);
+}
+
+Value filter_abs(Runtime&, const Value& input, const Bound&) {
+  if (input.is(Kind::undefined)) raise_undefined(input);
+  if (!input.is_number()) raise("abs needs a number, found {}", type_name(input));
+  if (input.is(Kind::real)) return Value::real(std::fabs(input.number()));
+  return input.integer() < 0 ? negate(input) : Value::integer(input.integer());
+}
+
+// Half to even on the exact decimal value, as Python rounds; printf does the same.
+double round_decimal(double value, int64_t precision) {
+  if (!std::isfinite(value) || precision > 400) return value;
+  if (precision < -400) return std::copysign(0.0, value);
+  if (precision >= 0) {
+    std::array<char, 800> buffer{};
+    std::snprintf(buffer.data(), buffer.size(), "%.*f", static_cast<int>(precision), value);
+    return std::strtod(buffer.data(), nullptr);
+  }
+  const double scale = std::pow(10.0, static_cast<double>(-precision));
+  return std::nearbyint(value / scale) * scale;
+}
+
+Value round_integer(int64_t value, int64_t precision) {
+  if (precision >= 0) return Value::integer(value);
+  const auto scale = integer_power(10, std::min<int64_t>(-precision, 100));
+  if (!scale) return Value::integer(0);
+  const int64_t rest = ((value % *scale) + *scale) % *scale;
+  const int64_t low = value - rest;
+  const int64_t twice_above = rest - (*scale - rest);
+  const bool up = twice_above > 0 || (twice_above == 0 && (low / *scale) % 2 != 0);
+  return Value::integer(up ? low + *scale : low);
+}
+
+Value filter_round(Runtime&, const Value& input, const Bound& args) {
+  const int64_t precision = args.integer(0, 0);
+  const std::string method = args.text(1, "common");
+  if (method != "common" && method != "ceil" && method != "floor") {
+    raise("round() knows the methods common, ceil and floor");
+  }
+  if (input.is(Kind::undefined)) raise_undefined(input);
+  if (!input.is_number()) raise("round() needs a number, found {}", type_name(input));
+  if (method == "common") {
+    return input.is_integral() ? round_integer(input.integer(), precision)
+                               : Value::real(round_decimal(input.number(), precision));
+  }
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  const double scaled = input.number() * scale;
+  if (!std::isfinite(scaled) || scale == 0) raise("round() of a number that is too large");
+  return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+}
+
+Value filter_file_size(Runtime& rt, const Value& input, const Bound& args) {
+  static constexpr std::array<std::string_view, 8> kDecimal = {"kB", "MB", "GB", "TB",
+                                                               "PB", "EB", "ZB", "YB"};
+  static constexpr std::array<std::string_view, 8> kBinary = {"KiB", "MiB", "GiB", "TiB",
+                                                              "PiB", "EiB", "ZiB", "YiB"};
+  if (input.is(Kind::undefined)) raise_undefined(input);
+  const auto parsed = input.is_number()   ? std::optional(input.number())
+                      : input.is_string() ? read_real(input.text())
+                                          : std::nullopt;
+  if (!parsed) raise("filesizeformat needs a number");
+  const bool binary = args.boolean(0, false);
+  const double base = binary ? 1024 : 1000;
+  if (*parsed == 1) return rt.text("1 Byte");
+  if (*parsed < base) {
+    if (!(std::fabs(*parsed) < 9e18)) raise("filesizeformat needs a finite number");
+    return rt.text(fmt::format("{} Bytes", static_cast<int64_t>(*parsed)));
+  }
+  double unit = base;
+  size_t index = 0;
+  for (; index + 1 < kDecimal.size() && !(*parsed < unit * base); ++index) unit *= base;
+  return rt.text(
+      fmt::format("{:.1f} {}", *parsed / unit, binary ? kBinary[index] : kDecimal[index]));
+}
+
+constexpr FilterEntry kFilters[] = {
+    {"abs", "", filter_abs},
+    {"filesizeformat", "binary", filter_file_size},
+    {"float", "default", filter_float},
+    {"int", "default base", filter_int},
+    {"round", "precision method", filter_round},
+};
+
+}  // namespace
+
+std::span<const FilterEntry> number_filters() { return kFilters; }
+
+}  // namespace klotski::jinja

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string_view>
+
+#include "text/jinja/runtime.h"
+
+namespace klotski::jinja {
+
+// What stands behind `is`, in Jinja's words a test.
+struct TestEntry {
+  std::string_view name;
+  std::string_view signature;  // as for BoundArguments
+  bool (*function)(Runtime&, const Value& value, const BoundArguments&);
+};
+
+// Null where there is none of that name.
+const TestEntry* find_test(std::string_view name);
+bool apply_test(Runtime& runtime, const TestEntry& test, const Value& value, Arguments arguments);
+
+}  // namespace klotski::jinja
