@@ -158,7 +158,7 @@ Value filter_items(Runtime& rt, const Value& input, const Bound&) {
 }
 
 Value filter_batch(Runtime& rt, const Value& input, const Bound& args) {
-  const Value size = args[0];
+  const Value& size = args[0];
   const Value fill = args.get(1);
   return generate(rt, input, [&rt, size, fill]() -> Generator::Step {
     return [&rt, size, fill, batch = std::vector<Value>()](IteratorObject& source,
@@ -185,7 +185,7 @@ Value filter_batch(Runtime& rt, const Value& input, const Bound& args) {
 }
 
 Value filter_slice(Runtime& rt, const Value& input, const Bound& args) {
-  const Value slices = args[0];
+  const Value& slices = args[0];
   const Value fill = args.get(1);
   return generate(rt, input, [&rt, input, slices, fill]() -> Generator::Step {
     const std::vector<Value> items = elements(rt, input);
