@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -42,11 +44,10 @@ void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
 
 namespace {
 
-// Reads what is there, up to the end or until `enough` says so after a chunk.
-template <typename Enough>
-std::string read_descriptor(int descriptor, std::string_view what, uint64_t max_bytes,
-                            const Enough& enough) {
-  std::string text;
+constexpr std::string_view kStandardInput = "standard input";
+
+// Appends what one read gives to text; false at the end of the input.
+bool read_more(int descriptor, std::string_view what, uint64_t max_bytes, std::string& text) {
   char chunk[65536];
   while (true) {
     check_interrupted();
@@ -57,7 +58,7 @@ std::string read_descriptor(int descriptor, std::string_view what, uint64_t max_
     if (text.size() > max_bytes) {
       fail(ErrorKind::usage, "{}: expected at most {}", what, format_bytes(max_bytes));
     }
-    if (got == 0 || enough(text)) return text;
+    return got > 0;
   }
 }
 
@@ -75,33 +76,35 @@ std::string read_argument_file(const std::string& path, std::string_view option,
   if (descriptor < 0) {
     fail(ErrorKind::usage, "{}: cannot be opened: {}", what, std::strerror(errno));
   }
-  try {
-    std::string text =
-        read_descriptor(descriptor, what, max_bytes, [](const std::string&) { return false; });
-    ::close(descriptor);
-    return text;
-  } catch (...) {
-    ::close(descriptor);
-    throw;
+  struct Closer {
+    int descriptor;
+    ~Closer() { ::close(descriptor); }
+  } const closer{descriptor};
+  std::string text;
+  while (read_more(descriptor, what, max_bytes, text)) {
   }
+  return text;
 }
 
 std::string read_standard_input(uint64_t max_bytes) {
-  return read_descriptor(STDIN_FILENO, "standard input", max_bytes,
-                         [](const std::string&) { return false; });
+  std::string text;
+  while (read_more(STDIN_FILENO, kStandardInput, max_bytes, text)) {
+  }
+  return text;
 }
 
-std::optional<std::string> read_line(uint64_t max_bytes) {
-  static std::string pending;  // read but not handed out yet
-  if (pending.find('\n') == std::string::npos) {
-    pending += read_descriptor(STDIN_FILENO, "standard input", max_bytes, [](const std::string& t) {
-      return t.find('\n') != std::string::npos;
-    });
+std::optional<std::string> LineReader::next() {
+  size_t searched = at_;
+  size_t end = 0;
+  while ((end = buffer_.find('\n', searched)) == std::string::npos) {
+    buffer_.erase(0, std::exchange(at_, 0));
+    searched = buffer_.size();
+    if (!read_more(STDIN_FILENO, kStandardInput, max_line_bytes_, buffer_)) break;
   }
-  if (pending.empty()) return std::nullopt;
-  const size_t end = pending.find('\n');
-  std::string line = pending.substr(0, end);
-  pending.erase(0, end == std::string::npos ? end : end + 1);
+  if (at_ == buffer_.size()) return std::nullopt;
+  end = std::min(end, buffer_.size());
+  std::string line = buffer_.substr(at_, end - at_);
+  at_ = std::min(end + 1, buffer_.size());
   return line;
 }
 
@@ -125,7 +128,8 @@ void write_err(std::string_view text) {
 
 bool err_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
-StatusLine::StatusLine(std::string label) : label_(std::move(label)), started_(seconds_now()) {}
+StatusLine::StatusLine(std::string label, std::string unit)
+    : label_(std::move(label)), unit_(std::move(unit)), started_(seconds_now()) {}
 
 StatusLine::~StatusLine() {
   if (visible_) write_err("\r\033[K");
@@ -137,8 +141,10 @@ void StatusLine::update(uint64_t done, uint64_t total) {
   shown_ = now;
   visible_ = true;
   const double share = total == 0 ? 0.0 : static_cast<double>(done) / static_cast<double>(total);
-  write_err(fmt::format("\r\033[K{} {:3.0f} %  {} of {}", label_, 100.0 * share, format_bytes(done),
-                        format_bytes(total)));
+  const std::string counts = unit_ == "bytes"
+                                 ? fmt::format("{} of {}", format_bytes(done), format_bytes(total))
+                                 : fmt::format("{} of {} {}", done, total, unit_);
+  write_err(fmt::format("\r\033[K{} {:3.0f} %  {}", label_, 100.0 * share, counts));
 }
 
 }  // namespace klotski

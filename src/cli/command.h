@@ -39,9 +39,17 @@ std::string read_argument_file(const std::string& path, std::string_view option,
                                uint64_t max_bytes);
 std::string read_standard_input(uint64_t max_bytes);
 
-// The next line of standard input without its newline; nothing at the end. Lines longer than
-// max_bytes are an error.
-std::optional<std::string> read_line(uint64_t max_bytes);
+// Standard input line by line, without the newlines. A longer line than max_line_bytes is an error.
+class LineReader {
+ public:
+  explicit LineReader(uint64_t max_line_bytes) : max_line_bytes_(max_line_bytes) {}
+  std::optional<std::string> next();  // nothing at the end
+
+ private:
+  uint64_t max_line_bytes_;
+  std::string buffer_;
+  size_t at_ = 0;  // where the next line begins
+};
 
 // Writes all of it to standard output or throws: a full disk or a closed pipe must not pass as
 // success.
@@ -55,7 +63,8 @@ bool err_is_terminal();
 // terminal; erased when done.
 class StatusLine {
  public:
-  explicit StatusLine(std::string label);
+  // Counts are shown in `unit`, or as sizes where it is "bytes".
+  StatusLine(std::string label, std::string unit);
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
@@ -63,6 +72,7 @@ class StatusLine {
 
  private:
   std::string label_;
+  std::string unit_;
   double started_;
   double shown_ = 0.0;
   bool visible_ = false;

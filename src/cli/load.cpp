@@ -34,7 +34,7 @@ ResidentModel load_weights(const OpenedModel& model, uint64_t kv_bytes) {
          format_bytes(kv_bytes), format_bytes(kMarginBytes), format_bytes(available),
          format_bytes(needed - available));
   }
-  StatusLine status("loading weights");
+  StatusLine status("loading weights", "bytes");
   return ResidentModel(model.description, model.checkpoint, [&](uint64_t done, uint64_t total) {
     check_interrupted();
     status.update(done, total);

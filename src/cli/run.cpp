@@ -73,10 +73,17 @@ Outcome generate(const Session& session, Engine& engine, Request request,
     outcome.text += text;
     if (!text.empty()) emit(text);
   };
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const SequenceId id = engine.submit(std::move(request));
+  std::optional<StatusLine> status(std::in_place, "reading the prompt", "tokens");
   while (!engine.idle()) {
     check_interrupted();
+    if (status) {
+      const int64_t done = prompt_tokens - engine.pending_tokens();
+      status->update(static_cast<uint64_t>(done), static_cast<uint64_t>(prompt_tokens));
+    }
     for (const Progress& progress : engine.step()) {
+      status.reset();  // the first token is there
       if (progress.finish == Finish::failed) {
         fail(ErrorKind::bad_model,
              "the model's logits hold a NaN or an infinity after {} tokens; its weights are broken",
@@ -176,9 +183,10 @@ int run_interactive(const Session& session) {
   }
   OrderedJson messages = first_messages(session.options);
   std::string text;
+  LineReader lines(kMaxPromptBytes);
   while (true) {
     if (terminal) write_err("> ");
-    const std::optional<std::string> line = read_line(kMaxPromptBytes);
+    const std::optional<std::string> line = lines.next();
     if (!line) break;
     if (line->empty()) continue;
     std::vector<TokenId> tokens;

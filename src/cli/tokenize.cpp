@@ -18,8 +18,9 @@ struct Options {
 
 int tokenize_command(const Options& options) {
   const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  LineReader lines(kMaxLineBytes);
   int64_t line_number = 0;
-  while (const std::optional<std::string> line = read_line(kMaxLineBytes)) {
+  while (const std::optional<std::string> line = lines.next()) {
     ++line_number;
     if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string what = fmt::format("standard input, line {}", line_number);

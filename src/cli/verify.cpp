@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "cli/signals.h"
 #include "engine/verify.h"
 
 namespace klotski {
@@ -77,7 +78,15 @@ int verify_command(const Options& options) {
                             PagedKvCache::page_bytes(opened.description);
   const ResidentModel model = load_weights(opened, kv_bytes);
   const VerifyTolerance tolerance;
-  const std::vector<PromptReport> reports = verify(model, reference_ops(), prompts, tolerance);
+  std::vector<PromptReport> reports;
+  {
+    StatusLine status("verifying", "tokens");
+    reports =
+        verify(model, reference_ops(), prompts, tolerance, [&](uint64_t done, uint64_t total) {
+          check_interrupted();
+          status.update(done, total);
+        });
+  }
   const Json report = as_json(reports, tolerance);
   write_out(options.json ? report.dump(2) + "\n" : as_text(reports, tolerance));
   return report["passed"].get<bool>() ? 0 : 1;

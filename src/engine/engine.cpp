@@ -64,6 +64,12 @@ SequenceId Engine::submit(Request request) {
 
 void Engine::cancel(SequenceId id) { retire({{.sequence = id, .finish = Finish::length}}); }
 
+int64_t Engine::pending_tokens() const {
+  int64_t pending = 0;
+  for (const auto& sequence : sequences_) pending += sequence->pending();
+  return pending;
+}
+
 // In order of arrival, as long as everything promised fits: an admitted sequence never lacks a
 // page.
 void Engine::admit() {
@@ -78,9 +84,7 @@ void Engine::admit() {
 // Every admitted sequence contributes its tokens that are not in the cache yet: one while decoding,
 // the rest of its prompt before. Those with few go first, so that a long prompt delays nobody.
 Batch Engine::next_batch(std::vector<Sequence*>& members) {
-  const auto pending = [](const Sequence* s) {
-    return static_cast<int64_t>(s->tokens.size()) - s->kv.length();
-  };
+  const auto pending = [](const Sequence* s) { return s->pending(); };
   std::vector<Sequence*> ready;
   for (const auto& sequence : sequences_) {
     if (sequence->admitted) ready.push_back(sequence.get());

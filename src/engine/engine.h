@@ -56,6 +56,9 @@ class Engine {
   void cancel(SequenceId id);
   bool idle() const { return sequences_.empty(); }
 
+  // Tokens of all sequences that are not computed yet: what is left of their prompts, mostly.
+  int64_t pending_tokens() const;
+
   // Computes one batch and returns what its sequences gained; a finished sequence is gone.
   std::vector<Progress> step();
 
@@ -69,6 +72,8 @@ class Engine {
     int64_t promised_pages = 0;
     bool admitted = false;
     KvSequence kv;
+
+    int64_t pending() const { return static_cast<int64_t>(tokens.size()) - kv.length(); }
   };
 
   void admit();

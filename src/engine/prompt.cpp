@@ -11,14 +11,19 @@ namespace {
 constexpr std::string_view kLiteralBegin = "\xEF\xB7\x90";  // U+FDD0
 constexpr std::string_view kLiteralEnd = "\xEF\xB7\x91";    // U+FDD1
 
-void erase_all(std::string& text, std::string_view part) {
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos;) text.erase(at, part.size());
+std::string without(std::string_view text, std::string_view part) {
+  std::string kept;
+  for (size_t at = 0; at < text.size();) {
+    const size_t found = std::min(text.find(part, at), text.size());
+    kept += text.substr(at, found - at);
+    at = found + part.size();
+  }
+  return kept;
 }
 
 // Encloses every special token's text inside a string that came from outside.
-std::string enclosed(std::string text, const Tokenizer& tokenizer) {
-  erase_all(text, kLiteralBegin);
-  erase_all(text, kLiteralEnd);
+std::string enclosed(const std::string& outside, const Tokenizer& tokenizer) {
+  const std::string text = without(without(outside, kLiteralBegin), kLiteralEnd);
   std::string out;
   size_t done = 0;
   for (const Span& range : tokenizer.find_special(text)) {
@@ -34,7 +39,7 @@ std::string enclosed(std::string text, const Tokenizer& tokenizer) {
 // Every string of a message, however deep; parse_ordered_json has bounded the depth.
 void enclose_strings(OrderedJson& value, const Tokenizer& tokenizer) {
   if (value.is_string()) {
-    value = enclosed(value.get<std::string>(), tokenizer);
+    value = enclosed(value.get_ref<const std::string&>(), tokenizer);
   } else if (value.is_structured()) {
     for (OrderedJson& element : value) enclose_strings(element, tokenizer);
   }

@@ -74,12 +74,16 @@ double margin_of(std::span<const float> logits) {
 // The runs of one verification, sharing a cache.
 class Verification {
  public:
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+
   Verification(const ResidentModel& model, const Ops& ops,
-               const std::vector<ReferencePrompt>& prompts, const VerifyTolerance& tolerance)
+               const std::vector<ReferencePrompt>& prompts, const VerifyTolerance& tolerance,
+               const Progress& progress)
       : model_(model),
         ops_(ops),
         prompts_(prompts),
         tolerance_(tolerance),
+        progress_(progress),
         cache_(model.description(), cache_bytes(model.description(), prompts)),
         sequences_(prompts.size()),
         reports_(prompts.size()) {}
@@ -108,6 +112,14 @@ class Verification {
     return static_cast<uint64_t>(pages) * PagedKvCache::page_bytes(model);
   }
 
+  static uint64_t total_tokens(const std::vector<ReferencePrompt>& prompts) {
+    uint64_t total = 0;
+    for (const ReferencePrompt& prompt : prompts) {
+      total += prompt.input.size() + std::max<size_t>(prompt.greedy.size(), 1) - 1;
+    }
+    return total;
+  }
+
   std::span<const float> row(Buffer& logits, size_t index) const {
     return {logits.rows().row(static_cast<int64_t>(index)),
             static_cast<size_t>(model_.description().vocabulary)};
@@ -128,6 +140,8 @@ class Verification {
     for (size_t i = 0; i < members.size(); ++i) {
       cache_.commit(*members[i], batch.sequences[i].tokens);
     }
+    done_ += static_cast<uint64_t>(batch.rows());
+    if (progress_) progress_(done_, total_tokens(prompts_));
     return logits;
   }
 
@@ -184,6 +198,8 @@ class Verification {
   const Ops& ops_;
   const std::vector<ReferencePrompt>& prompts_;
   VerifyTolerance tolerance_;
+  const Progress& progress_;
+  uint64_t done_ = 0;  // tokens
   PagedKvCache cache_;
   std::vector<KvSequence> sequences_;
   std::vector<PromptReport> reports_;
@@ -209,8 +225,9 @@ std::vector<ReferencePrompt> parse_reference(std::string_view json_text, std::st
 
 std::vector<PromptReport> verify(const ResidentModel& model, const Ops& ops,
                                  const std::vector<ReferencePrompt>& prompts,
-                                 const VerifyTolerance& tolerance) {
-  return Verification(model, ops, prompts, tolerance).run();
+                                 const VerifyTolerance& tolerance,
+                                 const std::function<void(uint64_t, uint64_t)>& progress) {
+  return Verification(model, ops, prompts, tolerance, progress).run();
 }
 
 }  // namespace klotski

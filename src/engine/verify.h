@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -42,8 +43,10 @@ struct PromptReport {
 
 // Runs the prompts one by one and their continuations together, always on the reference's own
 // tokens, so that a tie decided the other way does not change what follows.
-std::vector<PromptReport> verify(const ResidentModel& model, const Ops& ops,
-                                 const std::vector<ReferencePrompt>& prompts,
-                                 const VerifyTolerance& tolerance);
+// `progress` is told after every batch how many tokens were computed, of how many.
+std::vector<PromptReport> verify(
+    const ResidentModel& model, const Ops& ops, const std::vector<ReferencePrompt>& prompts,
+    const VerifyTolerance& tolerance,
+    const std::function<void(uint64_t done, uint64_t total)>& progress = {});
 
 }  // namespace klotski

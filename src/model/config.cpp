@@ -29,7 +29,9 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
     if (family.model_type == type) {
       ModelDescription description = family.describe(config);
       description.family = type;
-      description.tensor_names = family.tensor_names;
+      description.tensor_names.assign(family.tensor_names.begin(), family.tensor_names.end());
+      description.tensor_names.insert(description.tensor_names.end(), kDecoderTensors.begin(),
+                                      kDecoderTensors.end());
       return description;
     }
   }

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -125,7 +124,7 @@ struct ModelDescription {
   std::vector<Layer> layers;
   std::vector<TokenId> end_tokens;  // generation stops at any of these
   std::optional<TokenId> begin_token;
-  std::span<const TensorPattern> tensor_names;
+  std::vector<TensorPattern> tensor_names;  // the first entry of a role counts
 
   const Layer& layer(LayerId id) const { return layers[static_cast<size_t>(id.value)]; }
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }

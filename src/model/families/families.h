@@ -3,6 +3,7 @@
 // One entry a model family: how its config.json becomes a description, and what its tensors are
 // called. This folder is the only place where a model's name may be tested.
 
+#include <array>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,35 @@ namespace klotski {
 struct Family {
   std::string_view model_type;  // as in config.json
   ModelDescription (*describe)(const JsonFields& config);
-  std::span<const TensorPattern> tensor_names;
+  std::span<const TensorPattern> tensor_names;  // where they differ from kDecoderTensors
+};
+
+// What most decoders in the Hugging Face layout call their tensors; a family's own names come
+// before.
+inline constexpr std::array kDecoderTensors = {
+    TensorPattern{Role::embedding, "model.embed_tokens.weight"},
+    TensorPattern{Role::final_norm, "model.norm.weight"},
+    TensorPattern{Role::output, "lm_head.weight"},
+    TensorPattern{Role::attention_norm, "model.layers.{layer}.input_layernorm.weight"},
+    TensorPattern{Role::query, "model.layers.{layer}.self_attn.q_proj.weight"},
+    TensorPattern{Role::query_bias, "model.layers.{layer}.self_attn.q_proj.bias"},
+    TensorPattern{Role::key, "model.layers.{layer}.self_attn.k_proj.weight"},
+    TensorPattern{Role::key_bias, "model.layers.{layer}.self_attn.k_proj.bias"},
+    TensorPattern{Role::value, "model.layers.{layer}.self_attn.v_proj.weight"},
+    TensorPattern{Role::value_bias, "model.layers.{layer}.self_attn.v_proj.bias"},
+    TensorPattern{Role::query_norm, "model.layers.{layer}.self_attn.q_norm.weight"},
+    TensorPattern{Role::key_norm, "model.layers.{layer}.self_attn.k_norm.weight"},
+    TensorPattern{Role::sinks, "model.layers.{layer}.self_attn.sinks"},
+    TensorPattern{Role::attention_output, "model.layers.{layer}.self_attn.o_proj.weight"},
+    TensorPattern{Role::attention_output_bias, "model.layers.{layer}.self_attn.o_proj.bias"},
+    TensorPattern{Role::feed_forward_norm, "model.layers.{layer}.post_attention_layernorm.weight"},
+    TensorPattern{Role::router, "model.layers.{layer}.mlp.gate.weight"},
+    TensorPattern{Role::expert_gate, "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"},
+    TensorPattern{Role::expert_up, "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"},
+    TensorPattern{Role::expert_down, "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
+    TensorPattern{Role::dense_gate, "model.layers.{layer}.mlp.gate_proj.weight"},
+    TensorPattern{Role::dense_up, "model.layers.{layer}.mlp.up_proj.weight"},
+    TensorPattern{Role::dense_down, "model.layers.{layer}.mlp.down_proj.weight"},
 };
 
 std::span<const Family> families();

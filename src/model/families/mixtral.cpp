@@ -10,15 +10,6 @@ namespace klotski {
 namespace {
 
 constexpr std::array kTensorNames = {
-    TensorPattern{Role::embedding, "model.embed_tokens.weight"},
-    TensorPattern{Role::final_norm, "model.norm.weight"},
-    TensorPattern{Role::output, "lm_head.weight"},
-    TensorPattern{Role::attention_norm, "model.layers.{layer}.input_layernorm.weight"},
-    TensorPattern{Role::query, "model.layers.{layer}.self_attn.q_proj.weight"},
-    TensorPattern{Role::key, "model.layers.{layer}.self_attn.k_proj.weight"},
-    TensorPattern{Role::value, "model.layers.{layer}.self_attn.v_proj.weight"},
-    TensorPattern{Role::attention_output, "model.layers.{layer}.self_attn.o_proj.weight"},
-    TensorPattern{Role::feed_forward_norm, "model.layers.{layer}.post_attention_layernorm.weight"},
     TensorPattern{Role::router, "model.layers.{layer}.block_sparse_moe.gate.weight"},
     TensorPattern{Role::expert_gate,
                   "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight"},

@@ -1,35 +1,11 @@
 // OLMoE: many small experts, queries and keys normalised over their whole width, optional clamp.
 
-#include <array>
-
 #include "model/families/common.h"
 #include "model/families/families.h"
 
 namespace klotski {
 
 namespace {
-
-constexpr std::array kTensorNames = {
-    TensorPattern{Role::embedding, "model.embed_tokens.weight"},
-    TensorPattern{Role::final_norm, "model.norm.weight"},
-    TensorPattern{Role::output, "lm_head.weight"},
-    TensorPattern{Role::attention_norm, "model.layers.{layer}.input_layernorm.weight"},
-    TensorPattern{Role::query, "model.layers.{layer}.self_attn.q_proj.weight"},
-    TensorPattern{Role::query_bias, "model.layers.{layer}.self_attn.q_proj.bias"},
-    TensorPattern{Role::key, "model.layers.{layer}.self_attn.k_proj.weight"},
-    TensorPattern{Role::key_bias, "model.layers.{layer}.self_attn.k_proj.bias"},
-    TensorPattern{Role::value, "model.layers.{layer}.self_attn.v_proj.weight"},
-    TensorPattern{Role::value_bias, "model.layers.{layer}.self_attn.v_proj.bias"},
-    TensorPattern{Role::query_norm, "model.layers.{layer}.self_attn.q_norm.weight"},
-    TensorPattern{Role::key_norm, "model.layers.{layer}.self_attn.k_norm.weight"},
-    TensorPattern{Role::attention_output, "model.layers.{layer}.self_attn.o_proj.weight"},
-    TensorPattern{Role::attention_output_bias, "model.layers.{layer}.self_attn.o_proj.bias"},
-    TensorPattern{Role::feed_forward_norm, "model.layers.{layer}.post_attention_layernorm.weight"},
-    TensorPattern{Role::router, "model.layers.{layer}.mlp.gate.weight"},
-    TensorPattern{Role::expert_gate, "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"},
-    TensorPattern{Role::expert_up, "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"},
-    TensorPattern{Role::expert_down, "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
-};
 
 ModelDescription describe(const JsonFields& config) {
   ModelDescription description = describe_common(config, 1e4);
@@ -51,6 +27,6 @@ ModelDescription describe(const JsonFields& config) {
 
 }  // namespace
 
-const Family kOlmoe = {"olmoe", describe, kTensorNames};
+const Family kOlmoe = {"olmoe", describe, {}};
 
 }  // namespace klotski

@@ -12,33 +12,11 @@ namespace klotski {
 
 namespace {
 
-constexpr std::array kTensorNames = {
-    TensorPattern{Role::embedding, "model.embed_tokens.weight"},
-    TensorPattern{Role::final_norm, "model.norm.weight"},
-    TensorPattern{Role::output, "lm_head.weight"},
-    TensorPattern{Role::attention_norm, "model.layers.{layer}.input_layernorm.weight"},
-    TensorPattern{Role::query, "model.layers.{layer}.self_attn.q_proj.weight"},
-    TensorPattern{Role::query_bias, "model.layers.{layer}.self_attn.q_proj.bias"},
-    TensorPattern{Role::key, "model.layers.{layer}.self_attn.k_proj.weight"},
-    TensorPattern{Role::key_bias, "model.layers.{layer}.self_attn.k_proj.bias"},
-    TensorPattern{Role::value, "model.layers.{layer}.self_attn.v_proj.weight"},
-    TensorPattern{Role::value_bias, "model.layers.{layer}.self_attn.v_proj.bias"},
-    TensorPattern{Role::query_norm, "model.layers.{layer}.self_attn.q_norm.weight"},
-    TensorPattern{Role::key_norm, "model.layers.{layer}.self_attn.k_norm.weight"},
-    TensorPattern{Role::attention_output, "model.layers.{layer}.self_attn.o_proj.weight"},
-    TensorPattern{Role::attention_output_bias, "model.layers.{layer}.self_attn.o_proj.bias"},
-    TensorPattern{Role::feed_forward_norm, "model.layers.{layer}.post_attention_layernorm.weight"},
-    TensorPattern{Role::router, "model.layers.{layer}.mlp.gate.weight"},
-    TensorPattern{Role::expert_gate, "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"},
-    TensorPattern{Role::expert_up, "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"},
-    TensorPattern{Role::expert_down, "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"},
+constexpr std::array kQwen2Tensors = {
     TensorPattern{Role::shared_gate, "model.layers.{layer}.mlp.shared_expert.gate_proj.weight"},
     TensorPattern{Role::shared_up, "model.layers.{layer}.mlp.shared_expert.up_proj.weight"},
     TensorPattern{Role::shared_down, "model.layers.{layer}.mlp.shared_expert.down_proj.weight"},
     TensorPattern{Role::shared_scale, "model.layers.{layer}.mlp.shared_expert_gate.weight"},
-    TensorPattern{Role::dense_gate, "model.layers.{layer}.mlp.gate_proj.weight"},
-    TensorPattern{Role::dense_up, "model.layers.{layer}.mlp.up_proj.weight"},
-    TensorPattern{Role::dense_down, "model.layers.{layer}.mlp.down_proj.weight"},
 };
 
 FeedForward routed_part(const JsonFields& config) {
@@ -115,7 +93,7 @@ ModelDescription describe_qwen3(const JsonFields& config) {
 
 }  // namespace
 
-const Family kQwen2Moe = {"qwen2_moe", describe_qwen2, kTensorNames};
-const Family kQwen3Moe = {"qwen3_moe", describe_qwen3, kTensorNames};
+const Family kQwen2Moe = {"qwen2_moe", describe_qwen2, kQwen2Tensors};
+const Family kQwen3Moe = {"qwen3_moe", describe_qwen3, {}};
 
 }  // namespace klotski

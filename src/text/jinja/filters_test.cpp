@@ -6,12 +6,6 @@
 namespace klotski {
 namespace {
 
-constexpr std::string_view kContext =
-    R"({"x": 3, "s": "Hello World", "u": "ÜBER straße", "l": [3, 1, 2], "d": {"a": 1, "b": [2, null], "items": "key"}, "n": null, "e": [], "m": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]})";
-
-std::string shown(std::string_view source) { return rendered(source, kContext); }
-bool refused(std::string_view source) { return fails(source, kContext); }
-
 TEST(JinjaFilter, Text) {
   EXPECT_EQ(shown("{{ s | upper }}{{ s | lower }}{{ \"foo bar-baz\" | title }}{{ \"ABC d\" | "
                   "capitalize }}{{ \"  x \" | trim }}{{ \"xxaxx\" | trim(\"x\") }}"),

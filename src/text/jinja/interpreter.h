@@ -40,7 +40,7 @@ class Interpreter {
  private:
   enum class Flow { next, break_loop, continue_loop };
 
-  // Statements (jinja_interpreter.cpp)
+  // Statements (interpreter.cpp)
   Flow execute(const Body& body, Frame* frame);
   Flow execute(const Stmt& statement, Frame* frame);
   Flow execute_if(const Stmt& statement, Frame* frame);
@@ -63,7 +63,7 @@ class Interpreter {
   // For filter and call blocks, which Jinja does not convert to text.
   void emit_string(const Value& value);
 
-  // Variables (jinja_interpreter.cpp)
+  // Variables (interpreter.cpp)
   void enter_scope(const ScopeLoads& loads, Frame* frame);
   void leave_scope(const ScopeLoads& loads, Frame* frame);
   static Value& variable(const Slot& slot, Frame* frame);
@@ -75,7 +75,7 @@ class Interpreter {
   Value make_macro(const MacroNode& macro, Frame* frame);
   void bind_parameters(const MacroNode& macro, Arguments* arguments, Frame* frame);
 
-  // Expressions (jinja_evaluate.cpp)
+  // Expressions (evaluate.cpp)
   Value evaluate(const Expr& expr, Frame* frame);
   Value evaluate_kind(const Expr& expr, Frame* frame);
   Value evaluate_name(const Expr& expr, Frame* frame);

@@ -7,12 +7,6 @@
 namespace klotski {
 namespace {
 
-constexpr std::string_view kContext =
-    R"({"x": 3, "s": "Hello World", "u": "ÜBER straße", "l": [3, 1, 2], "d": {"a": 1, "b": [2, null], "items": "key"}, "n": null, "e": [], "m": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]})";
-
-std::string shown(std::string_view source) { return rendered(source, kContext); }
-bool refused(std::string_view source) { return fails(source, kContext); }
-
 TEST(JinjaMethod, Strip) {
   EXPECT_EQ(shown("{{ \"  a \".strip() }}|{{ \"xxaxx\".strip(\"x\") }}|{{ \"xxaxx\".lstrip(\"x\") "
                   "}}|{{ \"xxaxx\".rstrip(\"x\") }}|{{ \"\\u00a0a\\u2003\".strip() }}|{{ "

@@ -31,7 +31,7 @@ class Parser {
     std::string_view end_name = {};
   };
 
-  // Tokens (jinja_parser.cpp)
+  // Tokens (parser.cpp)
   const Token& current() const { return tokens_[position_]; }
   const Token& look() const;
   Token take();
@@ -46,7 +46,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& message) const;
   [[noreturn]] void fail_unexpected(std::string_view expected) const;
 
-  // Expressions (jinja_parser.cpp)
+  // Expressions (parser.cpp)
   ExprPtr parse_expression() { return parse_conditional(); }
   ExprPtr parse_conditional();
   ExprPtr parse_or();
@@ -82,7 +82,7 @@ class Parser {
   // Counts the node's depth from its parts; refuses trees that are too high.
   ExprPtr finish(ExprPtr node) const;
 
-  // Statements (jinja_parser_statements.cpp)
+  // Statements (parser_statements.cpp)
   using EndNames = std::vector<std::string_view>;
   Body parse_body(const EndNames& end_names);
   Body parse_block_body(const EndNames& end_names);

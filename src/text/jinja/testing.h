@@ -23,4 +23,11 @@ inline bool fails(std::string_view source, std::string_view context = "{}",
   return rendered(source, context, limits).substr(0, 6) == "ERROR:";
 }
 
+// The variables that the expectations taken from Jinja2 were rendered with.
+inline constexpr std::string_view kContext =
+    R"({"x": 3, "s": "Hello World", "u": "ÜBER straße", "l": [3, 1, 2], "d": {"a": 1, "b": [2, null], "items": "key"}, "n": null, "e": [], "m": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]})";
+
+inline std::string shown(std::string_view source) { return rendered(source, kContext); }
+inline bool refused(std::string_view source) { return fails(source, kContext); }
+
 }  // namespace klotski
