@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 namespace klotski {
 
@@ -12,9 +11,6 @@ inline constexpr uint64_t kGiB = 1024 * kMiB;
 
 // "17.2 MiB"; exact bytes below one KiB.
 std::string format_bytes(uint64_t bytes);
-
-// "24GiB", "512MiB", "8GB", "1.5GiB", "4096" (bytes). Throws a usage error that names `what`.
-uint64_t parse_bytes(std::string_view text, std::string_view what);
 
 // a * b and a + b, or false where the result does not fit 64 bits: sizes from files are hostile.
 [[nodiscard]] bool multiply_checked(uint64_t a, uint64_t b, uint64_t* result);

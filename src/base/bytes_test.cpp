@@ -7,20 +7,6 @@
 namespace klotski {
 namespace {
 
-TEST(Bytes, ParsesEveryUnit) {
-  EXPECT_EQ(parse_bytes("4096", "--ram"), 4096u);
-  EXPECT_EQ(parse_bytes("24GiB", "--ram"), 24 * kGiB);
-  EXPECT_EQ(parse_bytes("1.5GiB", "--ram"), 3 * kGiB / 2);
-  EXPECT_EQ(parse_bytes("512MiB", "--ram"), 512 * kMiB);
-  EXPECT_EQ(parse_bytes("8GB", "--ram"), 8'000'000'000u);
-}
-
-TEST(Bytes, RefusesWhatIsNotASize) {
-  for (const char* bad : {"", "GiB", "-1GiB", "nan", "inf", "1e99GiB", "0x10", "5 GiB", "12Gib"}) {
-    EXPECT_THROW(parse_bytes(bad, "--ram"), Error) << bad;
-  }
-}
-
 TEST(Bytes, FormatsWithAUnit) {
   EXPECT_EQ(format_bytes(17), "17 B");
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");
@@ -38,6 +24,12 @@ TEST(InQuotes, KeepsMessagesOnOneSafeLine) {
   EXPECT_EQ(in_quotes("a'b\n\x01"), "'a\\'b\\n\\x01'");
   EXPECT_EQ(in_quotes("gr\xC3\xBC\xC3"), "'gr\xC3\xBC\\xc3'");
   EXPECT_EQ(in_quotes("abcdef", 3), "'abc...'");
+}
+
+TEST(OneLine, EscapesOnlyWhatWouldBreakTheLine) {
+  EXPECT_EQ(one_line("found 'a' and \\"), "found 'a' and \\");
+  EXPECT_EQ(one_line("two\nlines \x1b[31m\xff"), "two\\nlines \\x1b[31m\\xff");
+  EXPECT_EQ(one_line("abcdef", 3), "abc...");
 }
 
 }  // namespace

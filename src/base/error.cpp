@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include <algorithm>
+
 namespace klotski {
 
 int exit_code(ErrorKind kind) {
@@ -40,30 +42,40 @@ size_t utf8_sequence_length(std::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
-}  // namespace
-
-std::string in_quotes(std::string_view text, size_t max_bytes) {
-  std::string out = "'";
-  size_t taken = 0;
-  while (taken < text.size()) {
+// Appends text with what is not printable escaped, and the characters of `also` behind a backslash.
+void append_escaped(std::string& out, std::string_view text, size_t max_bytes,
+                    std::string_view also) {
+  for (size_t taken = 0; taken < text.size();) {
     const std::string_view rest = text.substr(taken);
     const size_t length = utf8_sequence_length(rest);
-    if (taken + std::max<size_t>(length, 1) > max_bytes) {
+    const size_t step = std::max<size_t>(length, 1);
+    if (taken + step > max_bytes) {
       out += "...";
-      break;
+      return;
     }
     const auto byte = static_cast<unsigned char>(rest[0]);
     if (length == 0 || byte < 0x20 || byte == 0x7F) {
       out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
-    } else if (byte == '\'' || byte == '\\') {
-      out += '\\';
-      out += rest[0];
     } else {
+      if (also.find(rest[0]) != std::string_view::npos) out += '\\';
       out += rest.substr(0, length);
     }
-    taken += std::max<size_t>(length, 1);
+    taken += step;
   }
+}
+
+}  // namespace
+
+std::string in_quotes(std::string_view text, size_t max_bytes) {
+  std::string out = "'";
+  append_escaped(out, text, max_bytes, "'\\");
   return out + "'";
+}
+
+std::string one_line(std::string_view message, size_t max_bytes) {
+  std::string out;
+  append_escaped(out, message, max_bytes, "");
+  return out;
 }
 
 }  // namespace klotski

@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace klotski {
 
@@ -37,5 +39,9 @@ template <typename... Args>
 // Text from a file or a user, made safe for a one-line message: control characters and quotes are
 // escaped, invalid UTF-8 becomes \xNN, and what is longer than max_bytes is cut with an ellipsis.
 std::string in_quotes(std::string_view text, size_t max_bytes = 80);
+
+// A finished message made safe for a terminal and for one line: control characters and invalid
+// UTF-8 are escaped, what is longer than max_bytes is cut with an ellipsis.
+std::string one_line(std::string_view message, size_t max_bytes = 1000);
 
 }  // namespace klotski

@@ -2,7 +2,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <functional>
 
 namespace klotski {
 
@@ -23,8 +22,3 @@ using ExpertId = Id<struct ExpertTag>;  // within its layer
 using TokenId = int32_t;
 
 }  // namespace klotski
-
-template <typename Tag>
-struct std::hash<klotski::Id<Tag>> {
-  size_t operator()(klotski::Id<Tag> id) const { return std::hash<int32_t>()(id.value); }
-};

@@ -12,7 +12,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/numbers.h"
-#include "cli/signals.h"
 
 namespace klotski {
 
@@ -50,7 +49,6 @@ constexpr std::string_view kStandardInput = "standard input";
 bool read_more(int descriptor, std::string_view what, uint64_t max_bytes, std::string& text) {
   char chunk[65536];
   while (true) {
-    check_interrupted();
     const ssize_t got = ::read(descriptor, chunk, sizeof(chunk));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(ErrorKind::usage, "{}: cannot be read: {}", what, std::strerror(errno));
@@ -111,10 +109,7 @@ std::optional<std::string> LineReader::next() {
 void write_out(std::string_view text) {
   while (!text.empty()) {
     const ssize_t wrote = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) {
-      check_interrupted();
-      continue;
-    }
+    if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) {
       fail(ErrorKind::internal, "standard output: writing failed: {}", std::strerror(errno));
     }
@@ -137,14 +132,18 @@ StatusLine::~StatusLine() {
 
 void StatusLine::update(uint64_t done, uint64_t total) {
   const double now = seconds_now();
-  if (!err_is_terminal() || now - started_ < 1.0 || now - shown_ < 0.1) return;
+  const bool terminal = err_is_terminal();
+  const double since =
+      shown_ == 0.0 ? now - started_ - 1.0 : now - shown_ - (terminal ? 0.1 : 10.0);
+  if (since < 0.0) return;
   shown_ = now;
-  visible_ = true;
+  visible_ = terminal;
   const double share = total == 0 ? 0.0 : static_cast<double>(done) / static_cast<double>(total);
   const std::string counts = unit_ == "bytes"
                                  ? fmt::format("{} of {}", format_bytes(done), format_bytes(total))
                                  : fmt::format("{} of {} {}", done, total, unit_);
-  write_err(fmt::format("\r\033[K{} {:3.0f} %  {}", label_, 100.0 * share, counts));
+  const std::string line = fmt::format("{} {:3.0f} %  {}", label_, 100.0 * share, counts);
+  write_err(terminal ? "\r\033[K" + line : line + "\n");
 }
 
 }  // namespace klotski

@@ -59,8 +59,8 @@ void write_out(std::string_view text);
 void write_err(std::string_view text);
 bool err_is_terminal();
 
-// One status line on standard error for work longer than a second. Quiet unless standard error is a
-// terminal; erased when done.
+// Progress on standard error of work longer than a second: on a terminal a line that is kept up to
+// date and erased at the end, elsewhere a line every ten seconds.
 class StatusLine {
  public:
   // Counts are shown in `unit`, or as sizes where it is "bytes".

@@ -31,6 +31,7 @@ uint64_t bytes_of(const Checkpoint& checkpoint, const std::vector<TensorSpec>& s
 }
 
 StoredBytes stored_bytes(const OpenedModel& model) {
+  ResidentModel::weight_bytes(model.description, model.checkpoint);  // every tensor is as described
   const ModelDescription& description = model.description;
   StoredBytes bytes{.dense = bytes_of(model.checkpoint, model_tensors(description))};
   for (int64_t i = 0; i < description.layer_count(); ++i) {
@@ -149,7 +150,8 @@ std::string as_text(const Json& info) {
 }
 
 int info_command(const Options& options) {
-  const Json info = gather(open_model(options.model));
+  const OpenedModel model = open_model(options.model);
+  const Json info = gather(model);
   write_out(options.json ? info.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
                          : as_text(info));
   return 0;

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/memory_limit.h"
 #include "cli/command.h"
-#include "cli/signals.h"
 #include "model/config.h"
 #include "weights/model_folder.h"
 
@@ -35,10 +34,8 @@ ResidentModel load_weights(const OpenedModel& model, uint64_t kv_bytes) {
          format_bytes(needed - available));
   }
   StatusLine status("loading weights", "bytes");
-  return ResidentModel(model.description, model.checkpoint, [&](uint64_t done, uint64_t total) {
-    check_interrupted();
-    status.update(done, total);
-  });
+  return ResidentModel(model.description, model.checkpoint,
+                       [&](uint64_t done, uint64_t total) { status.update(done, total); });
 }
 
 }  // namespace klotski

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <new>
 
 #include "base/error.h"
@@ -22,7 +23,7 @@ void fill_closed_descriptors() {
 }
 
 int report(ErrorKind kind, std::string_view message) {
-  write_err(fmt::format("klotski: {}\n", message));
+  write_err(fmt::format("klotski: {}\n", one_line(message)));
   return exit_code(kind);
 }
 
@@ -31,9 +32,7 @@ int report_usage(const CLI::App& app, const std::string& message) {
   const CLI::App* command = &app;
   for (const CLI::App* chosen : app.get_subcommands()) command = chosen;
   const std::string name = command == &app ? "klotski" : "klotski " + command->get_name();
-  std::string line = in_quotes(message, 400);
-  line = line.substr(1, line.size() - 2);
-  return report(ErrorKind::usage, fmt::format("{} (see {} --help)", line, name));
+  return report(ErrorKind::usage, fmt::format("{} (see {} --help)", one_line(message, 400), name));
 }
 
 int run(int argc, char** argv) {
@@ -52,10 +51,20 @@ int run(int argc, char** argv) {
   add_tokenize_command(app, action);
   add_template_command(app, action);
 
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  const bool known = std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) {
+    return argc > 1 && command->get_name() == argv[1];
+  });
+  if (argc > 1 && argv[1][0] != '-' && !known) {
+    return report_usage(app, fmt::format("{}: no such command", in_quotes(argv[1])));
+  }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    write_out(std::string(version.what()) + "\n");
+    return 0;
+  } catch (const CLI::CallForHelp&) {
+    write_out(app.help());
     return 0;
   } catch (const CLI::ParseError& error) {
     return report_usage(app, error.what());
@@ -74,8 +83,6 @@ int main(int argc, char** argv) {
   install_signal_handlers();
   try {
     return run(argc, argv);
-  } catch (const Interrupted& interrupted) {
-    return 128 + interrupted.signal;
   } catch (const Error& error) {
     return report(error.kind(), error.what());
   } catch (const std::bad_alloc&) {

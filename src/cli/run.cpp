@@ -9,7 +9,6 @@
 #include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/load.h"
-#include "cli/signals.h"
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
 #include "engine/prompt.h"
@@ -67,7 +66,9 @@ Request request_for(const Session& session, std::vector<TokenId> prompt) {
 Outcome generate(const Session& session, Engine& engine, Request request,
                  const std::function<void(std::string_view)>& emit) {
   const auto start = std::chrono::steady_clock::now();
-  TextStream stream(session.tokenizer, session.options.stop_strings);
+  // An answer in a chat begins a text of its own; a continuation does not.
+  TextStream stream(session.tokenizer, session.options.stop_strings,
+                    session.options.chat ? std::span<const TokenId>() : request.prompt);
   Outcome outcome;
   const auto hand_out = [&](const std::string& text) {
     outcome.text += text;
@@ -77,7 +78,6 @@ Outcome generate(const Session& session, Engine& engine, Request request,
   const SequenceId id = engine.submit(std::move(request));
   std::optional<StatusLine> status(std::in_place, "reading the prompt", "tokens");
   while (!engine.idle()) {
-    check_interrupted();
     if (status) {
       const int64_t done = prompt_tokens - engine.pending_tokens();
       status->update(static_cast<uint64_t>(done), static_cast<uint64_t>(prompt_tokens));
@@ -117,7 +117,9 @@ OrderedJson chat_context(const Session& session, const OrderedJson& messages) {
           {"tools", nullptr},
           {"add_generation_prompt", true},
           {"bos_token", session.config.bos_token},
-          {"eos_token", session.config.eos_token}};
+          {"eos_token", session.config.eos_token},
+          {"pad_token", session.config.pad_token},
+          {"unk_token", session.config.unk_token}};
 }
 
 OrderedJson first_messages(const Options& options) {
@@ -164,12 +166,48 @@ int run_once(const Session& session, const std::string& prompt) {
   return 0;
 }
 
-// A conversation line by line. Without a template the model continues the text so far instead.
+// What was said so far: messages for a template, or a text to continue.
+struct Conversation {
+  OrderedJson messages;
+  std::string text;
+};
+
+std::vector<TokenId> encode_line(const Session& session, const ChatTemplate* chat_template,
+                                 Conversation& conversation, const std::string& line) {
+  if (chat_template) {
+    conversation.messages.push_back({{"role", "user"}, {"content", line}});
+    return encode_chat(session.tokenizer, *chat_template,
+                       chat_context(session, conversation.messages));
+  }
+  conversation.text += line;
+  return encode_text(session.tokenizer, session.config, session.opened.description,
+                     conversation.text, session.options.parse_special);
+}
+
+// Answers one line within `positions`; throws without having changed the conversation for good.
+void answer(const Session& session, Engine& engine, const ChatTemplate* chat_template,
+            Conversation& conversation, const std::string& line, int64_t positions) {
+  Conversation next = conversation;
+  Request request = request_for(session, encode_line(session, chat_template, next, line));
+  const int64_t room = positions - static_cast<int64_t>(request.prompt.size());
+  if (room < 1) {
+    fail(ErrorKind::usage, "the conversation would have {} tokens, the context holds {}",
+         request.prompt.size(), positions);
+  }
+  request.max_tokens = std::min(request.max_tokens, room);
+  const Outcome outcome =
+      generate(session, engine, std::move(request), [](std::string_view more) { write_out(more); });
+  write_out("\n");
+  next.messages.push_back({{"role", "assistant"}, {"content", outcome.text}});
+  next.text += outcome.text + "\n";
+  conversation = std::move(next);
+}
+
+// A conversation line by line. A line that cannot be answered is reported and left out.
 int run_interactive(const Session& session) {
   const ModelDescription& description = session.opened.description;
-  const bool templated = session.config.chat_template.has_value();
   std::optional<ChatTemplate> chat_template;
-  if (templated || session.options.chat) chat_template = template_of(session);
+  if (session.options.chat) chat_template = template_of(session);
   const int64_t positions = std::min(description.max_positions, kChatPositions);
   const uint64_t kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(positions)) *
                             PagedKvCache::page_bytes(description);
@@ -177,53 +215,55 @@ int run_interactive(const Session& session) {
   Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   if (terminal) {
-    write_err(templated ? "Chat: a line is a message; end with Ctrl-D.\n"
-                        : "This model has no chat template: it continues what you write. End with "
-                          "Ctrl-D.\n");
+    write_err(chat_template ? "Chat: a line is a message; end with Ctrl-D.\n"
+                            : "This model has no chat template: it continues what you write. End "
+                              "with Ctrl-D.\n");
   }
-  OrderedJson messages = first_messages(session.options);
-  std::string text;
+  Conversation conversation{.messages = first_messages(session.options), .text = ""};
   LineReader lines(kMaxPromptBytes);
   while (true) {
     if (terminal) write_err("> ");
     const std::optional<std::string> line = lines.next();
     if (!line) break;
     if (line->empty()) continue;
-    std::vector<TokenId> tokens;
-    if (chat_template) {
-      messages.push_back({{"role", "user"}, {"content", *line}});
-      tokens = encode_chat(session.tokenizer, *chat_template, chat_context(session, messages));
-    } else {
-      text += *line;
-      tokens = encode_text(session.tokenizer, session.config, description, text,
-                           session.options.parse_special);
+    try {
+      answer(session, engine, chat_template ? &*chat_template : nullptr, conversation, *line,
+             positions);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      write_err(fmt::format("klotski: {}\n", one_line(error.what())));
     }
-    Request request = request_for(session, std::move(tokens));
-    request.max_tokens =
-        std::min(request.max_tokens, positions - static_cast<int64_t>(request.prompt.size()));
-    const Outcome outcome = generate(session, engine, std::move(request),
-                                     [](std::string_view more) { write_out(more); });
-    write_out("\n");
-    messages.push_back({{"role", "assistant"}, {"content", outcome.text}});
-    text += outcome.text + "\n";
   }
   if (terminal) write_err("\n");
   return 0;
 }
 
-int run_command(const Options& options) {
-  if (options.prompt && !options.file.empty()) {
-    fail(ErrorKind::usage, "-p and -f: expected at most one of them");
+void check_options(const Options& options) {
+  const bool interactive = !options.prompt && options.file.empty();
+  const auto refuse_if = [](bool wrong, std::string_view message) {
+    if (wrong) fail(ErrorKind::usage, "{}", message);
+  };
+  refuse_if(options.prompt && !options.file.empty(), "-p and -f: expected at most one of them");
+  refuse_if(options.json && interactive, "--json: expected a prompt (-p or -f) with it");
+  refuse_if(!options.system.empty() && !options.chat && !interactive,
+            "--system: expected --chat with it");
+  refuse_if(
+      options.parse_special && options.chat,
+      "--parse-special: expected a plain prompt; the template writes a chat's special tokens");
+  for (const std::string& stop : options.stop_strings) {
+    refuse_if(stop.empty(), "--stop: expected some text, found none");
   }
+}
+
+int run_command(Options options) {
+  check_options(options);
   std::optional<std::string> prompt = options.prompt;
   if (!options.file.empty()) prompt = read_argument_file(options.file, "-f", kMaxPromptBytes);
   if (prompt && prompt->empty()) fail(ErrorKind::usage, "the prompt is empty; give some text");
-  for (const std::string& stop : options.stop_strings) {
-    if (stop.empty()) fail(ErrorKind::usage, "--stop: expected some text, found none");
-  }
   const OpenedModel opened = open_model(options.model);
   const Tokenizer tokenizer = Tokenizer::load(opened.folder);
   const TokenizerConfig config = TokenizerConfig::load(opened.folder);
+  options.chat = options.chat || (!prompt && config.chat_template.has_value());
   Session session{.options = options,
                   .opened = opened,
                   .tokenizer = tokenizer,

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "text/tokenizer.h"
+#include "weights/model_folder.h"
 
 namespace klotski {
 
@@ -17,7 +18,10 @@ struct Options {
 };
 
 int tokenize_command(const Options& options) {
-  const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  std::error_code ignored;
+  const bool is_path = std::filesystem::exists(options.tokenizer, ignored);
+  const Tokenizer tokenizer = Tokenizer::load(is_path ? std::filesystem::path(options.tokenizer)
+                                                      : find_model(options.tokenizer));
   LineReader lines(kMaxLineBytes);
   int64_t line_number = 0;
   while (const std::optional<std::string> line = lines.next()) {
@@ -44,9 +48,9 @@ void add_tokenize_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids and back");
   command
-      ->add_option(
-          "TOKENIZER_DIR", options->tokenizer,
-          "A folder with tokenizer.json, tokenizer.model or a tiktoken file, or such a file")
+      ->add_option("TOKENIZER_DIR", options->tokenizer,
+                   "A folder with tokenizer.json, tokenizer.model or a tiktoken file, such a file, "
+                   "or a model")
       ->required();
   command->footer(
       "Reads JSON lines {\"text\": ...} from standard input and writes JSON lines with ids, "

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/load.h"
-#include "cli/signals.h"
 #include "engine/verify.h"
 
 namespace klotski {
@@ -81,11 +80,8 @@ int verify_command(const Options& options) {
   std::vector<PromptReport> reports;
   {
     StatusLine status("verifying", "tokens");
-    reports =
-        verify(model, reference_ops(), prompts, tolerance, [&](uint64_t done, uint64_t total) {
-          check_interrupted();
-          status.update(done, total);
-        });
+    reports = verify(model, reference_ops(), prompts, tolerance,
+                     [&](uint64_t done, uint64_t total) { status.update(done, total); });
   }
   const Json report = as_json(reports, tolerance);
   write_out(options.json ? report.dump(2) + "\n" : as_text(reports, tolerance));

@@ -37,6 +37,7 @@ Engine::Engine(const ResidentModel& model, const Ops& ops, const EngineLimits& l
     : model_(model), ops_(ops), limits_(limits), cache_(model.description(), limits.kv_bytes) {}
 
 uint64_t Engine::kv_bytes(const ModelDescription& model, const Request& request) {
+  check(model, request);
   return static_cast<uint64_t>(pages_needed(model, request)) * PagedKvCache::page_bytes(model);
 }
 
@@ -81,30 +82,47 @@ void Engine::admit() {
   }
 }
 
-// Every admitted sequence contributes its tokens that are not in the cache yet: one while decoding,
-// the rest of its prompt before. Those with few go first, so that a long prompt delays nobody.
-Batch Engine::next_batch(std::vector<Sequence*>& members) {
-  const auto pending = [](const Sequence* s) { return s->pending(); };
+// Decoding sequences first, each with one token, those that waited longest in front; then prompts,
+// the oldest first.
+std::vector<Engine::Sequence*> Engine::in_turn() const {
   std::vector<Sequence*> ready;
   for (const auto& sequence : sequences_) {
     if (sequence->admitted) ready.push_back(sequence.get());
   }
-  std::stable_sort(ready.begin(), ready.end(),
-                   [&](const Sequence* a, const Sequence* b) { return pending(a) < pending(b); });
+  const auto prompts =
+      std::stable_partition(ready.begin(), ready.end(),
+                            [](const Sequence* sequence) { return sequence->pending() == 1; });
+  std::stable_sort(ready.begin(), prompts, [](const Sequence* a, const Sequence* b) {
+    return a->last_step < b->last_step;
+  });
+  return ready;
+}
 
+// Every admitted sequence contributes its tokens that are not in the cache yet: one while decoding,
+// the rest of its prompt before. A prompt takes what decoding leaves, but at least a quarter of the
+// rows, so that neither holds up the other for ever.
+Batch Engine::next_batch(std::vector<Sequence*>& members) {
+  const std::vector<Sequence*> ready = in_turn();
+  const bool prompts_wait = !ready.empty() && ready.back()->pending() > 1;
+  const int64_t decode_rows =
+      limits_.rows_per_step - (prompts_wait ? std::max<int64_t>(limits_.rows_per_step / 4, 1) : 0);
   Batch batch;
   for (Sequence* sequence : ready) {
-    const int64_t tokens = std::min(pending(sequence), limits_.rows_per_step - batch.rows());
-    if (tokens == 0) break;
+    const bool decodes = sequence->pending() == 1;
+    const int64_t room = (decodes ? decode_rows : limits_.rows_per_step) - batch.rows();
+    const int64_t tokens = std::min(sequence->pending(), room);
+    if (tokens <= 0) continue;
     if (!cache_.reserve(sequence->kv, tokens)) {
       fail(ErrorKind::internal, "an admitted sequence found no KV page");
     }
-    const bool complete = tokens == pending(sequence);
+    const bool complete = tokens == sequence->pending();
     batch.append(
         sequence->kv.length(),
         std::span(sequence->tokens)
             .subspan(static_cast<size_t>(sequence->kv.length()), static_cast<size_t>(tokens)),
+        static_cast<int64_t>(sequence->tokens.size()),
         complete ? LogitsOf::last_token : LogitsOf::none);
+    sequence->last_step = steps_;
     members.push_back(sequence);
   }
   return batch;
@@ -144,6 +162,7 @@ void Engine::retire(const std::vector<Progress>& progress) {
 }
 
 std::vector<Progress> Engine::step() {
+  ++steps_;
   admit();
   std::vector<Sequence*> members;
   const Batch batch = next_batch(members);

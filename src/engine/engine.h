@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ class Engine {
  public:
   Engine(const ResidentModel& model, const Ops& ops, const EngineLimits& limits);
 
-  // Bytes of KV cache that a request may come to need.
+  // Bytes of KV cache that a request may come to need; refuses what submit() would refuse as usage.
   static uint64_t kv_bytes(const ModelDescription& model, const Request& request);
 
   // Refuses (usage) a prompt that is empty, too long or has ids outside the vocabulary, and
@@ -71,12 +72,14 @@ class Engine {
     int64_t generated = 0;
     int64_t promised_pages = 0;
     bool admitted = false;
+    int64_t last_step = 0;  // in which it was computed
     KvSequence kv;
 
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - kv.length(); }
   };
 
   void admit();
+  std::vector<Sequence*> in_turn() const;
   Batch next_batch(std::vector<Sequence*>& members);
   Progress advance(Sequence& sequence, std::span<const float> logits) const;
   void retire(const std::vector<Progress>& progress);
@@ -87,6 +90,7 @@ class Engine {
   PagedKvCache cache_;
   int64_t promised_pages_ = 0;
   int32_t next_id_ = 0;
+  int64_t steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // in order of arrival
 };
 

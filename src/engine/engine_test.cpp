@@ -99,6 +99,20 @@ TEST_F(EngineTest, RefusesWhatCanNeverRun) {
   EXPECT_TRUE(one.idle());
 }
 
+TEST_F(EngineTest, APromptIsNotHeldUpByDecoding) {
+  Engine one = engine(200, 4);
+  for (int i = 0; i < 6; ++i) one.submit(request({5}, 400));
+  one.step();
+  one.step();
+  const SequenceId late = one.submit(request(std::vector<TokenId>(8, 3), 1));
+  for (int step = 0; step < 12; ++step) {
+    for (const Progress& progress : one.step()) {
+      if (progress.sequence == late) return;
+    }
+  }
+  FAIL() << "eight tokens of a prompt took more than twelve steps";
+}
+
 // Random requests (greedy and sampled) under random limits: whatever is admitted when, split where
 // and run beside whom, each result is bit for bit that of the request alone.
 TEST_F(EngineTest, ResultsDoNotDependOnTheCompany) {

@@ -11,14 +11,15 @@ SamplingOptions suggested_sampling(const std::filesystem::path& model_folder) {
   SamplingOptions sampling;
   if (!has_entry(model_folder, "generation_config.json")) return sampling;
   const std::filesystem::path path = file_in_folder(model_folder, "generation_config.json");
-  const Json json = parse_json(read_text_file(path, 16 * kMiB), path.native());
-  const JsonFields fields(json, path.native());
+  const std::string what = in_quotes(path.native(), 300);
+  const Json json = parse_json(read_text_file(path, 16 * kMiB), what);
+  const JsonFields fields(json, what);
+  sampling.repetition_penalty = fields.number_or("repetition_penalty", 1.0, 0.01, 100.0);
   if (!fields.boolean_or("do_sample", false)) return sampling;
   sampling.temperature = fields.number_or("temperature", 1.0, 0.0, 100.0);
   sampling.top_k = fields.integer_or("top_k", 50, 0, 1 << 24);
   sampling.top_p = fields.number_or("top_p", 1.0, 0.0, 1.0);
   sampling.min_p = fields.number_or("min_p", 0.0, 0.0, 1.0);
-  sampling.repetition_penalty = fields.number_or("repetition_penalty", 1.0, 0.01, 100.0);
   return sampling;
 }
 

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace klotski {
 
 namespace {
 
-// Two noncharacters, which no text for interchange holds, enclose what must stay text while a
-// template moves it around.
-constexpr std::string_view kLiteralBegin = "\xEF\xB7\x90";  // U+FDD0
-constexpr std::string_view kLiteralEnd = "\xEF\xB7\x91";    // U+FDD1
+// A noncharacter, which no text for interchange holds, marks what must stay text while a template
+// moves it around.
+constexpr std::string_view kLiteralMark = "\xEF\xB7\x90";  // U+FDD0
 
 std::string without(std::string_view text, std::string_view part) {
   std::string kept;
@@ -21,49 +22,72 @@ std::string without(std::string_view text, std::string_view part) {
   return kept;
 }
 
-// Encloses every special token's text inside a string that came from outside.
-std::string enclosed(const std::string& outside, const Tokenizer& tokenizer) {
-  const std::string text = without(without(outside, kLiteralBegin), kLiteralEnd);
+// Puts a mark behind every character of each special token's text inside a string that came from
+// outside: however a template cuts the string, what is left of such a text keeps a mark.
+std::string marked(const std::string& outside, const Tokenizer& tokenizer) {
+  std::string valid;
+  append_lossy_utf8(valid, outside);
+  const std::string text = without(valid, kLiteralMark);
   std::string out;
   size_t done = 0;
-  for (const Span& range : tokenizer.find_special(text)) {
-    out += text.substr(done, range.begin - done);
-    out += kLiteralBegin;
-    out += text.substr(range.begin, range.end - range.begin);
-    out += kLiteralEnd;
-    done = range.end;
+  for (const Span& span : tokenizer.find_special(text)) {
+    out += text.substr(done, span.begin - done);
+    for (size_t at = span.begin; at < span.end; ++at) {
+      out += text[at];
+      const bool character_ends = at + 1 == text.size() || (text[at + 1] & 0xC0) != 0x80;
+      if (character_ends) out += kLiteralMark;
+    }
+    done = span.end;
   }
   return out + text.substr(done);
 }
 
-// Every string of a message, however deep; parse_ordered_json has bounded the depth.
-void enclose_strings(OrderedJson& value, const Tokenizer& tokenizer) {
-  if (value.is_string()) {
-    value = enclosed(value.get_ref<const std::string&>(), tokenizer);
-  } else if (value.is_structured()) {
-    for (OrderedJson& element : value) enclose_strings(element, tokenizer);
+// Every string of a message, keys included, however deep; parse_ordered_json has bounded the depth.
+OrderedJson with_strings_marked(const OrderedJson& value, const Tokenizer& tokenizer) {
+  if (value.is_string()) return marked(value.get_ref<const std::string&>(), tokenizer);
+  if (!value.is_structured()) return value;
+  OrderedJson result = value.is_array() ? OrderedJson::array() : OrderedJson::object();
+  for (const auto& item : value.items()) {
+    OrderedJson element = with_strings_marked(item.value(), tokenizer);
+    if (value.is_array()) {
+      result.push_back(std::move(element));
+    } else {
+      result[marked(item.key(), tokenizer)] = std::move(element);
+    }
   }
+  return result;
 }
 
-// Takes the marks out and returns where they stood.
-std::vector<Span> take_literal_ranges(std::string& text) {
-  std::vector<Span> ranges;
-  std::string plain;
-  size_t at = 0;
-  while (true) {
-    const size_t begin = text.find(kLiteralBegin, at);
-    plain += text.substr(at, begin - at);
-    if (begin == std::string::npos) break;
-    const size_t inside = begin + kLiteralBegin.size();
-    const size_t end = std::min(text.find(kLiteralEnd, inside), text.size());
-    const size_t start = plain.size();
-    plain += text.substr(inside, end - inside);
-    ranges.push_back({start, plain.size()});
-    at = std::min(end + kLiteralEnd.size(), text.size());
+// Rendered text without the marks, and where they stood in it.
+struct Unmarked {
+  std::string text;
+  std::vector<size_t> marks;  // ascending
+};
+
+Unmarked take_marks_out(std::string_view rendered) {
+  Unmarked result;
+  for (size_t at = 0; at < rendered.size();) {
+    const size_t mark = std::min(rendered.find(kLiteralMark, at), rendered.size());
+    result.text += rendered.substr(at, mark - at);
+    if (mark < rendered.size()) result.marks.push_back(result.text.size());
+    at = mark + kLiteralMark.size();
   }
-  // A template may have cut a marked text in two: a lone mark means nothing.
-  text = std::move(plain);
-  return ranges;
+  return result;
+}
+
+// Special tokens with a mark inside, or behind their only character: what came from outside. A mark at
+// the end of a longer one may belong to the text that follows.
+std::vector<Span> literal_spans(const Unmarked& unmarked, const Tokenizer& tokenizer) {
+  const auto is_continuation = [&](size_t at) { return (unmarked.text[at] & 0xC0) == 0x80; };
+  std::vector<Span> spans;
+  for (const Span& token : tokenizer.find_special(unmarked.text)) {
+    size_t first_end = token.begin + 1;  // of its first character
+    while (first_end < token.end && is_continuation(first_end)) ++first_end;
+    const size_t last = first_end == token.end ? token.end : token.end - 1;
+    const auto mark = std::upper_bound(unmarked.marks.begin(), unmarked.marks.end(), token.begin);
+    if (mark != unmarked.marks.end() && *mark <= last) spans.push_back(token);
+  }
+  return spans;
 }
 
 }  // namespace
@@ -85,11 +109,11 @@ std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConf
 std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                  OrderedJson context) {
   for (const char* name : {"messages", "tools", "documents"}) {
-    if (context.contains(name)) enclose_strings(context[name], tokenizer);
+    if (context.contains(name)) context[name] = with_strings_marked(context[name], tokenizer);
   }
-  std::string rendered = chat_template.render(context);
-  const std::vector<Span> literal = take_literal_ranges(rendered);
-  return tokenizer.encode(rendered, {.literal = literal});
+  const Unmarked prompt = take_marks_out(chat_template.render(context));
+  const std::vector<Span> literal = literal_spans(prompt, tokenizer);
+  return tokenizer.encode(prompt.text, {.literal = literal});
 }
 
 }  // namespace klotski

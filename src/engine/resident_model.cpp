@@ -103,7 +103,7 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
     const BatchSequence& rows = batch.sequences[i];
     cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows));
     attention(with, attended.rows(rows), inputs.queries.rows(rows), weights, layer,
-              cache.pages(*sequences[i], layer), rows.past);
+              {cache.pages(*sequences[i], layer), rows.past});
   }
   post_attention(with, hidden, attended.rows(), weights);
 }

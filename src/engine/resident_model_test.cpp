@@ -31,11 +31,12 @@ std::vector<LogitTrace> run_together(const ResidentModel& model,
     Batch batch;
     for (size_t i = 0; i < prompts.size(); ++i) {
       const std::vector<TokenId> next =
-          step == 0 ? prompts[i] : std::vector<TokenId>{(step * 31 + 7) % 251};
+          step == 0 ? prompts[i] : std::vector<TokenId>{(step * 31 + 7) % 89};
       if (!cache.reserve(sequences[i], static_cast<int64_t>(next.size()))) {
         throw std::runtime_error("the test's cache is too small");
       }
-      batch.append(sequences[i].length(), next, LogitsOf::last_token);
+      batch.append(sequences[i].length(), next,
+                   sequences[i].length() + static_cast<int64_t>(next.size()), LogitsOf::last_token);
     }
     Buffer logits = model.forward(batch, members, cache, reference_ops());
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -53,9 +54,9 @@ TEST_P(ResidentModels, ABatchOfEightGivesBitForBitWhatEachGivesAlone) {
   const ResidentModel model = load_model(test_model(GetParam()));
   std::mt19937 random(11);
   std::vector<std::vector<TokenId>> prompts;
-  for (const size_t length : {1u, 2u, 5u, 16u, 17u, 23u, 40u, 61u}) {
+  for (const size_t length : {1u, 2u, 5u, 16u, 17u, 23u, 40u, 70u}) {
     std::vector<TokenId>& prompt = prompts.emplace_back(length);
-    for (TokenId& token : prompt) token = static_cast<TokenId>(random() % 256);
+    for (TokenId& token : prompt) token = static_cast<TokenId>(random() % 96);
   }
   const std::vector<LogitTrace> together = run_together(model, prompts, 10);
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -68,8 +69,8 @@ TEST_P(ResidentModels, ABatchOfEightGivesBitForBitWhatEachGivesAlone) {
 
 TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
   const ResidentModel model = load_model(test_model(GetParam()));
-  std::vector<TokenId> prompt(37);
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 13 % 256);
+  std::vector<TokenId> prompt(70);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 13 % 96);
   const LogitTrace whole = run_together(model, {prompt}, 0)[0];
   for (const size_t piece : {1u, 7u, 16u, 36u}) {
     PagedKvCache cache(model.description(), uint64_t{1} << 28);
@@ -80,7 +81,8 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
       Batch batch;
       const auto next = std::span(prompt).subspan(at, std::min(piece, prompt.size() - at));
       ASSERT_TRUE(cache.reserve(sequence, static_cast<int64_t>(next.size())));
-      batch.append(sequence.length(), next, LogitsOf::last_token);
+      batch.append(sequence.length(), next, static_cast<int64_t>(prompt.size()),
+                   LogitsOf::last_token);
       Buffer logits = model.forward(batch, members, cache, reference_ops());
       cache.commit(sequence, static_cast<int64_t>(next.size()));
       last.assign(logits.floats().begin(), logits.floats().end());
@@ -91,6 +93,9 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ResidentModels,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe"));
+INSTANTIATE_TEST_SUITE_P(LengthDependentRope, ResidentModels,
+                         ::testing::Values("variants/mixtral_dynamic",
+                                           "variants/mixtral_longrope"));
 
 // A copy of a fixture whose config.json can be changed.
 class ChangedModel : public ::testing::Test {

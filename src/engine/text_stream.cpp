@@ -4,8 +4,19 @@
 
 namespace klotski {
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings)
-    : detokenizer_(tokenizer), stop_strings_(std::move(stop_strings)) {}
+namespace {
+
+constexpr size_t kContextTokens = 8;  // more than any decoder looks back
+
+}  // namespace
+
+TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings,
+                       std::span<const TokenId> before)
+    : detokenizer_(tokenizer), stop_strings_(std::move(stop_strings)) {
+  for (const TokenId token : before.last(std::min(before.size(), kContextTokens))) {
+    detokenizer_.push(token);
+  }
+}
 
 std::string TextStream::push(TokenId token) {
   return stopped_ ? "" : release(detokenizer_.push(token), false);

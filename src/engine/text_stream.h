@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,10 @@ namespace klotski {
 // what follows it are never handed out.
 class TextStream {
  public:
-  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings);
+  // `before` are the tokens that the text continues, if it continues any: some decoders drop the
+  // space at the very start of a text, which the middle of one must keep.
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop_strings,
+             std::span<const TokenId> before = {});
 
   // The text that is certain after this token.
   std::string push(TokenId token);

@@ -35,6 +35,16 @@ TEST(TextStream, WithoutStopsGivesTheWholeText) {
   EXPECT_FALSE(stream(text, {}).stopped);
 }
 
+TEST(TextStream, AContinuationKeepsTheSpaceThatATextWouldDrop) {
+  const Tokenizer mixtral = Tokenizer::load(KLOTSKI_TEST_DATA "/tokenizers/mixtral-8x7b");
+  const auto before = mixtral.encode("Once upon a", {});
+  const auto next = mixtral.encode("time", {});  // its first token stands for " time"
+  TextStream continued(mixtral, {}, before);
+  EXPECT_EQ(continued.push(next[0]) + continued.finish(), " time");
+  TextStream alone(mixtral, {});
+  EXPECT_EQ(alone.push(next[0]) + alone.finish(), "time");
+}
+
 TEST(TextStream, EndsBeforeTheFirstStopString) {
   EXPECT_EQ(stream("one two three", {" three", "two"}).text, "one ");
   EXPECT_TRUE(stream("one two three", {"two"}).stopped);

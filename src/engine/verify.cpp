@@ -35,6 +35,9 @@ ReferencePrompt parse_prompt(const JsonFields& fields, const ModelDescription& m
   size_must_be("last_logits", prompt.last_logits.size(), static_cast<size_t>(model.vocabulary));
   size_must_be("argmax_all", prompt.argmax_all.size(), prompt.input.size());
   size_must_be("margins", prompt.margins.size(), prompt.greedy.size());
+  if (prompt.last_logits.empty() && prompt.argmax_all.empty() && prompt.greedy.empty()) {
+    fields.refuse("greedy", "last_logits, argmax_all or greedy to compare with");
+  }
   const auto positions = static_cast<int64_t>(prompt.input.size() + prompt.greedy.size());
   if (positions > model.max_positions) {
     fields.refuse("greedy",
@@ -43,7 +46,9 @@ ReferencePrompt parse_prompt(const JsonFields& fields, const ModelDescription& m
   return prompt;
 }
 
-// NaN counts as infinitely far.
+// The error of logits that hold a NaN or an infinity: a number that JSON can carry.
+constexpr double kBrokenLogits = 1e300;
+
 double relative_error(std::span<const float> found, const std::vector<float>& expected) {
   double largest = 0.0;
   double difference = 0.0;
@@ -70,6 +75,8 @@ double margin_of(std::span<const float> logits) {
   }
   return static_cast<double>(best) - static_cast<double>(second);
 }
+
+constexpr size_t kPieceTokens = 64;  // of a prompt computed at once
 
 // The runs of one verification, sharing a cache.
 class Verification {
@@ -128,10 +135,12 @@ class Verification {
   // Adds the next tokens of prompt `i` to a batch whose sequences are `members`.
   void append(Batch& batch, std::vector<KvSequence*>& members, size_t i,
               std::span<const TokenId> tokens, LogitsOf wanted) {
+    const auto prompt = static_cast<int64_t>(prompts_[i].input.size());
+    const int64_t past = sequences_[i].length();
     if (!cache_.reserve(sequences_[i], static_cast<int64_t>(tokens.size()))) {
       fail(ErrorKind::internal, "the verification's KV cache is too small");
     }
-    batch.append(sequences_[i].length(), tokens, wanted);
+    batch.append(past, tokens, std::max(prompt, past + 1), wanted);
     members.push_back(&sequences_[i]);
   }
 
@@ -145,27 +154,28 @@ class Verification {
     return logits;
   }
 
+  // In pieces, so that the logits of every position need little memory at a time.
   void run_prompt(size_t i) {
     const ReferencePrompt& prompt = prompts_[i];
-    PromptReport& report = reports_[i];
-    report.prompt_tokens = static_cast<int64_t>(prompt.input.size());
-    Batch batch;
-    std::vector<KvSequence*> members;
-    append(batch, members, i, prompt.input,
-           prompt.argmax_all.empty() ? LogitsOf::last_token : LogitsOf::every_token);
-    Buffer logits = run_batch(batch, members);
-    for (size_t p = 0; p < prompt.argmax_all.size(); ++p) {
-      ++report.positions;
-      const std::span<const float> here = row(logits, p);
-      if (most_likely(here) == prompt.argmax_all[p]) {
-        ++report.positions_agreed;
-      } else if (!(margin_of(here) <= tolerance_.margin)) {
-        ++report.wrong_tokens;
+    reports_[i].prompt_tokens = static_cast<int64_t>(prompt.input.size());
+    for (size_t begin = 0; begin < prompt.input.size(); begin += kPieceTokens) {
+      const auto piece = std::span(prompt.input)
+                             .subspan(begin, std::min(kPieceTokens, prompt.input.size() - begin));
+      const bool every = !prompt.argmax_all.empty();
+      Batch batch;
+      std::vector<KvSequence*> members;
+      append(batch, members, i, piece, every ? LogitsOf::every_token : LogitsOf::last_token);
+      Buffer logits = run_batch(batch, members);
+      for (size_t p = 0; every && p < piece.size(); ++p) {
+        compare_position(i, begin + p, row(logits, p));
       }
+      if (begin + piece.size() < prompt.input.size()) continue;
+      const std::span<const float> last = row(logits, batch.logit_rows().size() - 1);
+      if (!prompt.last_logits.empty()) {
+        reports_[i].logit_error = relative_error(last, prompt.last_logits);
+      }
+      if (!prompt.greedy.empty()) compare_greedy(i, 0, last);
     }
-    const std::span<const float> last = row(logits, batch.logit_rows().size() - 1);
-    if (!prompt.last_logits.empty()) report.logit_error = relative_error(last, prompt.last_logits);
-    if (!prompt.greedy.empty()) compare_greedy(i, 0, last);
   }
 
   void run_decode(size_t step) {
@@ -180,6 +190,16 @@ class Verification {
     }
     Buffer logits = run_batch(batch, members);
     for (size_t m = 0; m < numbers.size(); ++m) compare_greedy(numbers[m], step, row(logits, m));
+  }
+
+  void compare_position(size_t i, size_t position, std::span<const float> logits) {
+    PromptReport& report = reports_[i];
+    ++report.positions;
+    if (most_likely(logits) == prompts_[i].argmax_all[position]) {
+      ++report.positions_agreed;
+    } else if (!(margin_of(logits) <= tolerance_.margin)) {
+      ++report.wrong_tokens;
+    }
   }
 
   void compare_greedy(size_t i, size_t step, std::span<const float> logits) {

@@ -100,6 +100,7 @@ TEST(ParseReference, RefusesWhatDoesNotFitTheModel) {
       R"({"prompts":[]})",
       R"({"prompts":[{"greedy":[1]}]})",
       R"({"prompts":[{"input_ids":[]}]})",
+      R"({"prompts":[{"input_ids":[1],"last_logit":[1]}]})",
       R"({"prompts":[{"input_ids":[256]}]})",
       R"({"prompts":[{"input_ids":[-1]}]})",
       R"({"prompts":[{"input_ids":[1],"last_logits":[1,2]}]})",

@@ -2,10 +2,11 @@
 
 namespace klotski {
 
-void Batch::append(int64_t past, std::span<const TokenId> next, LogitsOf logits) {
+void Batch::append(int64_t past, std::span<const TokenId> next, int64_t length, LogitsOf logits) {
   sequences.push_back({.first_row = rows(),
                        .tokens = static_cast<int64_t>(next.size()),
                        .past = past,
+                       .length = length,
                        .logits = logits});
   for (size_t i = 0; i < next.size(); ++i) {
     positions.push_back(static_cast<int32_t>(past + static_cast<int64_t>(i)));

@@ -15,7 +15,8 @@ enum class LogitsOf { none, last_token, every_token };
 struct BatchSequence {
   int64_t first_row = 0;
   int64_t tokens = 0;
-  int64_t past = 0;  // positions of the sequence computed before
+  int64_t past = 0;    // positions of the sequence computed before
+  int64_t length = 0;  // positions known so far: these and, of a prompt taken in pieces, later ones
   LogitsOf logits = LogitsOf::last_token;
 };
 
@@ -26,8 +27,8 @@ struct Batch {
   std::vector<BatchSequence> sequences;
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
-  // Appends the tokens that follow `past` positions of a sequence.
-  void append(int64_t past, std::span<const TokenId> next, LogitsOf logits);
+  // Appends the tokens that follow `past` positions of a sequence of which `length` are known.
+  void append(int64_t past, std::span<const TokenId> next, int64_t length, LogitsOf logits);
   // Rows whose logits are wanted, ascending.
   std::vector<int32_t> logit_rows() const;
 };

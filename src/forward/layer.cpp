@@ -70,8 +70,9 @@ AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const We
 
   const Rope& rope = with.model.rope;
   for (const BatchSequence& sequence : batch.sequences) {
-    // Frequencies may depend on the length of this sequence, never on the others'.
-    const std::vector<float> frequencies = rope_frequencies(rope, sequence.past + sequence.tokens);
+    // Frequencies may depend on the length of this sequence, never on the others' or on how a
+    // prompt was cut into pieces.
+    const std::vector<float> frequencies = rope_frequencies(rope, sequence.length);
     for (Buffer* heads : {&inputs.queries, &inputs.keys}) {
       with.ops.rope({.heads = heads->rows(sequence),
                      .head_dim = shape.head_dim,
@@ -87,7 +88,7 @@ AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const We
 }
 
 void attention(const Arithmetic& with, Rows output, ConstRows queries, const WeightSet& weights,
-               LayerId layer, const KvPages& cache, int64_t past) {
+               LayerId layer, const CachedPositions& cached) {
   const Attention& shape = with.model.layer(layer).attention;
   std::vector<float> sinks;
   if (shape.sinks) sinks = floats_of(with.ops, weights[Role::sinks], shape.query_heads);
@@ -95,8 +96,8 @@ void attention(const Arithmetic& with, Rows output, ConstRows queries, const Wei
                       .queries = queries,
                       .query_heads = shape.query_heads,
                       .kv_heads = shape.kv_heads,
-                      .cache = cache,
-                      .first_position = past,
+                      .cache = cached.pages,
+                      .first_position = cached.past,
                       .scale = shape.scale,
                       .window = shape.window,
                       .sinks = sinks});

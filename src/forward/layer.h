@@ -39,9 +39,14 @@ void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
                               LayerId layer, const Batch& batch);
 
-// Attention of one sequence's rows over `cache`, which holds its past and its own keys and values.
+// Keys and values of one sequence: `past` positions computed before and those of the rows at hand.
+struct CachedPositions {
+  KvPages pages;
+  int64_t past = 0;
+};
+
 void attention(const Arithmetic& with, Rows output, ConstRows queries, const WeightSet& weights,
-               LayerId layer, const KvPages& cache, int64_t past);
+               LayerId layer, const CachedPositions& cached);
 
 // hidden += output projection of what attention gave.
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,

@@ -41,15 +41,5 @@ TEST(RopeFrequencies, TheOlderFormMeansTheSame) {
             rope_frequencies(describe_rope(JsonFields(before, "f"), 64, 1e4), 10));
 }
 
-TEST(RopeFrequencies, PartialRotationCountsOnlyTheRotatedDims) {
-  const Json config = parse_json(
-      R"({"max_position_embeddings":64,"partial_rotary_factor":0.5,"rope_theta":100})", "f");
-  const Rope rope = describe_rope(JsonFields(config, "f"), 8, 1e4);
-  EXPECT_EQ(rope.rotated_dims, 4);
-  const std::vector<float> frequencies = rope_frequencies(rope, 1);
-  ASSERT_EQ(frequencies.size(), 2u);
-  EXPECT_FLOAT_EQ(frequencies[1], 0.1f);
-}
-
 }  // namespace
 }  // namespace klotski

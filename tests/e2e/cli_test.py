@@ -300,7 +300,9 @@ class Usage(Cli):
                 ("verify", "tiny", "--reference", "x", "--precision", "f8"),
                 ("run", "tiny", "-p", "a", "-f", "b"), ("run", "tiny", "-p", ""),
                 ("run", "tiny", "-p", "x", "--stop", ""), ("run", "tiny", "-f", "/absent/file"),
-                ("run", "tiny", "-f", "/"), ("tokenize",), ("template",)):
+                ("run", "tiny", "-f", "/"), ("tokenize",), ("template",),
+                ("run", "tiny", "--json"), ("run", "tiny", "-p", "x", "--system", "y"),
+                ("run", "tiny", "-p", "x", "--chat", "--parse-special")):
             self.refused(2, *arguments)
 
     def test_wrong_numbers(self):

@@ -29,9 +29,11 @@ std::vector<float> scores_of(std::span<const float> logits, ScoreFunction functi
 std::vector<int> largest_indices(std::span<const float> values, int count) {
   std::vector<int> order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
-  });
+  const auto key = [&](int i) {  // a NaN comes last: the order must be a total one
+    const float value = values[static_cast<size_t>(i)];
+    return std::isnan(value) ? kNever : value;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(a) > key(b); });
   order.resize(static_cast<size_t>(count));
   return order;
 }

@@ -119,7 +119,7 @@ int64_t usable_positions(const Rope& rope, int64_t stated) {
 
 }  // namespace
 
-Rope describe_rope(const JsonFields& config, int64_t head_dim, double default_base) {
+Rope describe_rope(const JsonFields& config, int64_t rotated_dims, double default_base) {
   const auto today = config.object("rope_parameters");
   const auto before = config.object("rope_scaling");
   const JsonFields& fields = today ? *today : before ? *before : config;
@@ -128,14 +128,7 @@ Rope describe_rope(const JsonFields& config, int64_t head_dim, double default_ba
 
   Rope rope;
   rope.base = fields.number_or("rope_theta", outer_base, 1.0 + 1e-6, 1e12);
-  const double outer_share = config.number_or("partial_rotary_factor", 1.0, 0.0, 1.0);
-  const double share = fields.number_or("partial_rotary_factor", outer_share, 0.0, 1.0);
-  rope.rotated_dims = static_cast<int64_t>(static_cast<double>(head_dim) * share);
-  if (rope.rotated_dims < 2 || rope.rotated_dims % 2 != 0) {
-    fields.refuse(
-        "partial_rotary_factor",
-        fmt::format("a share that rotates an even number of the {} head dimensions", head_dim));
-  }
+  rope.rotated_dims = rotated_dims;
   if (today || before) rope.kind = rope_kind(fields);
   if (rope.kind != RopeKind::plain) describe_scaling(config, fields, rope);
   return rope;
@@ -188,6 +181,10 @@ Attention describe_attention(const JsonFields& config) {
                     fmt::format("a multiple of num_attention_heads ({})", attention.query_heads));
     }
     attention.head_dim = hidden / attention.query_heads;
+  }
+  if (attention.head_dim % 2 != 0) {
+    config.refuse(config.has("head_dim") ? "head_dim" : "num_attention_heads",
+                  "heads of an even number of dimensions, for rope");
   }
   if (attention.query_width() > kMaxWidth) {
     config.refuse("head_dim", fmt::format("heads of at most {} numbers together", kMaxWidth));

@@ -9,10 +9,11 @@
 
 namespace klotski {
 
-// Bounds that keep every later product of sizes far from overflow.
-inline constexpr int64_t kMaxWidth = 1 << 20;
-inline constexpr int64_t kMaxLayers = 1 << 12;
-inline constexpr int64_t kMaxExperts = 1 << 14;
+// Bounds that keep the number of parameters (layers x experts x 3 x width^2) and the bytes of a KV
+// cache within 63 bits.
+inline constexpr int64_t kMaxWidth = 1 << 18;
+inline constexpr int64_t kMaxLayers = 1 << 10;
+inline constexpr int64_t kMaxExperts = 1 << 12;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
 inline constexpr int64_t kMaxVocabulary = 1 << 24;
 
@@ -26,7 +27,8 @@ int64_t layer_count(const JsonFields& config);
 Attention describe_attention(const JsonFields& config);
 
 // `rope_parameters` (today), or `rope_theta` and `rope_scaling` at the top level (before).
-Rope describe_rope(const JsonFields& config, int64_t head_dim, double default_base);
+// A family that rotates only part of a head says how much of it.
+Rope describe_rope(const JsonFields& config, int64_t rotated_dims, double default_base);
 
 Activation describe_activation(const JsonFields& config);
 

@@ -2,7 +2,6 @@
 // Qwen3-MoE (no shared expert, queries and keys normalised head by head). In both, some layers may
 // be dense: those listed in `mlp_only_layers` and those that `decoder_sparse_step` passes over.
 
-#include <algorithm>
 #include <array>
 
 #include "model/families/common.h"
@@ -41,12 +40,13 @@ std::vector<Layer> describe_layers(const JsonFields& config, const Attention& at
                                    const FeedForward& routed) {
   const int64_t count = layer_count(config);
   const int64_t step = config.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
-  const auto dense_layers = config.integers("mlp_only_layers", 0, count - 1);
   std::vector<Layer> layers;
   for (int64_t i = 0; i < count; ++i) {
-    const bool listed = dense_layers && std::count(dense_layers->begin(), dense_layers->end(), i);
-    layers.push_back({attention, listed || (i + 1) % step != 0 ? dense_part(config) : routed});
+    layers.push_back({attention, (i + 1) % step != 0 ? dense_part(config) : routed});
   }
+  const auto listed = config.integers("mlp_only_layers", 0, count - 1);
+  if (!listed) return layers;
+  for (const int64_t i : *listed) layers[static_cast<size_t>(i)].feed_forward = dense_part(config);
   return layers;
 }
 
@@ -61,6 +61,9 @@ void set_windows_by_layer(const JsonFields& config, std::vector<Layer>& layers) 
   }
   const int64_t windowed = config.integer_or("max_window_layers", 28, 0, kMaxLayers);
   for (size_t i = 0; i < layers.size(); ++i) {
+    if (types && (*types)[i] != "sliding_attention" && (*types)[i] != "full_attention") {
+      config.refuse("layer_types", "sliding_attention or full_attention for every layer");
+    }
     const bool slides = types ? (*types)[i] == "sliding_attention"
                               : i % 2 == 0 && static_cast<int64_t>(i) < windowed;
     if (slides) layers[i].attention.window = window;
