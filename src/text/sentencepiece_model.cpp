@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "base/error.h"
 #include "text/bpe.h"

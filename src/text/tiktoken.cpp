@@ -1,3 +1,9 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
 #include "base/numbers.h"
 #include "text/base64.h"
 #include "text/bpe.h"
