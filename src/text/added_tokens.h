@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "text/byte_trie.h"
+#include "text/hash.h"
 #include "text/normalizer.h"
 #include "text/regex.h"
 #include "text/vocabulary.h"
@@ -63,7 +64,7 @@ class AddedTokens {
 
   std::vector<AddedToken> tokens_;
   std::unordered_map<TokenId, size_t> by_id_;
-  std::unordered_map<std::string, size_t> by_content_;
+  std::unordered_map<std::string, size_t, KeyedHash> by_content_;
   ByteTrie raw_, normalized_;  // values are indices into tokens_
   std::optional<Regex> word_;
   size_t end_id_ = 0;

@@ -83,7 +83,7 @@ class Encoding {
 
   void add_word(std::string_view word) {
     const bool cached = word.size() <= WordCache::kMaxWordBytes;
-    const uint64_t hash = cached ? hash_bytes(word) : 0;
+    const uint64_t hash = cached ? key_.hash(word) : 0;
     if (cached && cache_.append(word, hash, ids)) return;
     const size_t before = ids.size();
     if (parts_.pretokenizer.spell_bytes) {
@@ -97,6 +97,7 @@ class Encoding {
   }
 
   const TokenizerParts& parts_;
+  const HashKey key_ = HashKey::of_process();
   WordCache cache_;
   std::string spelled_;
 };
