@@ -73,7 +73,7 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
   tokens_.push_back(std::move(token));
 }
 
-void AddedTokens::build(const Normalizer* normalizer) {
+void AddedTokens::build(const Normalizer* normalizer, const std::string& what) {
   word_.emplace(R"(\w)", RegexDialect::rust, "single_word");
   size_t total_bytes = 0;
   // Where tokens are spelled the same after normalisation, the first that is not special wins: it
@@ -86,8 +86,8 @@ void AddedTokens::build(const Normalizer* normalizer) {
       if (token.normalized && normalizer) normalizer->rewrite(token.spelled, kLongestSpelling);
       total_bytes += token.spelled.size();
       if (total_bytes > kMaxSpellingBytes) {
-        fail(ErrorKind::bad_model, "the added tokens take more than {}, the last being {}",
-             format_bytes(kMaxSpellingBytes), in_quotes(token.content));
+        fail(ErrorKind::bad_model, "{}: the added tokens take more than {}, the last being {}",
+             what, format_bytes(kMaxSpellingBytes), in_quotes(token.content));
       }
       (token.normalized ? normalized_ : raw_).insert(token.spelled, static_cast<int32_t>(i));
     }

@@ -44,7 +44,7 @@ class AddedTokens {
   // Throws on an empty or overlong token, and on ids that clash with the vocabulary's.
   void add(AddedToken token, const Vocabulary& vocabulary, const std::string& what);
   // Call once, after the last add(). Throws where normalising makes a token too long.
-  void build(const Normalizer* normalizer);
+  void build(const Normalizer* normalizer, const std::string& what);
 
   enum class Pass { raw, normalized };
   // Cuts text at the tokens of one pass: at each place the longest token, leftmost first. Special

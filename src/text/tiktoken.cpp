@@ -51,7 +51,7 @@ void add_special_tokens(const JsonFields& fields, const std::string& what, Token
     token.special = true;
     parts.added.add(std::move(token), parts.vocabulary, what);
   }
-  parts.added.build(nullptr);
+  parts.added.build(nullptr, what);
 }
 
 }  // namespace

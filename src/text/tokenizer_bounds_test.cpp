@@ -60,6 +60,20 @@ TEST(TokenizerBounds, NormalizersThatDoubleAreRefused) {
   EXPECT_NE(message_of([&] { spelling.encode("\n", {}); }).find("ByteLevel"), std::string::npos);
 }
 
+TEST(TokenizerBounds, SpellingsOfAddedTokensAreBoundedTogether) {
+  std::string added;
+  for (int i = 0; i < 4400; ++i) {
+    added += fmt::format(R"({}{{"id":{},"content":"{}{}","normalized":true}})", i == 0 ? "" : ",",
+                         100 + i, std::string(1000, 'a'), i);
+  }
+  added = R"(,"added_tokens":[)" + added + "]";
+  EXPECT_EQ(message_of([&] { with(sequence(kDoubling, 1) + added); }), "accepted");
+  const std::string message = message_of([&] { with(sequence(kDoubling, 2) + added); });
+  EXPECT_NE(message.find("test.json: the added tokens"), std::string::npos) << message;
+  EXPECT_NE(message_of([&] { with(sequence(kDoubling, 3) + added); }).find("Replace"),
+            std::string::npos);
+}
+
 TEST(TokenizerBounds, OtherRewritingIsBoundedToo) {
   const std::string prefix(2 << 20, 'b');
   const Tokenizer tokenizer =
