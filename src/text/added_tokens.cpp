@@ -1,7 +1,9 @@
 #include "text/added_tokens.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -12,6 +14,10 @@ namespace {
 
 // Bounds the work per character of text.
 constexpr size_t kLongestAddedToken = 1024;
+// Normalising makes tokens longer, for instance where every space becomes three bytes.
+constexpr size_t kLongestSpelling = 4 * kLongestAddedToken;
+// Bounds the memory for the tries, which take up to 64 bytes per byte of spelling.
+constexpr size_t kMaxSpellingBytes = 16 * kMiB;
 
 size_t last_character(std::string_view text) {
   size_t at = text.size() - 1;
@@ -19,8 +25,9 @@ size_t last_character(std::string_view text) {
   return at;
 }
 
-size_t space_before(std::string_view text, size_t end) {
-  while (end > 0) {
+// Where the white space before `end` begins, but not before `least`.
+size_t space_before(std::string_view text, size_t least, size_t end) {
+  while (end > least) {
     const size_t at = last_character(text.substr(0, end));
     if (!is_white_space(decode_utf8(text, at).code)) break;
     end = at;
@@ -66,8 +73,9 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
   tokens_.push_back(std::move(token));
 }
 
-void AddedTokens::build(const Normalizer* normalizer) {
+void AddedTokens::build(const Normalizer* normalizer, const std::string& what) {
   word_.emplace(R"(\w)", RegexDialect::rust, "single_word");
+  size_t total_bytes = 0;
   // Where tokens are spelled the same after normalisation, the first that is not special wins: it
   // is put in last.
   for (const bool special : {true, false}) {
@@ -75,7 +83,12 @@ void AddedTokens::build(const Normalizer* normalizer) {
       AddedToken& token = tokens_[i];
       if (token.special != special) continue;
       token.spelled = token.content;
-      if (token.normalized && normalizer) normalizer->apply(token.spelled);
+      if (token.normalized && normalizer) normalizer->rewrite(token.spelled, kLongestSpelling);
+      total_bytes += token.spelled.size();
+      if (total_bytes > kMaxSpellingBytes) {
+        fail(ErrorKind::bad_model, "{}: the added tokens take more than {}, the last being {}",
+             what, format_bytes(kMaxSpellingBytes), in_quotes(token.content));
+      }
       (token.normalized ? normalized_ : raw_).insert(token.spelled, static_cast<int32_t>(i));
     }
   }
@@ -96,6 +109,7 @@ std::vector<Segment> AddedTokens::split(std::string_view text, Pass pass,
   std::vector<Segment> segments;
   const ByteTrie& keys = trie(pass);
   size_t done = 0;
+  Span space;  // the white space walked over last: it is not walked over for every token in it
   for (size_t at = 0; at < text.size() && !keys.empty();) {
     const ByteTrie::Match match = keys.longest(text, at);
     if (match.bytes == 0) {
@@ -110,8 +124,12 @@ std::vector<Segment> AddedTokens::split(std::string_view text, Pass pass,
     if (is_literal && token.special) continue;
     if (token.single_word && !stands_alone(text, span)) continue;
     // Space that the token before has taken is gone.
-    if (token.left_strip) span.begin = std::max(space_before(text, span.begin), done);
-    if (token.right_strip) span.end = space_after(text, span.end);
+    if (token.left_strip) span.begin = std::max(space_before(text, done, span.begin), done);
+    if (token.right_strip) {
+      const bool known = space.begin <= span.end && span.end <= space.end;
+      if (!known) space = {span.end, space_after(text, span.end)};
+      span.end = space.end;
+    }
     if (span.begin >= span.end) continue;
     if (done < span.begin) segments.push_back({{done, span.begin}, -1});
     segments.push_back({span, token.id});
@@ -119,6 +137,15 @@ std::vector<Segment> AddedTokens::split(std::string_view text, Pass pass,
   }
   if (done < text.size()) segments.push_back({{done, text.size()}, -1});
   return segments;
+}
+
+bool AddedTokens::may_hold_special(std::string_view text, Pass pass) const {
+  const ByteTrie& keys = trie(pass);
+  for (size_t at = 0; at < text.size() && !keys.empty(); ++at) {
+    const ByteTrie::Match match = keys.longest(text, at);
+    if (match.bytes > 0 && tokens_[static_cast<size_t>(match.value)].special) return true;
+  }
+  return false;
 }
 
 bool AddedTokens::is_skipped(const AddedToken& token) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +12,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "text/byte_trie.h"
+#include "text/hash.h"
 #include "text/normalizer.h"
 #include "text/regex.h"
 #include "text/vocabulary.h"
@@ -40,13 +43,16 @@ class AddedTokens {
  public:
   // Throws on an empty or overlong token, and on ids that clash with the vocabulary's.
   void add(AddedToken token, const Vocabulary& vocabulary, const std::string& what);
-  // Call once, after the last add().
-  void build(const Normalizer* normalizer);
+  // Call once, after the last add(). Throws where normalising makes a token too long.
+  void build(const Normalizer* normalizer, const std::string& what);
 
   enum class Pass { raw, normalized };
   // Cuts text at the tokens of one pass: at each place the longest token, leftmost first. Special
   // tokens that touch one of the `literal` spans (ascending) count as text.
   std::vector<Segment> split(std::string_view text, Pass pass, std::span<const Span> literal) const;
+  // Whether the text of a special token stands anywhere in `text`, also where split() would pass it
+  // over as it has taken a token that overlaps it.
+  bool may_hold_special(std::string_view text, Pass pass) const;
   bool has_tokens(Pass pass) const { return !trie(pass).empty(); }
 
   // True where decoding without special tokens leaves the token out. As Hugging Face compares the
@@ -63,7 +69,7 @@ class AddedTokens {
 
   std::vector<AddedToken> tokens_;
   std::unordered_map<TokenId, size_t> by_id_;
-  std::unordered_map<std::string, size_t> by_content_;
+  std::unordered_map<std::string, size_t, KeyedHash> by_content_;
   ByteTrie raw_, normalized_;  // values are indices into tokens_
   std::optional<Regex> word_;
   size_t end_id_ = 0;

@@ -1,5 +1,9 @@
 #include "text/decode_steps.h"
 
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/error.h"
 #include "text/byte_level.h"
 #include "text/utf8.h"
 
@@ -210,7 +214,13 @@ class ReplaceStep : public CopyableStep<ReplaceStep> {
   ReplaceStep(std::shared_ptr<const Pattern> pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void push(std::string token, Tokens& out) override {
-    out.push_back(pattern_->replaced(token, content_));
+    // A few steps that each double a letter would fill any memory.
+    constexpr size_t kMaxBytes = 32 * kMiB;
+    out.push_back(pattern_->replaced(token, content_, kMaxBytes));
+    if (out.back().size() > kMaxBytes) {
+      fail(ErrorKind::bad_model, "the decoder's Replace makes a text longer than {}",
+           format_bytes(kMaxBytes));
+    }
   }
 
  private:

@@ -4,24 +4,19 @@
 #include <cstdint>
 #include <vector>
 
-namespace klotski {
+#include "text/hash.h"
 
-inline uint64_t mix_bits(uint64_t key) {
-  key *= 0x9E3779B97F4A7C15ull;
-  return key ^ (key >> 32);
-}
+namespace klotski {
 
 // Open addressing from 64-bit keys to small values: filled once, then read by many threads. The key
 // of all ones is not allowed.
 template <typename Value>
 class FlatMap {
  public:
-  explicit FlatMap(size_t expected = 0) { rehash(expected * 2); }
-
-  size_t size() const { return size_; }
+  FlatMap() { rehash(kLeastSlots); }
 
   const Value* find(uint64_t key) const {
-    for (size_t at = mix_bits(key) & mask_;; at = (at + 1) & mask_) {
+    for (size_t at = key_.hash(key) & mask_;; at = (at + 1) & mask_) {
       if (slots_[at].key == key) return &slots_[at].value;
       if (slots_[at].key == kEmpty) return nullptr;
     }
@@ -40,20 +35,19 @@ class FlatMap {
 
  private:
   static constexpr uint64_t kEmpty = ~0ull;
+  static constexpr size_t kLeastSlots = 16;
   struct Slot {
     uint64_t key = kEmpty;
     Value value{};
   };
 
   Slot& slot_of(uint64_t key) {
-    size_t at = mix_bits(key) & mask_;
+    size_t at = key_.hash(key) & mask_;
     while (slots_[at].key != kEmpty && slots_[at].key != key) at = (at + 1) & mask_;
     return slots_[at];
   }
 
-  void rehash(size_t least) {
-    size_t capacity = 16;
-    while (capacity < least) capacity *= 2;
+  void rehash(size_t capacity) {  // a power of two
     std::vector<Slot> old(capacity);
     old.swap(slots_);
     mask_ = capacity - 1;
@@ -62,6 +56,7 @@ class FlatMap {
     }
   }
 
+  HashKey key_ = HashKey::of_process();
   std::vector<Slot> slots_;
   size_t mask_ = 0;
   size_t size_ = 0;

@@ -2,6 +2,9 @@
 
 #include <zlib.h>
 
+#include <new>
+#include <system_error>
+
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -1,7 +1,11 @@
 #include "text/model.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <utility>
 
 #include "text/bpe.h"
 #include "text/unigram.h"
@@ -65,7 +69,7 @@ BpeModel::MergeTable read_merges(const JsonFields& fields, const std::string& wh
   const Json* list = fields.find("merges");
   if (!list || !list->is_array()) fields.refuse("merges", "an array of pairs of tokens");
   const std::string field = what + ": model.merges";
-  BpeModel::MergeTable merges(list->size());
+  BpeModel::MergeTable merges;  // grows with the entries that pass: a claim is cheaper than a merge
   uint32_t rank = 0;
   std::string joined;
   for (size_t i = 0; i < list->size(); ++i) {

@@ -2,8 +2,11 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/error.h"
 #include "text/base64.h"
 #include "text/byte_level.h"
 #include "text/pattern.h"
@@ -15,31 +18,44 @@ namespace klotski {
 
 namespace {
 
+constexpr size_t kMaxSteps = 256;
+
+// Rewrites a text; may stop as soon as the text is longer than the number of bytes.
+using Rewrite = std::function<void(std::string&, size_t)>;
+
 // A normalizer made of one function.
 class FunctionNormalizer : public Normalizer {
  public:
-  explicit FunctionNormalizer(std::function<void(std::string&)> function)
-      : function_(std::move(function)) {}
-  void apply(std::string& text) const override { function_(text); }
+  FunctionNormalizer(Rewrite function, std::string name)
+      : function_(std::move(function)), name_(std::move(name)) {}
+  void rewrite(std::string& text, size_t max_bytes) const override {
+    function_(text, max_bytes);
+    if (text.size() > max_bytes) {
+      fail(ErrorKind::bad_model, "{} makes the text longer than {}", name_,
+           format_bytes(max_bytes));
+    }
+  }
 
  private:
-  std::function<void(std::string&)> function_;
+  Rewrite function_;
+  std::string name_;
 };
 
 class SequenceNormalizer : public Normalizer {
  public:
   explicit SequenceNormalizer(std::vector<std::unique_ptr<Normalizer>> steps)
       : steps_(std::move(steps)) {}
-  void apply(std::string& text) const override {
-    for (const auto& step : steps_) step->apply(text);
+  void rewrite(std::string& text, size_t max_bytes) const override {
+    for (const auto& step : steps_) step->rewrite(text, max_bytes);
   }
 
  private:
   std::vector<std::unique_ptr<Normalizer>> steps_;
 };
 
-std::unique_ptr<Normalizer> from_function(std::function<void(std::string&)> function) {
-  return std::make_unique<FunctionNormalizer>(std::move(function));
+// For steps whose growth is bounded by what a character can become.
+Rewrite unbounded(std::function<void(std::string&)> function) {
+  return [function = std::move(function)](std::string& text, size_t) { function(text); };
 }
 
 // Rewrites text character by character; `visit` appends what takes the character's place.
@@ -111,12 +127,12 @@ void space_out_cjk(std::string& text) {
   });
 }
 
-std::unique_ptr<Normalizer> parse_bert(const JsonFields& fields) {
+Rewrite parse_bert(const JsonFields& fields) {
   const bool clean = fields.boolean_or("clean_text", true);
   const bool cjk = fields.boolean_or("handle_chinese_chars", true);
   const bool lower = fields.boolean_or("lowercase", true);
   const bool strip_accents = fields.boolean_or("strip_accents", lower);
-  return from_function([=](std::string& text) {
+  return unbounded([=](std::string& text) {
     if (clean) bert_clean(text);
     if (cjk) space_out_cjk(text);
     if (strip_accents) {
@@ -127,21 +143,13 @@ std::unique_ptr<Normalizer> parse_bert(const JsonFields& fields) {
   });
 }
 
-std::unique_ptr<Normalizer> parse_precompiled(const JsonFields& fields, const std::string& what) {
+Rewrite parse_precompiled(const JsonFields& fields, const std::string& what) {
   const auto blob = decode_base64(fields.string("precompiled_charsmap"));
   if (!blob) fields.refuse("precompiled_charsmap", "base64");
   auto charsmap = std::make_shared<PrecompiledCharsmap>(*blob, what);
-  return from_function([charsmap](std::string& text) { charsmap->normalize_by_grapheme(text); });
-}
-
-std::unique_ptr<Normalizer> parse_sequence(const JsonFields& fields, const std::string& what) {
-  const Json* list = fields.find("normalizers");
-  if (!list || !list->is_array()) fields.refuse("normalizers", "an array of normalizers");
-  std::vector<std::unique_ptr<Normalizer>> steps;
-  for (const Json& step : *list) {
-    steps.push_back(parse_normalizer(JsonFields(step, what, "normalizer.normalizers"), what));
-  }
-  return std::make_unique<SequenceNormalizer>(std::move(steps));
+  return [charsmap](std::string& text, size_t max_bytes) {
+    charsmap->normalize_by_grapheme(text, max_bytes);
+  };
 }
 
 std::optional<NormalForm> normal_form(std::string_view type) {
@@ -152,43 +160,67 @@ std::optional<NormalForm> normal_form(std::string_view type) {
   return std::nullopt;
 }
 
-std::unique_ptr<Normalizer> parse_replace(const JsonFields& fields, const std::string& what) {
+Rewrite parse_replace(const JsonFields& fields, const std::string& what) {
   auto pattern = std::make_shared<Pattern>(parse_pattern(fields, what));
-  return from_function([pattern, content = fields.string("content")](std::string& text) {
-    text = pattern->replaced(text, content);
-  });
+  return [pattern, content = fields.string("content")](std::string& text, size_t max_bytes) {
+    text = pattern->replaced(text, content, max_bytes);
+  };
 }
 
-}  // namespace
-
-std::unique_ptr<Normalizer> parse_normalizer(const JsonFields& fields, const std::string& what) {
-  const std::string type = fields.string("type");
+Rewrite parse_step(const JsonFields& fields, const std::string& type, const std::string& what) {
   if (const auto form = normal_form(type)) {
-    return from_function([form](std::string& text) { normalize_unicode(*form, text); });
+    return unbounded([form](std::string& text) { normalize_unicode(*form, text); });
   }
-  if (type == "Sequence") return parse_sequence(fields, what);
   if (type == "Replace") return parse_replace(fields, what);
   if (type == "BertNormalizer") return parse_bert(fields);
   if (type == "Precompiled") return parse_precompiled(fields, what);
-  if (type == "Lowercase") return from_function(lowercase);
-  if (type == "Nmt") return from_function(nmt);
+  if (type == "Lowercase") return unbounded(lowercase);
+  if (type == "Nmt") return unbounded(nmt);
   if (type == "StripAccents") {
-    return from_function([](std::string& text) { remove_characters(text, is_mark); });
+    return unbounded([](std::string& text) { remove_characters(text, is_mark); });
   }
   if (type == "ByteLevel") {
-    return from_function([](std::string& text) { text = to_byte_level(text); });
+    return unbounded([](std::string& text) { text = to_byte_level(text); });
   }
   if (type == "Prepend") {
-    return from_function([prefix = fields.string("prepend")](std::string& text) {
+    return unbounded([prefix = fields.string("prepend")](std::string& text) {
       if (!text.empty()) text.insert(0, prefix);
     });
   }
   if (type == "Strip") {
     const bool left = fields.boolean_or("strip_left", true);
     const bool right = fields.boolean_or("strip_right", true);
-    return from_function([=](std::string& text) { strip(text, left, right); });
+    return unbounded([=](std::string& text) { strip(text, left, right); });
   }
   fields.refuse("type", "a supported normalizer");
+}
+
+// `steps` counts those of all sequences, however they are nested.
+std::unique_ptr<Normalizer> parse_tree(const JsonFields& fields, const std::string& what,
+                                       size_t& steps) {
+  const std::string type = fields.string("type");
+  if (++steps > kMaxSteps) {
+    fail(ErrorKind::bad_model, "{}: normalizer: expected at most {} steps, found more", what,
+         kMaxSteps);
+  }
+  if (type != "Sequence") {
+    return std::make_unique<FunctionNormalizer>(parse_step(fields, type, what),
+                                                fmt::format("{}: the normalizer {}", what, type));
+  }
+  const Json* list = fields.find("normalizers");
+  if (!list || !list->is_array()) fields.refuse("normalizers", "an array of normalizers");
+  std::vector<std::unique_ptr<Normalizer>> sequence;
+  for (const Json& step : *list) {
+    sequence.push_back(parse_tree(JsonFields(step, what, "normalizer.normalizers"), what, steps));
+  }
+  return std::make_unique<SequenceNormalizer>(std::move(sequence));
+}
+
+}  // namespace
+
+std::unique_ptr<Normalizer> parse_normalizer(const JsonFields& fields, const std::string& what) {
+  size_t steps = 0;
+  return parse_tree(fields, what, steps);
 }
 
 }  // namespace klotski

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -7,11 +9,21 @@
 
 namespace klotski {
 
-// One step that rewrites text before it is cut into pieces. Takes and gives valid UTF-8.
+// How long a text may become on its way to the model. Rules come from files: a few of them that
+// each double a letter would fill any memory, and the models count bytes in 31 bits.
+constexpr size_t longest_rewritten(size_t bytes) {
+  constexpr size_t kFactor = 64, kSlack = size_t{1} << 20, kMost = (size_t{1} << 31) - 1;
+  return std::min(bytes * kFactor + kSlack, kMost);
+}
+
+// Rewrites text before it is cut into pieces. Takes and gives valid UTF-8.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual void apply(std::string& text) const = 0;
+
+  void apply(std::string& text) const { rewrite(text, longest_rewritten(text.size())); }
+  // Throws, naming the step, where the text becomes longer than max_bytes.
+  virtual void rewrite(std::string& text, size_t max_bytes) const = 0;
 };
 
 // From the "normalizer" object of a tokenizer.json. Throws on an unknown type, naming it.

@@ -23,11 +23,13 @@ bool Pattern::is_single_character() const {
   return literal && literal->size() == utf8_bytes(literal->front());
 }
 
-std::string Pattern::replaced(std::string_view text, std::string_view content) const {
+std::string Pattern::replaced(std::string_view text, std::string_view content,
+                              size_t max_bytes) const {
   std::string out;
   out.reserve(text.size());
   size_t copied = 0;
   for_each_match(text, [&](Span match) {
+    if (out.size() > max_bytes) return;
     out.append(text.substr(copied, match.begin - copied)).append(content);
     copied = match.end;
   });

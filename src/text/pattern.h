@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "base/json.h"
@@ -22,8 +24,9 @@ class Pattern {
   // A fixed text of one character: matches never cross a boundary between two parts of a text.
   bool is_single_character() const;
 
-  // `text` with every match replaced by `content`, which is taken literally.
-  std::string replaced(std::string_view text, std::string_view content) const;
+  // `text` with every match replaced by `content`, which is taken literally. Stops growing once it
+  // is longer than max_bytes: such a result is only good for being refused.
+  std::string replaced(std::string_view text, std::string_view content, size_t max_bytes) const;
 
  private:
   std::variant<Regex, std::string> pattern_;

@@ -1,10 +1,25 @@
 #include "text/post_processor.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/error.h"
 #include "text/vocabulary.h"
 
 namespace klotski {
 
 namespace {
+
+// Items name tokens, each of which stands for a list of ids: without a bound the product of both.
+constexpr size_t kMaxAround = 1024;
+
+void check_size(const PostProcessor& result, const std::string& what) {
+  if (result.before.size() + result.after.size() > kMaxAround) {
+    fail(ErrorKind::bad_model, "{}: post_processor: expected at most {} added tokens, found more",
+         what, kMaxAround);
+  }
+}
 
 void append_special(const JsonFields& fields, const std::string& name, std::vector<TokenId>& out) {
   const auto tokens = fields.object("special_tokens");
@@ -23,6 +38,7 @@ PostProcessor parse_template(const JsonFields& fields, const std::string& what) 
     const JsonFields entry(item, what, "post_processor.single");
     if (const auto special = entry.object("SpecialToken")) {
       append_special(fields, special->string("id"), sequences > 0 ? result.after : result.before);
+      check_size(result, what);
     } else if (entry.object("Sequence")) {
       ++sequences;
     } else {
@@ -52,6 +68,7 @@ PostProcessor parse_sequence(const JsonFields& fields, const std::string& what) 
         parse_post_processor(JsonFields(step, what, "post_processor.processors"), what);
     result.before.insert(result.before.begin(), outer.before.begin(), outer.before.end());
     result.after.insert(result.after.end(), outer.after.begin(), outer.after.end());
+    check_size(result, what);
   }
   return result;
 }

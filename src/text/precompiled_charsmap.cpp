@@ -1,5 +1,7 @@
 #include "text/precompiled_charsmap.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -75,12 +77,12 @@ PrecompiledCharsmap::Match PrecompiledCharsmap::shortest(std::string_view text) 
   return find(text, true);
 }
 
-void PrecompiledCharsmap::normalize_by_grapheme(std::string& text) const {
+void PrecompiledCharsmap::normalize_by_grapheme(std::string& text, size_t max_bytes) const {
   constexpr size_t kLongestCluster = 5;  // bytes; longer ones are never looked up as a whole
   std::string out;
   out.reserve(text.size());
   const std::string_view view = text;
-  for (size_t at = 0; at < view.size();) {
+  for (size_t at = 0; at < view.size() && out.size() <= max_bytes;) {
     const size_t cluster_end = at + grapheme_bytes(view, at);
     if (cluster_end - at <= kLongestCluster) {
       const Match match = shortest(view.substr(at, cluster_end - at));
@@ -90,7 +92,7 @@ void PrecompiledCharsmap::normalize_by_grapheme(std::string& text) const {
         continue;
       }
     }
-    while (at < cluster_end) {
+    while (at < cluster_end && out.size() <= max_bytes) {
       const std::string_view character = view.substr(at, utf8_bytes(view[at]));
       const Match match = shortest(character);
       out += match.bytes > 0 ? match.replacement : character;

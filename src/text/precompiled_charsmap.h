@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,8 +16,6 @@ class PrecompiledCharsmap {
   // The blob as it stands in a .model file. Throws where it is malformed.
   PrecompiledCharsmap(std::string_view blob, std::string_view what);
 
-  bool empty() const { return units_.empty(); }
-
   struct Match {
     size_t bytes = 0;  // of the source; 0: no rule applies
     std::string_view replacement;
@@ -25,8 +24,9 @@ class PrecompiledCharsmap {
   Match shortest(std::string_view text) const;
 
   // What Hugging Face's Precompiled normalizer does: cluster by cluster, short clusters as a whole
-  // by the shortest rule that begins them, else character by character.
-  void normalize_by_grapheme(std::string& text) const;
+  // by the shortest rule that begins them, else character by character. Ends early where the text
+  // becomes longer than max_bytes.
+  void normalize_by_grapheme(std::string& text, size_t max_bytes) const;
 
  private:
   Match find(std::string_view text, bool stop_at_first) const;

@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 #include "text/newer_unicode.h"

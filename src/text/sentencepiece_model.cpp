@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "base/error.h"
 #include "text/bpe.h"
@@ -99,7 +102,7 @@ std::shared_ptr<const TokenizerParts> parse_sentencepiece(std::string_view bytes
   }
   const bool bpe = file.model_type == SentencePieceFile::ModelType::bpe;
   parts->model = bpe ? make_bpe(file, what, *parts) : make_unigram(file, what, parts->vocabulary);
-  parts->added.build(nullptr);
+  parts->added.build(nullptr, what);
   parts->normalizer = make_sentencepiece_normalizer(file, what);
   parts->decoder = make_sentencepiece_decoder(file, parts->vocabulary);
   const bool has_bos = file.bos_id >= 0 && static_cast<size_t>(file.bos_id) < file.pieces.size() &&

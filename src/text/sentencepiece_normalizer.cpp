@@ -1,3 +1,7 @@
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/error.h"
 #include "text/byte_trie.h"
 #include "text/precompiled_charsmap.h"
 #include "text/sentencepiece.h"
@@ -14,7 +18,8 @@ constexpr std::string_view kSpaceMark = "\u2581";
 class SentencePieceNormalizer : public Normalizer {
  public:
   SentencePieceNormalizer(const SentencePieceFile& file, const std::string& what)
-      : charsmap_(file.charsmap, what + ": normalizer_spec"),
+      : name_(what + ": normalizer_spec"),
+        charsmap_(file.charsmap, name_),
         space_(file.escape_whitespaces ? kSpaceMark : " "),
         trim_(file.remove_extra_whitespaces),
         prefix_(file.add_dummy_prefix && !file.space_as_suffix),
@@ -25,7 +30,7 @@ class SentencePieceNormalizer : public Normalizer {
     }
   }
 
-  void apply(std::string& text) const override {
+  void rewrite(std::string& text, size_t max_bytes) const override {
     std::string_view rest = text;
     while (trim_ && !rest.empty()) {
       const Step step = next(rest);
@@ -36,7 +41,11 @@ class SentencePieceNormalizer : public Normalizer {
     if (!rest.empty()) {
       out.reserve(text.size() + text.size() / 2);
       if (prefix_) out += space_;
-      append(rest, out);
+      append(rest, max_bytes, out);
+      if (out.size() > max_bytes) {
+        fail(ErrorKind::bad_model, "{}: the charsmap makes the text longer than {}", name_,
+             format_bytes(max_bytes));
+      }
       while (trim_ && out.ends_with(space_)) out.resize(out.size() - space_.size());
       if (suffix_) out += space_;
     }
@@ -58,9 +67,9 @@ class SentencePieceNormalizer : public Normalizer {
     return {rest.substr(0, bytes), bytes};
   }
 
-  void append(std::string_view rest, std::string& out) const {
+  void append(std::string_view rest, size_t max_bytes, std::string& out) const {
     bool after_space = trim_;
-    while (!rest.empty()) {
+    while (!rest.empty() && out.size() <= max_bytes) {
       const Step step = next(rest);
       rest.remove_prefix(step.consumed);
       std::string_view part = step.text;
@@ -77,6 +86,7 @@ class SentencePieceNormalizer : public Normalizer {
     }
   }
 
+  std::string name_;
   PrecompiledCharsmap charsmap_;
   ByteTrie verbatim_;  // user-defined symbols, which are left as they are
   std::string_view space_;

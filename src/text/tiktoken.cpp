@@ -1,3 +1,9 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
 #include "base/numbers.h"
 #include "text/base64.h"
 #include "text/bpe.h"
@@ -45,7 +51,7 @@ void add_special_tokens(const JsonFields& fields, const std::string& what, Token
     token.special = true;
     parts.added.add(std::move(token), parts.vocabulary, what);
   }
-  parts.added.build(nullptr);
+  parts.added.build(nullptr, what);
 }
 
 }  // namespace

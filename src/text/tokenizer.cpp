@@ -1,6 +1,8 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -15,8 +17,45 @@ namespace klotski {
 
 namespace {
 
-constexpr uint64_t kMaxFileBytes = 512 * kMiB;
+// The largest real files have some 35 MB; reading JSON takes up to 20 times its size.
+constexpr uint64_t kMaxFileBytes = 128 * kMiB;
 constexpr uint64_t kMaxTextBytes = 1 * kGiB;  // offsets into text are 32-bit in the models
+
+void check_text_size(uint64_t bytes) {
+  if (bytes <= kMaxTextBytes) return;
+  fail(ErrorKind::usage, "the text has {}, more than the {} that can be encoded at once",
+       format_bytes(bytes), format_bytes(kMaxTextBytes));
+}
+
+// Text made valid, and where the spans of it then lie.
+struct Repaired {
+  std::string text;
+  std::vector<Span> literal;
+};
+
+// What was literal stays so: a span that begins or ends inside an invalid sequence takes all of it.
+Repaired repair(std::string_view text, std::span<const Span> literal) {
+  Repaired repaired;
+  std::string& out = repaired.text;
+  std::vector<Span>& spans = repaired.literal;
+  spans.assign(literal.begin(), literal.end());
+  size_t begun = 0, ended = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char next = decode_utf8(text, at);
+    const size_t end = at + next.bytes;
+    for (; begun < spans.size() && literal[begun].begin < end; ++begun) {
+      spans[begun].begin = out.size();
+    }
+    out.append(next.valid ? text.substr(at, next.bytes) : kReplacementText);
+    for (; ended < spans.size() && literal[ended].end <= end; ++ended) {
+      spans[ended].end = out.size();
+    }
+    at = end;
+  }
+  for (; begun < spans.size(); ++begun) spans[begun].begin = out.size();
+  for (; ended < spans.size(); ++ended) spans[ended].end = out.size();
+  return repaired;
+}
 
 // One encode call: text goes down the stations, tokens are gathered in `ids`.
 class Encoding {
@@ -66,7 +105,14 @@ class Encoding {
     pieces.spans = {{0, text.size()}};
     pieces.text = std::move(text);
     pieces.at_input_start = at_input_start;
-    for (const auto& step : parts_.pretokenizer.steps) step->apply(pieces);
+    const size_t max_bytes = longest_rewritten(pieces.text.size());
+    for (const auto& step : parts_.pretokenizer.steps) {
+      step->apply(pieces);
+      if (pieces.text.size() > max_bytes) {
+        fail(ErrorKind::bad_model, "the pre-tokenizer makes the text longer than {}",
+             format_bytes(max_bytes));
+      }
+    }
     for (const Span& span : pieces.spans) {
       add_piece(std::string_view(pieces.text).substr(span.begin, span.end - span.begin));
     }
@@ -83,8 +129,9 @@ class Encoding {
 
   void add_word(std::string_view word) {
     const bool cached = word.size() <= WordCache::kMaxWordBytes;
-    const uint64_t hash = cached ? hash_bytes(word) : 0;
+    const uint64_t hash = cached ? key_.hash(word) : 0;
     if (cached && cache_.append(word, hash, ids)) return;
+    check_text_size(word.size());  // rewriting may have made the text longer
     const size_t before = ids.size();
     if (parts_.pretokenizer.spell_bytes) {
       spelled_.clear();
@@ -97,6 +144,7 @@ class Encoding {
   }
 
   const TokenizerParts& parts_;
+  const HashKey key_ = HashKey::of_process();
   WordCache cache_;
   std::string spelled_;
 };
@@ -133,7 +181,11 @@ std::filesystem::path find_in_folder(const std::filesystem::path& folder) {
     const auto plain = path.extension() == ".gz" ? path.stem() : path.filename();
     if (plain.extension() == ".tiktoken") ranks.push_back(path);
   }
-  if (ranks.size() != 1) {
+  if (ranks.size() > 1) {
+    fail(ErrorKind::bad_model, "{}: found {} *.tiktoken files, expected one: name the file to use",
+         shown_path(folder), ranks.size());
+  }
+  if (ranks.empty()) {
     fail(ErrorKind::bad_model,
          "{}: expected tokenizer.json, tokenizer.model or one *.tiktoken, found none of them",
          shown_path(folder));
@@ -168,6 +220,21 @@ std::optional<std::string_view> TokenizerParts::decoded_text(TokenId id, bool sk
   return vocabulary.text(id);
 }
 
+bool TokenizerParts::becomes_special(std::string_view text) const {
+  using Pass = AddedTokens::Pass;
+  if (!normalizer || !added.has_tokens(Pass::normalized)) return false;
+  const Span whole = {0, text.size()};
+  // As in an encode() for which all of the text is literal: of the first pass, only tokens that are
+  // not special cut it.
+  for (const Segment& segment : added.split(text, Pass::raw, std::span(&whole, 1))) {
+    if (segment.id >= 0) continue;
+    std::string part(text.substr(segment.span.begin, segment.span.end - segment.span.begin));
+    normalizer->apply(part);
+    if (added.may_hold_special(part, Pass::normalized)) return true;
+  }
+  return false;
+}
+
 Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
   try {
     return Tokenizer(load_parts(folder_or_file));
@@ -185,10 +252,7 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, std::string_view
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
-  if (text.size() > kMaxTextBytes) {
-    fail(ErrorKind::usage, "the text has {}, more than the {} that can be encoded at once",
-         format_bytes(text.size()), format_bytes(kMaxTextBytes));
-  }
+  check_text_size(text.size());
   Encoding encoding(*parts_);
   const Span whole = {0, SIZE_MAX};
   const auto literal = options.parse_special ? options.literal : std::span(&whole, 1);
@@ -197,9 +261,9 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   if (is_valid_utf8(text)) {
     encoding.add_text(text, literal);
   } else {
-    std::string repaired;
-    append_lossy_utf8(repaired, text);
-    encoding.add_text(repaired, literal);
+    const Repaired repaired = repair(text, literal);
+    check_text_size(repaired.text.size());
+    encoding.add_text(repaired.text, repaired.literal);
   }
   if (options.add_special) {
     encoding.ids.insert(encoding.ids.end(), around.after.begin(), around.after.end());
@@ -208,8 +272,18 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
 }
 
 std::vector<Span> Tokenizer::find_special(std::string_view text) const {
+  using Pass = AddedTokens::Pass;
+  const Span whole = {0, text.size()};
   std::vector<Span> found;
-  for (const auto pass : {AddedTokens::Pass::raw, AddedTokens::Pass::normalized}) {
+  if (!is_valid_utf8(text)) {
+    std::string repaired;
+    append_lossy_utf8(repaired, text);
+    if (!find_special(repaired).empty()) found.push_back(whole);
+    return found;
+  }
+  if (parts_->becomes_special(text)) return {whole};
+  for (const auto pass : {Pass::raw, Pass::normalized}) {
+    if (pass == Pass::normalized && parts_->normalizer) break;
     for (const Segment& segment : parts_->added.split(text, pass, {})) {
       if (segment.id >= 0 && is_special(segment.id)) found.push_back(segment.span);
     }

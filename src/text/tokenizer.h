@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -38,13 +40,18 @@ class Tokenizer {
     // in text.
     bool parse_special = true;
     // Where valid text is ordinary all the same: special tokens that touch one of these spans of
-    // bytes, in ascending order, are not found.
+    // bytes, in ascending order, are not found. The spans refer to `text` as given, valid or not.
+    // Where special tokens are looked for in normalised text, a span covers the whole stretch it
+    // lies in, up to the nearest tokens found before normalising.
     std::span<const Span> literal = {};
   };
   // Text that is not valid UTF-8 is read with each maximal invalid sequence as one U+FFFD.
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const;
 
-  // Where the text of special added tokens stands, in ascending order.
+  // Where the text of special added tokens stands, in ascending order: what a caller passes as
+  // `literal` to keep them out. One span for all of the text where exact places are not known:
+  // where normalising brings such a token about (it may be spelled otherwise in the text), or where
+  // the text is not valid UTF-8 and holds one.
   std::vector<Span> find_special(std::string_view text) const;
 
   // Ids that no token has are left out. Always valid UTF-8.

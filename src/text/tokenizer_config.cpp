@@ -1,6 +1,9 @@
 #include "text/tokenizer_config.h"
 
+#include <cstdint>
+
 #include "base/bytes.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "text/gzip.h"
 
@@ -11,10 +14,18 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = 64 * kMiB;
 constexpr uint64_t kMaxTemplateBytes = 4 * kMiB;
 
-std::optional<Json> read_json(const std::filesystem::path& folder, std::string_view name) {
+struct Document {
+  std::string what;  // names it in errors
+  Json json;
+};
+
+std::optional<Document> read_json(const std::filesystem::path& folder, std::string_view name) {
   const auto path = find_file(folder, name);
   if (!path) return std::nullopt;
-  return parse_json(read_text_or_gzip(*path, kMaxConfigBytes), in_quotes(path->native(), 300));
+  Document document;
+  document.what = in_quotes(path->native(), 300);
+  document.json = parse_json(read_text_or_gzip(*path, kMaxConfigBytes), document.what);
+  return document;
 }
 
 // A token is a string or an object with "content".
@@ -57,8 +68,7 @@ void read_template_files(const std::filesystem::path& folder, TokenizerConfig& c
     return;
   }
   if (const auto document = read_json(folder, "chat_template.json")) {
-    const std::string what = "chat_template.json";
-    read_templates(JsonFields(*document, what), what, config);
+    read_templates(JsonFields(document->json, document->what), document->what, config);
   }
 }
 
@@ -67,15 +77,14 @@ void read_template_files(const std::filesystem::path& folder, TokenizerConfig& c
 TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
   TokenizerConfig config;
   if (const auto document = read_json(folder, "tokenizer_config.json")) {
-    const std::string what = "tokenizer_config.json";
-    const JsonFields fields(*document, what);
+    const JsonFields fields(document->json, document->what);
     read_tokens(fields, config);
     if (fields.has("add_bos_token"))
       config.add_bos_token = fields.boolean_or("add_bos_token", false);
-    read_templates(fields, what, config);
+    read_templates(fields, document->what, config);
   }
   if (const auto document = read_json(folder, "special_tokens_map.json")) {
-    read_tokens(JsonFields(*document, "special_tokens_map.json"), config);
+    read_tokens(JsonFields(document->json, document->what), config);
   }
   read_template_files(folder, config);
   return config;

@@ -60,8 +60,16 @@ TEST_F(TokenizerConfigTest, TemplateFilesComeFirst) {
 }
 
 TEST_F(TokenizerConfigTest, WrongTypesAreRefused) {
-  write("tokenizer_config.json", R"({"bos_token":5})");
-  EXPECT_THROW(TokenizerConfig::load(folder_), Error);
+  for (const std::string name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    write(name, R"({"bos_token":5})");
+    try {
+      TokenizerConfig::load(folder_);
+      ADD_FAILURE() << "expected an error";
+    } catch (const Error& error) {
+      const std::string quoted = in_quotes((folder_ / name).native(), 300);
+      EXPECT_TRUE(std::string_view(error.what()).starts_with(quoted)) << error.what();
+    }
+  }
 }
 
 TEST(TokenizerConfigReal, Qwen3) {

@@ -52,6 +52,25 @@ TEST(HostileTokenizer, BadModelsAreRefusedByName) {
   EXPECT_NE(message_of(""), "accepted");
 }
 
+TEST(HostileTokenizer, VocabulariesOfAllKindsAreChecked) {
+  const auto model = [](const std::string& type, const std::string& vocabulary) {
+    return message_of(R"({"model":{"type":")" + type + R"(","unk_token":"?","vocab":)" +
+                      vocabulary + "}}");
+  };
+  for (const std::string type : {"WordPiece", "WordLevel"}) {
+    EXPECT_NE(model(type, "{}").find("vocab"), std::string::npos);
+    EXPECT_NE(model(type, R"({"?":0,"a":0})").find("id 0"), std::string::npos);
+    EXPECT_NE(model(type, R"({"?":0,"a":2147483648})").find("2147483648"), std::string::npos);
+    EXPECT_NE(model(type, R"({"?":0,"a":18446744073709551615})"), "accepted");
+    EXPECT_EQ(model(type, R"({"?":0,"a":700})"), "accepted");  // real vocabularies have gaps
+  }
+  EXPECT_NE(model("Unigram", "[]").find("vocab"), std::string::npos);
+  EXPECT_NE(model("Unigram", R"([["a",0],["a",1]])").find("twice"), std::string::npos);
+  EXPECT_EQ(message_of(bpe(R"({"a":0,"b":9})", "[]")), "accepted");
+  EXPECT_NE(message_of(bpe(R"({"a":0})", R"([["a","absent"]])")).find("'absent'"),
+            std::string::npos);
+}
+
 std::string with(const std::string& rest) {
   return R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]},)" + rest + "}";
 }
@@ -202,6 +221,20 @@ TEST(Tiktoken, BadLinesAreRefused) {
   EXPECT_THROW(parse_tiktoken("YQ= 0\n", description, "t"), Error);
   EXPECT_THROW(parse_tiktoken("YQ== x\n", description, "t"), Error);
   EXPECT_THROW(parse_tiktoken("YQ==\n", description, "t"), Error);
+}
+
+TEST(Tiktoken, RanksAreCheckedAsIds) {
+  const std::string description = R"({"pattern":"\\w+|\\W","special_tokens":{}})";
+  for (const char* lines :
+       {"YQ== 0\nYg== 0\n", "YQ== 0\nYQ== 1\n", "YQ== 2147483648\n", "YQ== -1\n", "", "\n"}) {
+    EXPECT_THROW(parse_tiktoken(lines, description, "t"), Error) << lines;
+  }
+}
+
+TEST(SentencePiece, RepeatedAndAbsentPiecesAreRefused) {
+  EXPECT_THROW(Tokenizer::from_sentencepiece(tiny_sentencepiece() + tiny_sentencepiece(), "t"),
+               Error);
+  EXPECT_THROW(Tokenizer::from_sentencepiece("", "t"), Error);
 }
 
 TEST(Gzip, DamageAndBombsAreRefused) {

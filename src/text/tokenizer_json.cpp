@@ -25,7 +25,7 @@ std::shared_ptr<const TokenizerParts> parse_tokenizer_json(std::string_view json
   if (const Json* added = fields.find("added_tokens")) {
     parse_added_tokens(*added, what, parts->vocabulary, parts->added);
   }
-  parts->added.build(parts->normalizer.get());
+  parts->added.build(parts->normalizer.get(), what);
   return parts;
 }
 

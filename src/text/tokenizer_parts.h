@@ -28,6 +28,8 @@ struct TokenizerParts {
   Decoder decoder = make_joining_decoder();
   std::unordered_set<TokenId> control;  // special tokens that are never found in text
 
+  // Whether normalising brings the text of a special token about in `text`, which must be valid.
+  bool becomes_special(std::string_view text) const;
   // What the decoder is given for an id; nullopt where the id is left out.
   std::optional<std::string_view> decoded_text(TokenId id, bool skip_special) const;
 };

@@ -1,24 +1,10 @@
 #include "text/vocabulary.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "base/error.h"
-#include "text/flat_map.h"
 
 namespace klotski {
-
-uint64_t hash_bytes(std::string_view bytes) {
-  uint64_t hash = bytes.size();
-  while (bytes.size() >= sizeof hash) {
-    uint64_t word;
-    std::memcpy(&word, bytes.data(), sizeof word);
-    hash = mix_bits(hash ^ word);
-    bytes.remove_prefix(sizeof word);
-  }
-  uint64_t tail = 0;
-  for (const char byte : bytes) tail = (tail << 8) | static_cast<unsigned char>(byte);
-  return mix_bits(hash ^ mix_bits(tail + bytes.size()));
-}
 
 void Vocabulary::add(std::string_view token, int64_t id, std::string_view what) {
   if (id < 0 || id >= kMaxTokenIds) {
@@ -49,7 +35,7 @@ void Vocabulary::add(std::string_view token, int64_t id, std::string_view what) 
 
 void Vocabulary::place(TokenId id) {
   const size_t mask = index_.size() - 1;
-  size_t at = hash_bytes(text(id)) & mask;
+  size_t at = key_.hash(text(id)) & mask;
   while (index_[at] >= 0) at = (at + 1) & mask;
   index_[at] = id;
 }
@@ -64,7 +50,7 @@ void Vocabulary::grow_index() {
 std::optional<TokenId> Vocabulary::find(std::string_view token) const {
   if (index_.empty() || token.size() > longest_bytes_) return std::nullopt;
   const size_t mask = index_.size() - 1;
-  for (size_t at = hash_bytes(token) & mask; index_[at] >= 0; at = (at + 1) & mask) {
+  for (size_t at = key_.hash(token) & mask; index_[at] >= 0; at = (at + 1) & mask) {
     if (text(index_[at]) == token) return index_[at];
   }
   return std::nullopt;

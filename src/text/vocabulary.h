@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "text/hash.h"
 
 namespace klotski {
 
 // One more than the largest token id that any file may name.
 inline constexpr int64_t kMaxTokenIds = int64_t{1} << 24;
-
-uint64_t hash_bytes(std::string_view bytes);
 
 // Token texts by id and ids by text. Ids may have gaps.
 class Vocabulary {
@@ -28,7 +27,6 @@ class Vocabulary {
 
   size_t size() const { return size_; }              // tokens
   size_t end_id() const { return entries_.size(); }  // largest id + 1
-  size_t longest_bytes() const { return longest_bytes_; }
 
   // The token of one raw byte under byte fallback, written "<0xE2>".
   std::optional<TokenId> byte_token(unsigned char byte) const;
@@ -43,6 +41,7 @@ class Vocabulary {
   void grow_index();
   void place(TokenId id);
 
+  HashKey key_ = HashKey::of_process();
   std::string texts_;
   std::vector<Entry> entries_;
   std::vector<TokenId> index_;  // open addressing; -1 where free

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,7 +12,8 @@
 namespace klotski {
 
 // The tokens of pieces seen before, for the length of one encode call: words repeat, and a look-up
-// costs a tenth of the merging. Bounded: a full cache takes nothing more in.
+// costs a tenth of the merging. Bounded: a full cache takes nothing more in, and a word that would
+// stand far from its place is left out.
 class WordCache {
  public:
   static constexpr size_t kMaxWordBytes = 64;
@@ -26,6 +28,7 @@ class WordCache {
 
  private:
   static constexpr size_t kInitialSlots = 1024;
+  static constexpr size_t kMaxProbes = 16;
   struct Slot {
     uint64_t hash = 0;
     uint32_t word_begin = 0;
@@ -34,7 +37,8 @@ class WordCache {
     uint16_t id_count = 0;
   };
 
-  void place(const Slot& slot);
+  // False where no slot is free near the word's place.
+  bool place(const Slot& slot);
 
   std::vector<Slot> slots_;
   std::string words_;
