@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include <algorithm>
+
 namespace klotski {
 
 int exit_code(ErrorKind kind) {
@@ -64,6 +66,30 @@ std::string in_quotes(std::string_view text, size_t max_bytes) {
     taken += std::max<size_t>(length, 1);
   }
   return out + "'";
+}
+
+std::string one_line(std::string_view text, size_t max_bytes) {
+  std::string out;
+  size_t taken = 0;
+  while (taken < text.size()) {
+    const std::string_view rest = text.substr(taken);
+    const size_t length = utf8_sequence_length(rest);
+    if (taken + std::max<size_t>(length, 1) > max_bytes) return out + "...";
+    const auto byte = static_cast<unsigned char>(rest[0]);
+    // U+0080 to U+009F are control characters as well; terminals obey some of them.
+    const bool c1 = length == 2 && byte == 0xC2 && static_cast<unsigned char>(rest[1]) < 0xA0;
+    if (byte == '\n' || byte == '\t') {
+      out += byte == '\n' ? "\\n" : "\\t";
+    } else if (c1) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(rest[1]));
+    } else if (length == 0 || byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += rest.substr(0, length);
+    }
+    taken += std::max<size_t>(length, 1);
+  }
+  return out;
 }
 
 }  // namespace klotski

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace klotski {
 
@@ -37,5 +38,9 @@ template <typename... Args>
 // Text from a file or a user, made safe for a one-line message: control characters and quotes are
 // escaped, invalid UTF-8 becomes \xNN, and what is longer than max_bytes is cut with an ellipsis.
 std::string in_quotes(std::string_view text, size_t max_bytes = 80);
+
+// A whole message that holds such text, as one line: control characters and invalid UTF-8 are
+// escaped, nothing else is, and what is longer than max_bytes is cut with an ellipsis.
+std::string one_line(std::string_view text, size_t max_bytes = 400);
 
 }  // namespace klotski
