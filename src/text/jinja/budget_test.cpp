@@ -63,7 +63,7 @@ class Stopwatch {
  public:
   ~Stopwatch() {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin_;
-    EXPECT_LT(taken.count(), kLargeFrames ? 30 : 5);
+    EXPECT_LT(taken.count(), kLargeFrames ? 60 : 5);
   }
 
  private:
@@ -124,7 +124,7 @@ std::string numbered(std::string_view before, int count, std::string_view after)
 TEST(JinjaTime, EveryElementAndNameCostsSteps) {
   const Stopwatch stopwatch;
   TemplateLimits limits;
-  limits.max_steps = 5'000'000;
+  limits.max_steps = 2'000'000;
   const auto in_loop = [](const std::string& body) {
     return "{% for i in range(100000) %}" + body + "{% endfor %}";
   };
