@@ -1,10 +1,22 @@
 #include "text/chat_template.h"
 
+#include "base/error.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/scope.h"
 
 namespace klotski {
+namespace {
+
+// Templates come with models and write their own messages: what reaches a terminal is one line of
+// bounded length.
+constexpr size_t kMaxMessageBytes = 1000;
+
+[[noreturn]] void fail_at(std::string_view name, int line, std::string_view message) {
+  fail(ErrorKind::bad_model, "{}:{}: {}", name, line, one_line(message, kMaxMessageBytes));
+}
+
+}  // namespace
 
 ChatTemplate::ChatTemplate(std::shared_ptr<const jinja::Template> compiled, std::string name,
                            TemplateLimits limits)
@@ -18,7 +30,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string_view name,
     jinja::resolve_names(tree.get());
     return ChatTemplate(std::move(tree), std::string(name), limits);
   } catch (const jinja::SyntaxError& error) {
-    fail(ErrorKind::bad_model, "{}:{}: {}", name, error.line(), error.what());
+    fail_at(name, error.line(), error.what());
   }
 }
 
@@ -31,7 +43,7 @@ std::string ChatTemplate::render(const OrderedJson& context,
   try {
     return interpreter.render(context);
   } catch (const jinja::Failure& failure) {
-    fail(ErrorKind::bad_model, "{}:{}: {}", name_, interpreter.line(), failure.what());
+    fail_at(name_, interpreter.line(), failure.what());
   }
 }
 

@@ -36,7 +36,8 @@ class ChatTemplate {
 
   // `context` is an object with the template's variables. `now` is what strftime_now formats; the
   // local time unless given. Throws a bad_model error, also when the template calls
-  // raise_exception; the message then ends with the template's own.
+  // raise_exception; the message then ends with the template's own, made one line and cut where it
+  // is long. Strings that are not UTF-8 are repaired with U+FFFD.
   std::string render(const OrderedJson& context,
                      const std::optional<std::tm>& now = std::nullopt) const;
 

@@ -38,6 +38,9 @@ class Budget {
   // Work over `bytes` of text or items; a step buys a cache line of plain scanning.
   void scan(uint64_t bytes) { step(1 + bytes / 64); }
 
+  // Work over `bytes` of text that looks at every character by itself.
+  void scan_characters(uint64_t bytes) { step(1 + bytes / 8); }
+
   // To be called before the allocation, so that nothing is allocated that the budget forbids.
   void allocate(uint64_t bytes) {
     if (bytes > limits_.max_memory_bytes || memory_ > limits_.max_memory_bytes - bytes) {

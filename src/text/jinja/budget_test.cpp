@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <chrono>
+
+#include "base/error.h"
 #include "text/jinja/testing.h"
 
 namespace klotski {
@@ -51,6 +54,126 @@ TEST(JinjaBudget, SlicingALongTextCostsSteps) {
       fails_with("{% set t = 'é' * 100000 %}{% for a in range(1000) %}{% set b = t[1:] %}"
                  "{% endfor %}",
                  "step budget", limits));
+}
+
+// What a step or a byte of input stands for must take about the same time whatever the template
+// does with it. The bound is wide, for sanitizers and busy machines; what it is meant to catch
+// takes minutes to years.
+class Stopwatch {
+ public:
+  ~Stopwatch() {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin_;
+    EXPECT_LT(taken.count(), kLargeFrames ? 60 : 5);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+TEST(JinjaTime, StrippingIsLinear) {
+  const Stopwatch stopwatch;
+  EXPECT_EQ(rendered("{{ ('a' * 5000000).strip('b' * 5000000 ~ 'a') }}"), "");
+  EXPECT_EQ(rendered("{{ ('é' * 1000000 ~ 'x').lstrip('b' * 5000000 ~ 'é') }}"), "x");
+  EXPECT_EQ(rendered("{{ ('x' ~ 'é' * 1000000).rstrip('b' * 5000000 ~ 'é') }}"), "x");
+  EXPECT_EQ(rendered("{{ ('a' * 5000000) | trim('b' * 5000000 ~ 'a') }}"), "");
+}
+
+TEST(JinjaTime, SearchingIsLinear) {
+  const Stopwatch stopwatch;
+  const std::string hay = "{% set hay = 'a' * 5000000 %}";
+  const std::string needles =
+      "{% set front = 'b' ~ 'a' * 1000000 %}{% set back = 'a' * 1000000 ~ 'b' %}";
+  for (const std::string_view needle : {"front", "back"}) {
+    const auto shown = [&](std::string_view expression) {
+      std::string text(expression);
+      text.replace(text.find('@'), 1, needle);
+      return rendered(hay + needles + "{{ " + text + " }}");
+    };
+    EXPECT_EQ(shown("@ in hay"), "False");
+    EXPECT_EQ(shown("hay.find(@)"), "-1");
+    EXPECT_EQ(shown("hay.rfind(@)"), "-1");
+    EXPECT_EQ(shown("hay.count(@)"), "0");
+    EXPECT_EQ(shown("hay.split(@) | length"), "1");
+    EXPECT_EQ(shown("hay.rsplit(@) | length"), "1");
+    EXPECT_EQ(shown("hay.partition(@)[0] | length"), "5000000");
+    EXPECT_EQ(shown("hay.rpartition(@)[2] | length"), "5000000");
+    EXPECT_EQ(shown("hay.replace(@, 'c') | length"), "5000000");
+    EXPECT_EQ(shown("hay | replace(@, 'c') | length"), "5000000");
+  }
+}
+
+TEST(JinjaTime, LongNeedlesAreFound) {
+  const std::string needle = "{% set n = 'ab' * 500 ~ 'c' %}{% set t = n ~ 'ab' ~ n ~ 'x' %}";
+  EXPECT_EQ(rendered(needle + "{{ t.find(n) }} {{ t.find(n, 1) }} {{ t.rfind(n) }} {{ n in t }}"),
+            "0 1003 1003 True");
+  EXPECT_EQ(rendered(needle + "{{ t.split(n) }} {{ t.rsplit(n) }} {{ t.rsplit(n, 1)[1] }}"),
+            "['', 'ab', 'x'] ['', 'ab', 'x'] x");
+  EXPECT_EQ(rendered(needle + "{{ t.count(n) }} {{ t.replace(n, '-') }} {{ t.rpartition(n)[2] }}"),
+            "2 -ab-x x");
+  EXPECT_EQ(rendered("{{ 'aabaabaaab'.rfind('aab') }} {{ 'abcab'.rfind('') }} {{ ''.rfind('a') }} "
+                     "{{ 'aaaa'.rsplit('aa') }} {{ 'abababa'.rsplit('aba', 1) }}"),
+            "7 5 -1 ['', '', ''] ['abab', '']");
+}
+
+std::string numbered(std::string_view before, int count, std::string_view after) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += fmt::format("{}a{}{}", before, i, after);
+  return out;
+}
+
+TEST(JinjaTime, EveryElementAndNameCostsSteps) {
+  const Stopwatch stopwatch;
+  TemplateLimits limits;
+  limits.max_steps = 2'000'000;
+  const auto in_loop = [](const std::string& body) {
+    return "{% for i in range(100000) %}" + body + "{% endfor %}";
+  };
+  const std::string keywords = numbered("", 1000, "=1,");
+  for (const std::string& source : {
+           in_loop("{% set x = range(100000) | sum %}"),
+           in_loop("{% for b in range(100000) if false %}{% endfor %}"),
+           in_loop("{% for b in range(100000) if i == -1 %}{% endfor %}"),
+           in_loop("{% if false %}" + numbered("{{ ", 2000, " }}") + "{% endif %}"),
+           in_loop("{% if i == -1" + repeated(" or i == -1", 2000) + " %}{% endif %}"),
+           in_loop("{% if x" + repeated(" or x", 2000) + " %}{% endif %}"),
+           "{% macro f(" + numbered("", 1000, ",") + "z=1) %}{% endmacro %}{% set d = dict(" +
+               keywords + ") %}" + in_loop("{{ f(**d) }}"),
+           "{% macro f() %}{{ kwargs | length }}{% endmacro %}{% set d = dict(" + keywords +
+               ") %}" + in_loop("{{ f(z=1, **d) }}"),
+           "{% set d = dict(" + keywords + ") %}" +
+               in_loop("{{ '" + repeated("{a999}", 100) + "'.format(**d) }}"),
+           in_loop("{{ 5[0:1]" + repeated(" ~ 5[0:1]", 2000) + " }}"),
+       }) {
+    EXPECT_TRUE(fails_with(source, "budget", limits)) << source.substr(0, 100);
+  }
+}
+
+TEST(JinjaTime, ParsingIsLinear) {
+  const Stopwatch stopwatch;
+  std::string ifs = numbered("{% set ", 2000, " = 1 %}");
+  ifs += repeated("{% if a1 %}{% set b = 1 %}{% else %}{{ c }}{% endif %}", 2000);
+  EXPECT_EQ(rendered(ifs), "");
+  EXPECT_FALSE(fails(numbered("{% if x %}{% set ", 5000, " = 1 %}{% endif %}")));
+  EXPECT_FALSE(
+      fails("{% if x %}" + numbered("{% elif ", 5000, " %}{% set b = 1 %}") + "{% endif %}"));
+  EXPECT_FALSE(fails(repeated("{% if x %}", 60) + numbered("{% set ", 5000, " = 1 %}") +
+                     repeated("{% endif %}", 60)));
+  EXPECT_FALSE(fails("{% macro f(" + numbered("", 30000, ",") + "z=1) %}{% endmacro %}"));
+  EXPECT_FALSE(fails("{% set d = dict(" + numbered("", 30000, "=1,") + ") %}"));
+  EXPECT_FALSE(fails(numbered("{% block ", 10000, " %}{% endblock %}")));
+}
+
+TEST(JinjaBudget, CapturedTextCostsMemory) {
+  TemplateLimits limits;
+  limits.max_memory_bytes = 1'000'000;
+  const std::string fill =
+      "{% for i in range(60) %}" + repeated("0123456789", 1000) + "{% endfor %}";
+  EXPECT_FALSE(fails(fill + fill, "{}", limits));
+  EXPECT_FALSE(fails("{% set a %}" + fill + "{% endset %}", "{}", limits));
+  EXPECT_TRUE(fails_with("{% set a %}" + fill + "{% set b %}" + fill + "{% endset %}{% endset %}",
+                         "memory budget", limits));
+  EXPECT_TRUE(
+      fails_with("{% macro f() %}" + fill + "{{ f() }}{% endmacro %}{{ f() }}", "budget", limits));
 }
 
 TEST(JinjaBudget, MemoryIsCheckedBeforeAllocation) {
@@ -164,6 +287,27 @@ TEST(JinjaErrors, NameTheTemplateAndTheLine) {
   EXPECT_EQ(rendered("{% if x %}\n\n").substr(0, 11), "ERROR: t:2:");
   EXPECT_EQ(rendered("{{ 9223372036854775807 + 1 }}"),
             "ERROR: t:1: an integer does not fit 64 bits");
+}
+
+TEST(JinjaErrors, AreOneLineOfBoundedLength) {
+  EXPECT_EQ(rendered("{{ raise_exception('a\\n\\x1b[2J\\t\\x7f\\x9b é \\\\ \"') }}"),
+            "ERROR: t:1: a\\n\\x1b[2J\\t\\x7f\\x9b é \\ \"");
+  const std::string text = rendered("{{ raise_exception('é' * 100000) }}");
+  EXPECT_EQ(text, "ERROR: t:1: " + repeated("é", 500) + "...");
+}
+
+TEST(JinjaErrors, VariablesThatAreNotUtf8AreRepaired) {
+  OrderedJson context;
+  context["t"] = "a\xff\xe2\x82z\xc3";
+  context["d"] = OrderedJson::object();
+  context["d"]["k\xff"] = 1;
+  const auto shown = [&](std::string_view source) {
+    return ChatTemplate::parse(source, "t").render(context);
+  };
+  EXPECT_EQ(shown("{{ t }}|{{ t | length }}|{{ t[1:3] }}|{{ t[::-1] }}"),
+            "a\uFFFD\uFFFDz\uFFFD|5|\uFFFD\uFFFD|\uFFFDz\uFFFD\uFFFDa");
+  EXPECT_EQ(shown("{{ d | tojson }}"), "{\"k\uFFFD\": 1}");
+  EXPECT_EQ(shown("{{ '%c' % 55296 }}"), "\uFFFD");
 }
 
 TEST(JinjaErrors, BadBytesAreRefused) {

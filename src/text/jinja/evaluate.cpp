@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "text/jinja/filters.h"
@@ -14,8 +15,9 @@ namespace klotski::jinja {
 namespace {
 
 // What Jinja computes when it compiles. Results can differ there from those at run time; see the
-// two uses.
-bool is_constant(const Expr& expr) {
+// two uses. Walks the expression at every use, so each part has its price.
+bool is_constant(Budget& budget, const Expr& expr) {
+  budget.step();
   static constexpr std::array<std::string_view, 5> kWithContext = {"map", "reject", "rejectattr",
                                                                    "select", "selectattr"};
   if (expr.kind == ExprKind::name || expr.kind == ExprKind::call) return false;
@@ -23,7 +25,9 @@ bool is_constant(const Expr& expr) {
       std::find(kWithContext.begin(), kWithContext.end(), expr.name) != kWithContext.end()) {
     return false;
   }
-  const auto constant = [](const ExprPtr& part) { return part == nullptr || is_constant(*part); };
+  const auto constant = [&budget](const ExprPtr& part) {
+    return part == nullptr || is_constant(budget, *part);
+  };
   if (!std::all_of(expr.items.begin(), expr.items.end(), constant)) return false;
   if (expr.arguments == nullptr) return true;
   const CallArguments& arguments = *expr.arguments;
@@ -35,9 +39,10 @@ bool is_constant(const Expr& expr) {
 
 // Jinja writes a constant base into Python source without parentheses, so that -2 ** x is -(2 ** x)
 // if x is a variable and (-2) ** 2 if all is constant.
-bool binds_minus_last(const Expr& expr, size_t index, const Value& base) {
+bool binds_minus_last(Budget& budget, const Expr& expr, size_t index, const Value& base) {
   return expr.operators[index] == Operator::power && index == 0 && base.is_number() &&
-         std::signbit(base.number()) && is_constant(*expr.items[0]) && !is_constant(*expr.items[1]);
+         std::signbit(base.number()) && is_constant(budget, *expr.items[0]) &&
+         !is_constant(budget, *expr.items[1]);
 }
 
 }  // namespace
@@ -57,10 +62,10 @@ Value call_value(Runtime& runtime, const Value& function, Arguments arguments) {
 }
 
 Value Interpreter::evaluate(const Expr& expr, Frame* frame) {
+  runtime_.budget().step();
   if (expr.kind == ExprKind::constant) return expr.constant;
   if (expr.kind == ExprKind::name) return evaluate_name(expr, frame);
   const DepthGuard guard(runtime_.depth(), runtime_.budget().max_depth());
-  runtime_.budget().step();
   line_ = expr.line;
   return evaluate_kind(expr, frame);
 }
@@ -140,7 +145,7 @@ Value Interpreter::evaluate_slice(const Expr& expr, Frame* frame) {
   }
   // A slice of what has none is an error, but undefined where all that is printed is constant.
   const bool sliceable = length_of(value) >= 0 && !value.is(Kind::dict);
-  if (!sliceable && printed_ != nullptr && is_constant(*printed_)) {
+  if (!sliceable && printed_ != nullptr && is_constant(runtime_.budget(), *printed_)) {
     return Value::undefined("a constant cannot be sliced");
   }
   return get_slice(runtime_, value, bounds);
@@ -163,11 +168,14 @@ Arguments Interpreter::evaluate_arguments(const CallArguments* arguments, Frame*
   if (arguments->rest_keywords == nullptr) return result;
   const Value rest = evaluate(*arguments->rest_keywords, frame);
   if (!rest.is(Kind::dict)) raise("what follows ** must be a mapping, found {}", type_name(rest));
+  std::unordered_set<std::string_view> given;
+  for (const auto& entry : arguments->keyword) given.insert(entry.first);
   for (const auto& [key, value] : rest.as<DictObject>().entries()) {
     if (!key.is_string()) raise("keywords must be strings");
-    for (const auto& [name, given] : result.keyword) {
-      if (name == key.text()) raise("the keyword argument {} is given twice", in_quotes(name));
+    if (given.count(key.text()) != 0) {
+      raise("the keyword argument {} is given twice", in_quotes(key.text()));
     }
+    runtime_.budget().allocate(key.text().size() + sizeof(result.keyword[0]));
     result.keyword.emplace_back(key.text(), value);
   }
   return result;
@@ -202,7 +210,7 @@ Value Interpreter::evaluate_arithmetic(const Expr& expr, Frame* frame) {
   for (size_t i = 0; i < expr.operators.size(); ++i) {
     const Value right = evaluate(*expr.items[i + 1], frame);
     line_ = expr.line;
-    const bool minus_last = binds_minus_last(expr, i, left);
+    const bool minus_last = binds_minus_last(runtime_.budget(), expr, i, left);
     left = arithmetic(runtime_, expr.operators[i], minus_last ? negate(left) : left, right);
     if (minus_last) left = negate(left);
   }

@@ -126,5 +126,55 @@ TEST(JinjaExpression, Calls) {
   EXPECT_TRUE(refused("{{ x() }}"));
 }
 
+// As Python where the result fits 64 bits; the rest is an error, not undefined behaviour.
+TEST(JinjaExpression, IntegersAtTheirLimits) {
+  const std::string low = "(-9223372036854775807 - 1)";
+  const std::string overflow = "ERROR: t:1: an integer does not fit 64 bits";
+  const auto shown_with_low = [&](std::string text) {
+    if (const size_t at = text.find("low"); at != std::string::npos) text.replace(at, 3, low);
+    return rendered("{{ " + text + " }}");
+  };
+  EXPECT_EQ(shown_with_low("9223372036854775807 % -3"), "-2");
+  EXPECT_EQ(shown_with_low("low % 3"), "1");
+  EXPECT_EQ(shown_with_low("low % -1"), "0");
+  EXPECT_EQ(shown_with_low("low % 9223372036854775807"), "9223372036854775806");
+  EXPECT_EQ(shown_with_low("low // 3"), "-3074457345618258603");
+  EXPECT_EQ(shown_with_low("9223372036854775807 // -3"), "-3074457345618258603");
+  EXPECT_EQ(shown_with_low("low // -1"), overflow);
+  EXPECT_EQ(shown_with_low("low / -1"), "9.223372036854776e+18");
+  EXPECT_EQ(shown_with_low("-low"), overflow);
+  EXPECT_EQ(shown_with_low("low | abs"), overflow);
+  EXPECT_EQ(shown_with_low("9223372036854775807 | round(-1)"), overflow);
+  EXPECT_EQ(shown_with_low("low | round(-1)"), overflow);
+  EXPECT_EQ(shown_with_low("9223372036854775804 | round(-1)"), "9223372036854775800");
+  EXPECT_EQ(shown_with_low("low | round(-18)"), "-9000000000000000000");
+  EXPECT_EQ(shown_with_low("low | round(-19)"), overflow);
+  EXPECT_EQ(shown_with_low("5000000000000000000 | round(-19)"), "0");
+  EXPECT_EQ(shown_with_low("123 | round(low)"), "0");
+  EXPECT_EQ(shown_with_low("1.5 | round(low)"), "0.0");
+  EXPECT_EQ(shown_with_low("1.5 | round(-310)"), "0.0");
+  EXPECT_EQ(shown_with_low("[25 | round(-1), 35 | round(-1), -25 | round(-1), -26 | round(-1)]"),
+            "[20, 40, -20, -30]");
+}
+
+TEST(JinjaExpression, WidthsAtTheirLimits) {
+  const std::string low = "{% set low = -9223372036854775807 - 1 %}";
+  EXPECT_EQ(rendered(low + "{{ 'ab'.ljust(low) }}{{ 'ab'.rjust(low) }}{{ 'ab'.center(low) }}"
+                           "{{ 'ab'.zfill(low) }}{{ 'ab' | center(low) }}"),
+            "ababababab");
+  EXPECT_TRUE(fails(low + "{{ 'ab' | truncate(low) }}"));
+  EXPECT_TRUE(fails(low + "{{ '%*d' % (low, 1) }}"));
+  EXPECT_EQ(rendered("{{ '%*d|' % (-3, 1) }}"), "1  |");
+}
+
+TEST(JinjaExpression, NumbersFromOddText) {
+  EXPECT_EQ(rendered("{{ 'é' | int }}{{ 'é_é' | int }}{{ 'é' | int(7, 36) }}{{ '1_é' | float }}"),
+            "0070.0");
+  EXPECT_EQ(rendered("{{ 1e300.is_integer() }} {{ 1e18.is_integer() }} {{ 9.5e18.is_integer() }} "
+                     "{{ 0.5.is_integer() }} {{ (1e308 * 10).is_integer() }} "
+                     "{{ ('nan' | float).is_integer() }}"),
+            "True True True False False False");
+}
+
 }  // namespace
 }  // namespace klotski

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cctype>
+
 #include "text/jinja/filters.h"
 #include "text/jinja/format.h"
 #include "text/jinja/unicode.h"
@@ -33,6 +36,7 @@ Value filter_safe(Runtime& rt, const Value& input, const Bound&) {
 // Comments and tags out, runs of blanks to one, the commonest entities back to characters.
 Value filter_strip_tags(Runtime& rt, const Value& input, const Bound&) {
   std::string text = to_text(rt, input);
+  rt.budget().scan_characters(text.size());
   const auto remove = [&](std::string_view open, std::string_view close) {
     std::string out;
     size_t begin = 0;

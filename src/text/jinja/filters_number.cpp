@@ -16,6 +16,11 @@ using Bound = BoundArguments;
 
 [[noreturn]] void raise_too_large() { raise("an integer does not fit 64 bits"); }
 
+// Not those of <cctype>: they depend on the locale and are undefined for negative chars.
+bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_ascii_alphanumeric(char c) { return is_ascii_digit(c) || is_ascii_letter(c); }
+
 // Digits with single underscores between them removed; false where they stand elsewhere.
 bool drop_underscores(std::string* text) {
   std::string out;
@@ -23,8 +28,8 @@ bool drop_underscores(std::string* text) {
     const char c = (*text)[i];
     if (c != '_') {
       out += c;
-    } else if (i == 0 || i + 1 == text->size() || !std::isalnum((*text)[i - 1]) ||
-               !std::isalnum((*text)[i + 1])) {
+    } else if (i == 0 || i + 1 == text->size() || !is_ascii_alphanumeric((*text)[i - 1]) ||
+               !is_ascii_alphanumeric((*text)[i + 1])) {
       return false;
     }
   }
@@ -65,7 +70,7 @@ std::optional<int64_t> read_integer(std::string_view source, int64_t base) {
   int64_t value = 0;
   bool overflow = false;
   for (const char c : text) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : std::isalpha(c) ? (c | 0x20) - 'a' + 10 : 99;
+    const int digit = is_ascii_digit(c) ? c - '0' : is_ascii_letter(c) ? (c | 0x20) - 'a' + 10 : 99;
     if (digit >= base) return std::nullopt;
     overflow = overflow || __builtin_mul_overflow(value, base, &value) ||
                __builtin_sub_overflow(value, digit, &value);
@@ -113,7 +118,8 @@ Value filter_abs(Runtime&, const Value& input, const Bound&) {
 // Half to even on the exact decimal value, as Python rounds; printf does the same.
 double round_decimal(double value, int64_t precision) {
   if (!std::isfinite(value) || precision > 400) return value;
-  if (precision < -400) return std::copysign(0.0, value);
+  // No double is as large as half of 10**309, which is infinite as a double.
+  if (precision < -308) return std::copysign(0.0, value);
   if (precision >= 0) {
     std::array<char, 800> buffer{};
     std::snprintf(buffer.data(), buffer.size(), "%.*f", static_cast<int>(precision), value);
@@ -123,15 +129,24 @@ double round_decimal(double value, int64_t precision) {
   return std::nearbyint(value / scale) * scale;
 }
 
+// Half to even. On the magnitude, where nothing can overflow: 10**19 and twice 2**63 - 1 fit.
 Value round_integer(int64_t value, int64_t precision) {
+  constexpr int64_t kMostDigits = 19;  // of 2**63
   if (precision >= 0) return Value::integer(value);
-  const auto scale = integer_power(10, std::min<int64_t>(-precision, 100));
-  if (!scale) return Value::integer(0);
-  const int64_t rest = ((value % *scale) + *scale) % *scale;
-  const int64_t low = value - rest;
-  const int64_t twice_above = rest - (*scale - rest);
-  const bool up = twice_above > 0 || (twice_above == 0 && (low / *scale) % 2 != 0);
-  return Value::integer(up ? low + *scale : low);
+  if (precision < -kMostDigits) return Value::integer(0);
+  uint64_t scale = 1;
+  for (int64_t i = 0; i > precision; --i) scale *= 10;
+  const bool negative = value < 0;
+  const uint64_t size = negative ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  const uint64_t rest = size % scale;
+  uint64_t rounded = size - rest;
+  const uint64_t to_next = scale - rest;
+  if (rest > to_next || (rest == to_next && (rounded / scale) % 2 != 0)) rounded += scale;
+  if (rounded > static_cast<uint64_t>(INT64_MAX)) {
+    if (!negative || rounded > uint64_t{1} << 63) raise_too_large();
+    return Value::integer(INT64_MIN);
+  }
+  return Value::integer(negative ? -static_cast<int64_t>(rounded) : static_cast<int64_t>(rounded));
 }
 
 Value filter_round(Runtime&, const Value& input, const Bound& args) {

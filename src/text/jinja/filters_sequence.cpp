@@ -212,6 +212,7 @@ Value filter_sum(Runtime& rt, const Value& input, const Bound& args) {
   const auto iterator = iterate(rt, input);
   Value item;
   while (iterator->next(&item)) {
+    rt.budget().step();
     total = arithmetic(rt, Operator::add, total, path.get(rt, item));
   }
   return total;

@@ -50,7 +50,7 @@ Value filter_trim(Runtime& rt, const Value& input, const Bound& args) {
   rt.budget().scan(text.text().size());
   const std::string_view stripped =
       args.get(0).is(Kind::none) ? strip_space(text.text())
-                                 : strip_characters(text.text(), args.text(0, ""), true, true);
+                                 : strip_characters(rt, text.text(), args.text(0, ""), true, true);
   return rt.text(std::string(stripped), is_markup(input));
 }
 
@@ -99,8 +99,9 @@ Value filter_truncate(Runtime& rt, const Value& input, const Bound& args) {
   const int64_t length = args.integer(0, 255);
   const std::string end = args.text(2, "...");
   const int64_t leeway = args.get(3).is(Kind::none) ? 5 : args.integer(3, 5);
+  // Compared before the subtraction, which could overflow.
+  if (length < count_code_points(end)) raise("truncate() to less than its end mark");
   const int64_t kept = length - count_code_points(end);
-  if (kept < 0) raise("truncate() to less than its end mark");
   if (leeway < 0) raise("truncate() with a negative leeway");
   const int64_t size = length_of(input);
   if (size >= 0 && (size <= leeway || size - leeway <= length)) return input;
@@ -115,7 +116,7 @@ Value filter_truncate(Runtime& rt, const Value& input, const Bound& args) {
 
 Value filter_word_count(Runtime& rt, const Value& input, const Bound&) {
   const Value text = to_text_value(rt, input);
-  rt.budget().scan(text.text().size());
+  rt.budget().scan_characters(text.text().size());
   int64_t words = 0;
   bool inside = false;
   for (size_t at = 0; at < text.text().size();) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/numbers.h"
 #include "text/jinja/format.h"
 #include "text/jinja/format_spec.h"
@@ -79,6 +81,7 @@ class BraceFormatter {
       manual_ = true;
       return positional(static_cast<size_t>(*index));
     }
+    runtime_.budget().step(1 + arguments_.keyword.size() / 4);
     for (const auto& [key, value] : arguments_.keyword) {
       if (key == name) return value;
     }

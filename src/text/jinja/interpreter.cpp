@@ -1,5 +1,7 @@
 #include "text/jinja/interpreter.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "text/jinja/format.h"
 #include "text/jinja/from_json.h"
@@ -46,7 +48,7 @@ std::string Interpreter::render(const OrderedJson& context) {
   }
   std::string text;
   out_ = &text;
-  const auto frame = std::make_shared<Frame>(tree_.slot_count, nullptr);
+  const auto frame = make_frame(tree_.slot_count, nullptr);
   enter_scope(tree_.loads, frame.get());
   execute(tree_.body, frame.get());
   return text;
@@ -55,6 +57,8 @@ std::string Interpreter::render(const OrderedJson& context) {
 void Interpreter::emit(std::string_view text) {
   runtime_.budget().scan(text.size());
   runtime_.budget().output(out_->size() + text.size());
+  // Captured text is a value in the making: blocks inside each other hold one each.
+  if (captures_ > 0) runtime_.budget().allocate(text.size());
   *out_ += text;
 }
 
@@ -74,7 +78,13 @@ Value Interpreter::context_variable(const std::string& name) const {
   return global_function(name);
 }
 
+std::shared_ptr<Frame> Interpreter::make_frame(int slot_count, Frame* outer) {
+  runtime_.budget().allocate(sizeof(Frame) + static_cast<uint64_t>(slot_count) * sizeof(Value));
+  return std::make_shared<Frame>(slot_count, outer);
+}
+
 void Interpreter::enter_scope(const ScopeLoads& loads, Frame* frame) {
+  runtime_.budget().step(loads.size());
   for (const ScopeLoad& load : loads) {
     if (load.from == ScopeLoad::From::parameter) continue;
     Value& target = variable(load.slot, frame);
@@ -85,6 +95,7 @@ void Interpreter::enter_scope(const ScopeLoads& loads, Frame* frame) {
 }
 
 void Interpreter::leave_scope(const ScopeLoads& loads, Frame* frame) {
+  runtime_.budget().step(loads.size());
   for (const ScopeLoad& load : loads) variable(load.slot, frame) = Value();
 }
 
@@ -189,13 +200,14 @@ void Interpreter::execute_for(const Stmt& statement, Frame* frame) {
 
 Value Interpreter::filtered_items(const LoopNode& loop, const Value& iterable, Frame* frame) {
   if (loop.condition == nullptr) return iterable;
-  const auto inner = std::make_shared<Frame>(loop.condition_slots, frame);
+  const auto inner = make_frame(loop.condition_slots, frame);
   enter_scope(loop.condition_loads, inner.get());
   return runtime_.iterator(
       std::make_shared<FilteredItems>(this, &loop, iterate(runtime_, iterable), inner));
 }
 
 bool Interpreter::loop_condition_holds(const LoopNode& loop, const Value& item, Frame* frame) {
+  runtime_.budget().step();
   assign(*loop.condition_target, item, frame);
   return truthy(evaluate(*loop.condition, frame));
 }
@@ -235,21 +247,30 @@ bool Interpreter::run_iterations(const Stmt& statement, IteratorObject* items, L
   return completed;
 }
 
+template <typename Write>
+Value Interpreter::captured(const Write& write) {
+  std::string text;
+  std::string* const before = std::exchange(out_, &text);
+  ++captures_;
+  write();
+  --captures_;
+  out_ = before;
+  // emit has paid for the text.
+  runtime_.budget().allocate(sizeof(StringObject));
+  return Value::string(std::move(text));
+}
+
 Value Interpreter::run_recursive_loop(const Stmt& statement, const Value& iterable, Frame* outer,
                                       int64_t depth0) {
   const LoopNode& node = *statement.loop;
   capture(outer);
   const Value items = filtered_items(node, iterable, outer);
-  const auto frame = std::make_shared<Frame>(node.function_slots, outer);
+  const auto frame = make_frame(node.function_slots, outer);
   LoopObject* loop = runtime_.own(LoopObject(runtime_, items, depth0));
   loop->interpreter = this;
   loop->statement = &statement;
   loop->outer = outer;
-  std::string text;
-  std::string* const before = std::exchange(out_, &text);
-  run_loop(statement, items, frame.get(), loop);
-  out_ = before;
-  return runtime_.text(std::move(text));
+  return captured([&] { run_loop(statement, items, frame.get(), loop); });
 }
 
 Value Interpreter::call_loop(LoopObject& loop, const Arguments& arguments) {
@@ -297,17 +318,13 @@ void Interpreter::execute_set(const Stmt& statement, Frame* frame) {
   if (statement.top_level) export_names(*statement.target, frame);
 }
 
-std::string Interpreter::captured_text(const Body& body, Frame* frame) {
-  std::string text;
-  std::string* const before = std::exchange(out_, &text);
-  execute(body, frame);
-  out_ = before;
-  return text;
+Value Interpreter::captured_text(const Body& body, Frame* frame) {
+  return captured([&] { execute(body, frame); });
 }
 
 void Interpreter::execute_set_block(const Stmt& statement, Frame* frame) {
   enter_scope(statement.loads, frame);
-  Value value = runtime_.text(captured_text(statement.bodies[0], frame));
+  Value value = captured_text(statement.bodies[0], frame);
   if (statement.filter != nullptr) {
     filter_input_ = std::move(value);
     value = evaluate(*statement.filter, frame);
@@ -329,13 +346,13 @@ void Interpreter::execute_with(const Stmt& statement, Frame* frame) {
 
 void Interpreter::execute_filter_block(const Stmt& statement, Frame* frame) {
   enter_scope(statement.loads, frame);
-  filter_input_ = runtime_.text(captured_text(statement.bodies[0], frame));
+  filter_input_ = captured_text(statement.bodies[0], frame);
   emit_string(evaluate(*statement.values[0], frame));
   leave_scope(statement.loads, frame);
 }
 
 void Interpreter::execute_block(const Stmt& statement) {
-  const auto frame = std::make_shared<Frame>(statement.slot_count, nullptr);
+  const auto frame = make_frame(statement.slot_count, nullptr);
   enter_scope(statement.loads, frame.get());
   execute(statement.bodies[0], frame.get());
 }

@@ -58,12 +58,16 @@ class Interpreter {
   Value filtered_items(const LoopNode& loop, const Value& iterable, Frame* frame);
   Value run_recursive_loop(const Stmt& statement, const Value& iterable, Frame* outer,
                            int64_t depth0);
-  std::string captured_text(const Body& body, Frame* frame);
+  // What `write` emits, as a value.
+  template <typename Write>
+  Value captured(const Write& write);
+  Value captured_text(const Body& body, Frame* frame);
   void emit(std::string_view text);
   // For filter and call blocks, which Jinja does not convert to text.
   void emit_string(const Value& value);
 
   // Variables (interpreter.cpp)
+  std::shared_ptr<Frame> make_frame(int slot_count, Frame* outer);
   void enter_scope(const ScopeLoads& loads, Frame* frame);
   void leave_scope(const ScopeLoads& loads, Frame* frame);
   static Value& variable(const Slot& slot, Frame* frame);
@@ -98,6 +102,7 @@ class Interpreter {
   std::unordered_map<std::string, Value> exports_;  // what the top level has assigned, for blocks
   std::vector<std::shared_ptr<Frame>> captured_;
   std::string* out_ = nullptr;
+  int captures_ = 0;               // 0: out_ is the output itself
   Value filter_input_;             // the text of the block that a filter chain begins with
   const Expr* printed_ = nullptr;  // what the innermost output statement prints
   int line_ = 1;

@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "text/jinja/literals.h"
 #include "text/jinja/unicode.h"
+#include "text/utf8.h"
 
 namespace klotski::jinja {
 namespace {

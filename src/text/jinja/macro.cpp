@@ -10,7 +10,8 @@ namespace {
 using Keywords = std::vector<std::pair<std::string, Value>>;
 
 // Takes a keyword argument out; missing where it was not given.
-Value take_keyword(Keywords* keywords, std::string_view name) {
+Value take_keyword(Runtime& runtime, Keywords* keywords, std::string_view name) {
+  runtime.budget().step(1 + keywords->size() / 4);
   const auto found = std::find_if(keywords->begin(), keywords->end(),
                                   [name](const auto& entry) { return entry.first == name; });
   if (found == keywords->end()) return Value();
@@ -42,9 +43,8 @@ Value MacroObject::attribute(Runtime& runtime, std::string_view name) const {
 
 Value Interpreter::call_macro(const MacroNode& macro, Frame* outer, Arguments arguments) {
   const DepthGuard guard(runtime_.depth(), runtime_.budget().max_depth());
-  runtime_.budget().allocate(sizeof(Frame) +
-                             static_cast<uint64_t>(macro.slot_count) * sizeof(Value));
-  const auto frame = std::make_shared<Frame>(macro.slot_count, outer);
+  runtime_.budget().step(macro.parameters.size());
+  const auto frame = make_frame(macro.slot_count, outer);
   bind_parameters(macro, &arguments, frame.get());
   enter_scope(macro.loads, frame.get());
   const size_t without_default = macro.parameters.size() - macro.defaults.size();
@@ -59,7 +59,7 @@ Value Interpreter::call_macro(const MacroNode& macro, Frame* outer, Arguments ar
           fmt::format("parameter {} was not provided", in_quotes(macro.parameters[i])));
     }
   }
-  return runtime_.text(captured_text(macro.body, frame.get()));
+  return captured_text(macro.body, frame.get());
 }
 
 // In the order in which Jinja's Macro sorts its arguments out.
@@ -73,11 +73,11 @@ void Interpreter::bind_parameters(const MacroNode& macro, Arguments* arguments, 
       slot = given[i];
       continue;
     }
-    slot = take_keyword(&arguments->keyword, macro.parameters[i]);
+    slot = take_keyword(runtime_, &arguments->keyword, macro.parameters[i]);
     if (macro.parameters[i] == "caller") found_caller = true;
   }
   if (macro.caller && !found_caller) {
-    const Value caller = take_keyword(&arguments->keyword, "caller");
+    const Value caller = take_keyword(runtime_, &arguments->keyword, "caller");
     const bool absent = caller.is(Kind::missing) || caller.is(Kind::none);
     variable(*macro.caller, frame) = absent ? Value::undefined("No caller defined") : caller;
   }

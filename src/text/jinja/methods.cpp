@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "text/jinja/loop.h"
 
@@ -101,9 +102,7 @@ Value cycler_reset(Runtime&, const Value& self, const Bound&) {
 
 Value is_whole(Runtime&, const Value& self, const Bound&) {
   const double value = self.number();
-  return Value::boolean(
-      value == static_cast<double>(static_cast<long double>(value)) &&
-      value - static_cast<double>(static_cast<int64_t>(std::clamp(value, -9e18, 9e18))) == 0);
+  return Value::boolean(std::isfinite(value) && std::floor(value) == value);
 }
 
 Value bit_length(Runtime&, const Value& self, const Bound&) {

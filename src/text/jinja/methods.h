@@ -29,9 +29,11 @@ Value bind_method(Runtime& runtime, const Value& self, const MethodEntry* method
 Value split_text(Runtime& runtime, std::string_view text, const Value& separator, int64_t most);
 std::string replace_text(Runtime& runtime, std::string_view text, std::string_view from,
                          std::string_view to, int64_t most);
+// How many characters `text` lacks to be `width` long; 0 where it is long enough.
+int64_t missing_width(const Value& text, int64_t width);
 std::string center_text(Runtime& runtime, const Value& text, int64_t width, std::string_view fill);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
-std::string_view strip_characters(std::string_view text, std::string_view characters, bool left,
-                                  bool right);
+std::string_view strip_characters(Runtime& runtime, std::string_view text,
+                                  std::string_view characters, bool left, bool right);
 
 }  // namespace klotski::jinja

@@ -1,8 +1,10 @@
 #include "text/jinja/operators.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "text/jinja/format.h"
+#include "text/jinja/search.h"
 
 namespace klotski::jinja {
 namespace {
@@ -32,6 +34,12 @@ int64_t floor_divide(int64_t a, int64_t b) {
   if (b == -1 && a == INT64_MIN) raise_overflow();
   const int64_t quotient = a / b;
   return (a % b != 0 && (a < 0) != (b < 0)) ? quotient - 1 : quotient;
+}
+
+int64_t floor_modulo(int64_t a, int64_t b) {
+  if (b == -1) return 0;  // INT64_MIN % -1 is not defined in C++
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
 Value power(int64_t base, int64_t exponent) {
@@ -64,7 +72,7 @@ Value integer_arithmetic(Operator op, int64_t a, int64_t b) {
   if (b == 0) raise("division by zero");
   if (op == Operator::divide) return Value::real(static_cast<double>(a) / static_cast<double>(b));
   if (op == Operator::floor_divide) return Value::integer(floor_divide(a, b));
-  return Value::integer(b == -1 ? 0 : a - floor_divide(a, b) * b);
+  return Value::integer(floor_modulo(a, b));
 }
 
 double floor_modulo(double a, double b) {
@@ -199,7 +207,8 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
   if (container.is_string()) {
     if (item.is(Kind::undefined)) raise_undefined(item);
     if (!item.is_string()) raise("'in' a string needs a string, found {}", type_name(item));
-    return container.text().find(item.text()) != std::string::npos;
+    charge_search(runtime, container.text(), item.text());
+    return find_text(container.text(), item.text()) != std::string_view::npos;
   }
   if (container.is(Kind::dict)) {
     require_hashable(item);

@@ -438,6 +438,7 @@ std::unique_ptr<CallArguments> Parser::parse_arguments() {
   const int line = current().line;
   expect_op("(");
   auto arguments = std::make_unique<CallArguments>();
+  std::unordered_set<std::string> keywords;
   bool first = true;
   while (!at_op(")")) {
     if (!first) {
@@ -445,13 +446,14 @@ std::unique_ptr<CallArguments> Parser::parse_arguments() {
       if (at_op(")")) break;
     }
     first = false;
-    parse_argument(arguments.get(), line);
+    parse_argument(arguments.get(), &keywords, line);
   }
   expect_op(")");
   return arguments;
 }
 
-void Parser::parse_argument(CallArguments* arguments, int line) {
+void Parser::parse_argument(CallArguments* arguments, std::unordered_set<std::string>* keywords,
+                            int line) {
   const auto ensure = [line](bool condition) {
     if (!condition) throw SyntaxError(line, "invalid syntax for function call expression");
   };
@@ -468,7 +470,7 @@ void Parser::parse_argument(CallArguments* arguments, int line) {
     ensure(no_rest_keywords);
     std::string name = take().text;
     take();
-    for (const auto& [other, value] : arguments->keyword) ensure(other != name);
+    ensure(keywords->insert(name).second);
     arguments->keyword.emplace_back(std::move(name), parse_expression());
   } else {
     ensure(no_rest && no_rest_keywords && arguments->keyword.empty());

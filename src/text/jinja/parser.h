@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "text/jinja/ast.h"
@@ -73,7 +74,8 @@ class Parser {
   ExprPtr parse_filter_chain(ExprPtr node, bool start_inline);
   ExprPtr parse_test(ExprPtr node);
   std::unique_ptr<CallArguments> parse_arguments();
-  void parse_argument(CallArguments* arguments, int line);
+  void parse_argument(CallArguments* arguments, std::unordered_set<std::string>* keywords,
+                      int line);
   std::string parse_dotted_name();
   using Level = ExprPtr (Parser::*)();
   ExprPtr parse_arithmetic(Level operand,
@@ -111,7 +113,7 @@ class Parser {
   size_t position_ = 0;
   int nesting_ = 0;
   int loops_ = 0;  // open loops of the innermost function, for break and continue
-  std::vector<std::string> block_names_;
+  std::unordered_set<std::string> block_names_;
 };
 
 class Parser::Nesting {

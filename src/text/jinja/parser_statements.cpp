@@ -171,10 +171,11 @@ StmtPtr Parser::parse_with() {
 
 void Parser::parse_signature(MacroNode* macro) {
   expect_op("(");
+  std::unordered_set<std::string> names;
   while (!at_op(")")) {
     if (!macro->parameters.empty()) expect_op(",");
     std::string name = take_name();
-    if (std::count(macro->parameters.begin(), macro->parameters.end(), name) != 0) {
+    if (!names.insert(name).second) {
       fail(fmt::format("duplicate parameter {}", in_quotes(name)));
     }
     if (skip_op("=")) {
@@ -234,10 +235,9 @@ StmtPtr Parser::parse_block() {
   StmtPtr statement = make_statement(StmtKind::block);
   take();
   statement->text = take_name();
-  if (std::count(block_names_.begin(), block_names_.end(), statement->text) != 0) {
+  if (!block_names_.insert(statement->text).second) {
     fail(fmt::format("block {} is defined twice", in_quotes(statement->text)));
   }
-  block_names_.push_back(statement->text);
   if (skip_name("scoped") || at_name("required")) {
     fail("scoped and required blocks are not supported: a chat template has no parent");
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "text/jinja/format.h"
@@ -77,6 +78,7 @@ class PercentFormatter {
     if (peek() == '(') argument = keyed_argument();
     for (; std::string_view("-+ #0").find(peek()) != std::string_view::npos; ++at_) flag(&spec);
     spec.width = count();
+    if (spec.width == INT64_MIN) raise("a % format has too large a number");
     if (spec.width < 0) {
       spec.align = '<';
       spec.width = -spec.width;

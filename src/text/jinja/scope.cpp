@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <functional>
+#include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "text/jinja/filters.h"
@@ -99,27 +101,16 @@ class NameCollector {
     if (s.kind == StmtKind::macro) symbols_->store(s.text);
   }
 
+  // An elif is an if inside the else branch.
   void visit_if(const Stmt& s, size_t branch) {
     load(*s.values[branch]);
-    std::vector<Symbols> branches;
-    collect_branch(&branches, [&](NameCollector& inner) { inner.visit(s.bodies[branch]); });
+    const size_t begun = symbols_->begin_branches();
+    visit(s.bodies[branch]);
     if (branch == 0) {
-      collect_branch(&branches, [&](NameCollector& inner) {
-        for (size_t i = 1; i < s.values.size(); ++i) inner.visit_if(s, i);
-      });
-      collect_branch(&branches, [&](NameCollector& inner) {
-        if (s.bodies.size() > s.values.size()) inner.visit(s.bodies.back());
-      });
+      for (size_t i = 1; i < s.values.size(); ++i) visit_if(s, i);
+      if (s.bodies.size() > s.values.size()) visit(s.bodies.back());
     }
-    symbols_->branch_update(branches);
-  }
-
-  void collect_branch(std::vector<Symbols>* branches,
-                      const std::function<void(NameCollector&)>& visit_branch) {
-    Symbols copy = *symbols_;
-    NameCollector inner(&copy);
-    visit_branch(inner);
-    branches->push_back(std::move(copy));
+    symbols_->end_branches(begun);
   }
 
   Symbols* symbols_;

@@ -3,6 +3,7 @@
 
 #include "text/jinja/format.h"
 #include "text/jinja/methods.h"
+#include "text/jinja/search.h"
 #include "text/jinja/unicode.h"
 
 namespace klotski::jinja {
@@ -54,7 +55,8 @@ Value strip(Runtime& rt, const Value& self, const Bound& args) {
     return same_kind(rt, self, std::string(strip_space(self.text(), Left, Right)));
   }
   const std::string characters = args.text(0, "");
-  return same_kind(rt, self, std::string(strip_characters(self.text(), characters, Left, Right)));
+  return same_kind(rt, self,
+                   std::string(strip_characters(rt, self.text(), characters, Left, Right)));
 }
 
 Value split(Runtime& rt, const Value& self, const Bound& args) {
@@ -88,7 +90,8 @@ Value split_right(Runtime& rt, const Value& self, const Bound& args) {
   } else {
     const std::string by = args.text(0, "");
     if (by.empty()) raise("rsplit() by an empty separator");
-    for (size_t at = 0; left > 0 && (at = text.rfind(by)) != std::string_view::npos; --left) {
+    const BackwardSearch search(rt, text, by);
+    for (size_t at = 0; left > 0 && (at = search.find(text)) != std::string_view::npos; --left) {
       parts.push_back(rt.text(std::string(text.substr(at + by.size()))));
       text = text.substr(0, at);
     }
@@ -124,6 +127,15 @@ bool window(const Value& self, const Bound& args, size_t first, size_t* begin, s
   return true;
 }
 
+// The first or last place of `needle` in `text`, at the cost of one pass.
+template <bool FromRight>
+size_t search(Runtime& rt, std::string_view text, std::string_view needle) {
+  if (FromRight && needle.empty()) return text.size();
+  if (FromRight) return BackwardSearch(rt, text, needle).find(text);
+  charge_search(rt, text, needle);
+  return find_text(text, needle);
+}
+
 template <bool FromRight>
 int64_t find_position(Runtime& rt, const Value& self, const Bound& args) {
   rt.budget().scan(self.text().size());
@@ -132,7 +144,7 @@ int64_t find_position(Runtime& rt, const Value& self, const Bound& args) {
   size_t end = 0;
   if (!window(self, args, 1, &begin, &end)) return -1;
   const std::string_view text = std::string_view(self.text()).substr(begin, end - begin);
-  const size_t found = FromRight ? text.rfind(needle) : text.find(needle);
+  const size_t found = search<FromRight>(rt, text, needle);
   if (found == std::string_view::npos) return -1;
   return count_code_points(std::string_view(self.text()).substr(0, begin + found));
 }
@@ -157,8 +169,11 @@ Value count(Runtime& rt, const Value& self, const Bound& args) {
   if (!window(self, args, 1, &begin, &end)) return Value::integer(0);
   const std::string_view text = std::string_view(self.text()).substr(begin, end - begin);
   if (needle.empty()) return Value::integer(count_code_points(text) + 1);
+  charge_search(rt, text, needle);
   int64_t found = 0;
-  for (size_t at = 0; (at = text.find(needle, at)) != std::string_view::npos; at += needle.size()) {
+  for (size_t at = 0; (at = find_text(text, needle, at)) != std::string_view::npos;
+       at += needle.size()) {
+    rt.budget().step();
     ++found;
   }
   return Value::integer(found);
@@ -173,7 +188,9 @@ bool matches(std::string_view text, const Value& part) {
 }
 
 template <bool AtEnd>
-Value has_affix(Runtime&, const Value& self, const Bound& args) {
+Value has_affix(Runtime& rt, const Value& self, const Bound& args) {
+  rt.budget().scan(self.text().size());
+  rt.budget().step(value_weight(args[0]));
   size_t begin = 0;
   size_t end = 0;
   const bool inside = window(self, args, 1, &begin, &end);
@@ -217,7 +234,7 @@ Value join(Runtime& rt, const Value& self, const Bound& args) {
 
 template <char Align>
 Value justify(Runtime& rt, const Value& self, const Bound& args) {
-  const int64_t missing = require_integer(args[0], "a width") - length_of(self);
+  const int64_t missing = missing_width(self, require_integer(args[0], "a width"));
   const std::string fill = args.text(1, " ");
   if (count_code_points(fill) != 1) raise("a fill must be one character");
   TextBuilder out(rt);
@@ -234,7 +251,7 @@ Value center(Runtime& rt, const Value& self, const Bound& args) {
 }
 
 Value zero_fill(Runtime& rt, const Value& self, const Bound& args) {
-  const int64_t missing = require_integer(args[0], "a width") - length_of(self);
+  const int64_t missing = missing_width(self, require_integer(args[0], "a width"));
   const std::string& text = self.text();
   const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
   TextBuilder out(rt);
@@ -250,7 +267,7 @@ Value partition(Runtime& rt, const Value& self, const Bound& args) {
   const std::string by = args.text(0, "");
   if (by.empty()) raise("partition() by an empty separator");
   const std::string& text = self.text();
-  const size_t at = FromRight ? text.rfind(by) : text.find(by);
+  const size_t at = search<FromRight>(rt, text, by);
   if (at == std::string::npos) {
     const Value nothing = rt.text("");
     return FromRight ? rt.tuple({nothing, nothing, self}) : rt.tuple({self, nothing, nothing});
@@ -285,7 +302,7 @@ bool all_characters(std::string_view text, const std::function<bool(char32_t)>& 
 
 template <bool (*Holds)(char32_t)>
 Value all_are(Runtime& rt, const Value& self, const Bound&) {
-  rt.budget().scan(self.text().size());
+  rt.budget().scan_characters(self.text().size());
   return Value::boolean(!self.text().empty() && all_characters(self.text(), Holds));
 }
 
@@ -293,7 +310,7 @@ bool is_alphanumeric(char32_t c) { return is_alpha(c) || is_numeric(c); }
 
 template <bool Upper>
 Value is_case(Runtime& rt, const Value& self, const Bound&) {
-  rt.budget().scan(self.text().size());
+  rt.budget().scan_characters(self.text().size());
   bool found = false;
   const bool fits = all_characters(self.text(), [&found](char32_t c) {
     found = found || (Upper ? is_upper(c) : is_lower(c));
@@ -303,7 +320,7 @@ Value is_case(Runtime& rt, const Value& self, const Bound&) {
 }
 
 Value is_title_case(Runtime& rt, const Value& self, const Bound&) {
-  rt.budget().scan(self.text().size());
+  rt.budget().scan_characters(self.text().size());
   bool found = false;
   bool inside_word = false;
   const bool fits = all_characters(self.text(), [&](char32_t c) {
@@ -317,7 +334,8 @@ Value is_title_case(Runtime& rt, const Value& self, const Bound&) {
   return Value::boolean(found && fits);
 }
 
-Value is_identifier(Runtime&, const Value& self, const Bound&) {
+Value is_identifier(Runtime& rt, const Value& self, const Bound&) {
+  rt.budget().scan_characters(self.text().size());
   bool first = true;
   const bool fits = all_characters(self.text(), [&first](char32_t c) {
     return std::exchange(first, false) ? is_identifier_start(c) : is_identifier_part(c);
@@ -330,7 +348,7 @@ Value is_ascii(Runtime&, const Value& self, const Bound&) {
 }
 
 Value is_printable_text(Runtime& rt, const Value& self, const Bound&) {
-  rt.budget().scan(self.text().size());
+  rt.budget().scan_characters(self.text().size());
   return Value::boolean(all_characters(self.text(), is_printable));
 }
 

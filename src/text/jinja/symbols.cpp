@@ -1,7 +1,5 @@
 #include "text/jinja/symbols.h"
 
-#include <algorithm>
-
 namespace klotski::jinja {
 
 Symbols::Symbols(const Symbols* parent, int function, std::vector<FunctionSlots>* functions)
@@ -12,8 +10,8 @@ Symbols::Symbols(const Symbols* parent, int function, std::vector<FunctionSlots>
 
 const Reference* Symbols::find(const std::string& name) const {
   for (const Symbols* scope = this; scope != nullptr; scope = scope->parent_) {
-    const auto found = scope->references_.find(name);
-    if (found != scope->references_.end()) return &found->second;
+    const auto found = scope->load_of_.find(name);
+    if (found != scope->load_of_.end()) return &scope->loads_[found->second].target;
   }
   return nullptr;
 }
@@ -27,18 +25,16 @@ void Symbols::define(const std::string& name, Load load) {
   const int next = static_cast<int>(slots.size());
   const int index = slots.emplace(std::pair(level_, name), next).first->second;
   load.target = {function_, index};
-  references_[name] = load.target;
-  set_load(load);
+  const auto [entry, added] = load_of_.emplace(name, loads_.size());
+  if (added) {
+    loads_.push_back(std::move(load));
+  } else {
+    loads_[entry->second] = std::move(load);
+  }
 }
 
-void Symbols::set_load(const Load& load) {
-  const auto same = std::find_if(loads_.begin(), loads_.end(),
-                                 [&](const Load& other) { return other.target == load.target; });
-  if (same == loads_.end()) {
-    loads_.push_back(load);
-  } else {
-    *same = load;
-  }
+void Symbols::add_store(const std::string& name) {
+  if (stores_.insert(name).second) stored_.push_back(name);
 }
 
 void Symbols::load(const std::string& name) {
@@ -46,8 +42,8 @@ void Symbols::load(const std::string& name) {
 }
 
 void Symbols::store(const std::string& name) {
-  stores_.insert(name);
-  if (references_.count(name) != 0) return;
+  add_store(name);
+  if (load_of_.count(name) != 0) return;
   if (const Reference* outer = find_outer(name)) {
     define(name, {{}, ScopeLoad::From::outer, "", *outer});
   } else {
@@ -56,30 +52,18 @@ void Symbols::store(const std::string& name) {
 }
 
 void Symbols::declare_parameter(const std::string& name) {
-  stores_.insert(name);
+  add_store(name);
   define(name, {{}, ScopeLoad::From::parameter, "", {}});
 }
 
-void Symbols::branch_update(const std::vector<Symbols>& branches) {
-  std::set<std::string> stored;
-  for (const Symbols& branch : branches) {
-    for (const std::string& name : branch.stores_) {
-      if (stores_.count(name) == 0) stored.insert(name);
-    }
-  }
-  for (const Symbols& branch : branches) {
-    for (const auto& [name, reference] : branch.references_) references_[name] = reference;
-    for (const Load& load : branch.loads_) set_load(load);
-    stores_.insert(branch.stores_.begin(), branch.stores_.end());
-  }
-  // What only some branches assign has, in the others, the value from outside.
-  for (const std::string& name : stored) {
-    const Reference target = *find(name);
-    if (const Reference* outer = find_outer(name)) {
-      set_load({target, ScopeLoad::From::outer, "", *outer});
-    } else {
-      set_load({target, ScopeLoad::From::context, name, {}});
-    }
+void Symbols::end_branches(size_t begun) {
+  for (size_t i = begun; i < stored_.size(); ++i) {
+    const std::string& name = stored_[i];
+    Load& load = loads_[load_of_.at(name)];
+    const Reference* outer = find_outer(name);
+    load.from = outer != nullptr ? ScopeLoad::From::outer : ScopeLoad::From::context;
+    load.name = outer != nullptr ? std::string() : name;
+    load.outer = outer != nullptr ? *outer : Reference();
   }
 }
 

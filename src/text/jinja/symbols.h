@@ -1,8 +1,10 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "text/jinja/ast.h"
@@ -37,8 +39,11 @@ class Symbols {
   void store(const std::string& name);
   void declare_parameter(const std::string& name);
 
-  // Merges what the branches of an if, each begun as a copy of this, have found out.
-  void branch_update(const std::vector<Symbols>& branches);
+  // Around the branches of an if: what only some of them assign has, in the others, the value from
+  // outside. Jinja begins each branch with a copy of the scope and merges the copies; that gives
+  // the same variables, since a name has one slot in a scope whatever branch mentions it first.
+  size_t begin_branches() const { return stored_.size(); }
+  void end_branches(size_t begun);
 
   // Both as seen from inside this scope's function.
   Slot slot(const Reference& reference) const;
@@ -54,16 +59,17 @@ class Symbols {
   };
 
   const Reference* find_outer(const std::string& name) const;
+  void add_store(const std::string& name);
   void define(const std::string& name, Load load);
-  void set_load(const Load& load);
 
   const Symbols* parent_;
   int level_;
   int function_;
   std::vector<FunctionSlots>* functions_;
-  std::map<std::string, Reference> references_;
-  std::vector<Load> loads_;
-  std::set<std::string> stores_;
+  std::vector<Load> loads_;  // one for each name of the scope
+  std::unordered_map<std::string, size_t> load_of_;
+  std::vector<std::string> stored_;  // in the order of their first assignment
+  std::unordered_set<std::string> stores_;
 };
 
 }  // namespace klotski::jinja

@@ -1,6 +1,11 @@
 // Work on text that methods and filters share.
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
 #include "text/jinja/format.h"
 #include "text/jinja/methods.h"
+#include "text/jinja/search.h"
 #include "text/jinja/unicode.h"
 
 namespace klotski::jinja {
@@ -11,12 +16,26 @@ bool is_line_end(char32_t c) {
          c == 0x2029;
 }
 
-bool has_character(std::string_view characters, char32_t wanted) {
-  for (size_t at = 0; at < characters.size();) {
-    if (next_code_point(characters, &at) == wanted) return true;
+// The characters that a strip takes away. A set, since both the text and this may be long.
+class CharacterSet {
+ public:
+  explicit CharacterSet(std::string_view characters) {
+    for (size_t at = 0; at < characters.size();) {
+      const char32_t c = next_code_point(characters, &at);
+      if (c < ascii_.size()) {
+        ascii_[c] = true;
+      } else {
+        others_.insert(c);
+      }
+    }
   }
-  return false;
-}
+
+  bool has(char32_t c) const { return c < ascii_.size() ? ascii_[c] : others_.count(c) != 0; }
+
+ private:
+  std::array<bool, 128> ascii_{};
+  std::unordered_set<char32_t> others_;
+};
 
 Value split_at_space(Runtime& runtime, std::string_view text, int64_t most) {
   std::vector<Value> parts;
@@ -48,10 +67,11 @@ Value split_text(Runtime& runtime, std::string_view text, const Value& separator
   if (!separator.is_string()) raise("split() expects a string, found {}", type_name(separator));
   const std::string& by = separator.text();
   if (by.empty()) raise("split() by an empty separator");
+  charge_search(runtime, text, by);
   std::vector<Value> parts;
   size_t begin = 0;
   while (static_cast<int64_t>(parts.size()) < most) {
-    const size_t at = text.find(by, begin);
+    const size_t at = find_text(text, by, begin);
     if (at == std::string_view::npos) break;
     parts.push_back(runtime.text(std::string(text.substr(begin, at - begin))));
     begin = at + by.size();
@@ -62,6 +82,7 @@ Value split_text(Runtime& runtime, std::string_view text, const Value& separator
 
 std::string replace_text(Runtime& runtime, std::string_view text, std::string_view from,
                          std::string_view to, int64_t most) {
+  charge_search(runtime, text, from);
   TextBuilder out(runtime);
   int64_t left = most < 0 ? INT64_MAX : most;
   size_t begin = 0;
@@ -77,7 +98,7 @@ std::string replace_text(Runtime& runtime, std::string_view text, std::string_vi
       begin = after;
       continue;
     }
-    const size_t at = text.find(from, begin);
+    const size_t at = find_text(text, from, begin);
     if (at == std::string_view::npos) break;
     out.append(text.substr(begin, at - begin));
     out.append(to);
@@ -88,8 +109,13 @@ std::string replace_text(Runtime& runtime, std::string_view text, std::string_vi
   return out.take();
 }
 
+int64_t missing_width(const Value& text, int64_t width) {
+  const int64_t length = length_of(text);
+  return width <= length ? 0 : width - length;
+}
+
 std::string center_text(Runtime& runtime, const Value& text, int64_t width, std::string_view fill) {
-  const int64_t missing = std::max<int64_t>(0, width - length_of(text));
+  const int64_t missing = missing_width(text, width);
   const int64_t left = missing / 2 + (missing & width & 1);
   TextBuilder out(runtime);
   out.append_repeated(fill, left);
@@ -113,12 +139,14 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   return lines;
 }
 
-std::string_view strip_characters(std::string_view text, std::string_view characters, bool left,
-                                  bool right) {
+std::string_view strip_characters(Runtime& runtime, std::string_view text,
+                                  std::string_view characters, bool left, bool right) {
+  runtime.budget().scan_characters(characters.size());
+  const CharacterSet set(characters);
   size_t begin = 0;
   while (left && begin < text.size()) {
     size_t after = begin;
-    if (!has_character(characters, next_code_point(text, &after))) break;
+    if (!set.has(next_code_point(text, &after))) break;
     begin = after;
   }
   size_t end = text.size();
@@ -126,9 +154,10 @@ std::string_view strip_characters(std::string_view text, std::string_view charac
     size_t start = end - 1;
     while (start > begin && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
     size_t at = start;
-    if (!has_character(characters, next_code_point(text, &at))) break;
+    if (!set.has(next_code_point(text, &at))) break;
     end = start;
   }
+  runtime.budget().scan_characters(text.size() - (end - begin));
   return text.substr(begin, end - begin);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "text/utf8.h"
+
 namespace klotski::jinja {
 namespace {
 
@@ -112,43 +114,29 @@ void append_lower(std::string* out, std::string_view text, size_t begin, size_t 
 }  // namespace
 
 char32_t next_code_point(std::string_view text, size_t* position) {
-  utf8proc_int32_t c = 0;
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  if (bytes[*position] < 0x80) return static_cast<char32_t>(bytes[(*position)++]);
-  const utf8proc_ssize_t used = utf8proc_iterate(
-      bytes + *position, static_cast<utf8proc_ssize_t>(text.size() - *position), &c);
-  if (used <= 0) {
+  const auto byte = static_cast<unsigned char>(text[*position]);
+  if (byte < 0x80) {
     ++*position;
-    return 0xFFFD;
+    return byte;
   }
-  *position += static_cast<size_t>(used);
-  return static_cast<char32_t>(c);
+  const Utf8Char next = decode_utf8(text, *position);
+  *position += next.bytes;
+  return next.code;
 }
 
 void append_code_point(std::string* out, char32_t code_point) {
-  std::array<utf8proc_uint8_t, 4> bytes{};
-  const utf8proc_ssize_t size =
-      utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes.data());
-  out->append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(size));
+  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
+  append_utf8(*out, surrogate ? kReplacementCharacter : code_point);
 }
 
 int64_t count_code_points(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  return static_cast<int64_t>(count_utf8_chars(text));
 }
 
 size_t byte_offset(std::string_view text, int64_t index) {
   size_t position = 0;
   for (; index > 0 && position < text.size(); --index) next_code_point(text, &position);
   return position;
-}
-
-bool is_valid_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t before = at;
-    if (next_code_point(text, &at) == 0xFFFD && at - before == 1) return false;
-  }
-  return true;
 }
 
 bool is_space(char32_t c) {

@@ -6,15 +6,16 @@
 
 namespace klotski::jinja {
 
-// Text is UTF-8 that was checked when it came in; positions that Python counts are code points.
+// Text is valid UTF-8: templates are checked, variables are repaired when they come in. Positions
+// that Python counts are code points.
 
-// The code point at byte `*position`, which moves behind it. Bad bytes count as U+FFFD each.
+// The code point at byte `*position`, which moves behind it.
 char32_t next_code_point(std::string_view text, size_t* position);
+// A surrogate, which UTF-8 cannot hold, becomes U+FFFD.
 void append_code_point(std::string* out, char32_t code_point);
 int64_t count_code_points(std::string_view text);
 // The byte at which code point `index` begins; the size of the text if there are fewer.
 size_t byte_offset(std::string_view text, int64_t index);
-bool is_valid_utf8(std::string_view text);
 
 // As Python's str methods of these names answer for one character.
 bool is_space(char32_t c);
