@@ -29,6 +29,9 @@ TEST(InQuotes, KeepsMessagesOnOneSafeLine) {
 TEST(OneLine, EscapesOnlyWhatWouldBreakTheLine) {
   EXPECT_EQ(one_line("found 'a' and \\"), "found 'a' and \\");
   EXPECT_EQ(one_line("two\nlines \x1b[31m\xff"), "two\\nlines \\x1b[31m\\xff");
+  EXPECT_EQ(one_line("\xC2\x9B"
+                     "31m \xC2\xA9"),
+            "\\x9b31m \xC2\xA9");
   EXPECT_EQ(one_line("abcdef", 3), "abc...");
 }
 

@@ -54,8 +54,11 @@ void append_escaped(std::string& out, std::string_view text, size_t max_bytes,
       return;
     }
     const auto byte = static_cast<unsigned char>(rest[0]);
-    if (length == 0 || byte < 0x20 || byte == 0x7F) {
-      out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
+    // U+0080 to U+009F are commands to a terminal as well.
+    const bool c1_control = length == 2 && byte == 0xC2 && (rest[1] & 0x20) == 0;
+    if (length == 0 || byte < 0x20 || byte == 0x7F || c1_control) {
+      const auto code = c1_control ? static_cast<unsigned char>(rest[1]) : byte;
+      out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : fmt::format("\\x{:02x}", code);
     } else {
       if (also.find(rest[0]) != std::string_view::npos) out += '\\';
       out += rest.substr(0, length);

@@ -133,9 +133,9 @@ StatusLine::~StatusLine() {
 void StatusLine::update(uint64_t done, uint64_t total) {
   const double now = seconds_now();
   const bool terminal = err_is_terminal();
-  const double since =
-      shown_ == 0.0 ? now - started_ - 1.0 : now - shown_ - (terminal ? 0.1 : 10.0);
-  if (since < 0.0) return;
+  const double last = shown_ == 0.0 ? started_ : shown_;
+  const double pause = !terminal ? 10.0 : shown_ == 0.0 ? 1.0 : 0.1;  // seconds
+  if (now - last < pause) return;
   shown_ = now;
   visible_ = terminal;
   const double share = total == 0 ? 0.0 : static_cast<double>(done) / static_cast<double>(total);
