@@ -2,8 +2,8 @@
 
 #include "base/bytes.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "model/families/families.h"
-#include "weights/model_folder.h"
 
 namespace klotski {
 

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/folder.h"
 
 namespace klotski {
 
@@ -45,7 +46,8 @@ std::string gunzip(std::string_view packed, uint64_t max_bytes, std::string_view
   stream.avail_in = static_cast<uInt>(packed.size());
   std::string text;
   int status = Z_OK;
-  while (status != Z_STREAM_END) {
+  while (status != Z_STREAM_END || stream.avail_in > 0) {
+    if (status == Z_STREAM_END) inflateReset(&stream);  // another member follows
     const size_t done = text.size();
     text.resize(done + kChunkBytes);
     stream.next_out = reinterpret_cast<Bytef*>(text.data() + done);
@@ -72,11 +74,11 @@ std::string read_text_or_gzip(const std::filesystem::path& path, uint64_t max_by
 
 std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder,
                                                std::string_view name) {
-  std::error_code ignored;
-  std::filesystem::path path = folder / name;
-  if (std::filesystem::exists(path, ignored)) return path;
-  path += ".gz";
-  if (std::filesystem::exists(path, ignored)) return path;
+  for (const std::string& candidate : {std::string(name), std::string(name) + ".gz"}) {
+    if (!has_entry(folder, candidate)) continue;
+    file_in_folder(folder, candidate);  // refuses a link out of the folder
+    return folder / candidate;
+  }
   return std::nullopt;
 }
 

@@ -237,6 +237,16 @@ TEST(SentencePiece, RepeatedAndAbsentPiecesAreRefused) {
   EXPECT_THROW(Tokenizer::from_sentencepiece("", "t"), Error);
 }
 
+TEST(Gzip, MembersFollowOneAnotherAndNothingElse) {
+  const std::string member(
+      "\037\213\010\000\000\000\000\000\002\003\113\114\002\000\155\110\203\236\002\000\000\000",
+      22);
+  EXPECT_EQ(gunzip(member, 100, "t"), "ab");
+  EXPECT_EQ(gunzip(member + member, 100, "t"), "abab");
+  EXPECT_THROW(gunzip(member + "junk", 100, "t"), Error);
+  EXPECT_THROW(gunzip(member + member.substr(0, 12), 100, "t"), Error);
+}
+
 TEST(Gzip, DamageAndBombsAreRefused) {
   const std::string packed =
       read_text_or_gzip(kData + "/tokenizers/gpt2/tokenizer.json.gz", 1 << 30);

@@ -7,8 +7,8 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/json.h"
-#include "weights/model_folder.h"
 
 namespace klotski {
 

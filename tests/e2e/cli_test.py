@@ -100,6 +100,12 @@ class Run(Cli):
         self.assertEqual(sampled[0], sampled[1])
         self.assertNotEqual(sampled[0], sampled[2])
 
+    def test_interactive_goes_on_after_a_line_that_is_too_long(self):
+        result = run("run", "tiny", "-n", "4", stdin=b"word " * 3000 + b"\nOnce upon a time\n")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stdout.decode(), " of the day,\n")
+        self.assertIn(b"context", result.stderr)
+
     def test_interactive_without_a_template_continues_lines(self):
         text = self.ok("run", "tiny", "-n", "4", stdin=b"Once upon a time\n\nThe end\n")
         self.assertEqual(text.count("\n"), 2)
@@ -277,6 +283,14 @@ class BadModels(Cli):
         for text in (b"", b"{}", b'{"model":{"type":"Magic"}}', b"\xff" * 100, b"[" * 100000):
             (model / "tokenizer.json").write_bytes(text)
             self.refused(3, "run", model, "-p", "x", says="tokenizer.json")
+
+    def test_a_link_out_of_the_folder(self):
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            model = self.copy_of_tiny()
+            (model / name).unlink(missing_ok=True)
+            (model / name).symlink_to("/etc/hostname")
+            self.refused(3, "run", model, "-p", "x", says=name)
+            shutil.rmtree(model)
 
     def test_a_fifo_instead_of_a_file(self):
         model = self.copy_of_tiny()
