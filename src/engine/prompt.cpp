@@ -75,8 +75,8 @@ Unmarked take_marks_out(std::string_view rendered) {
   return result;
 }
 
-// Special tokens with a mark inside, or behind their only character: what came from outside. A mark at
-// the end of a longer one may belong to the text that follows.
+// Special tokens with a mark inside, or behind their only character: what came from outside. A mark
+// at the end of a longer one may belong to the text that follows.
 std::vector<Span> literal_spans(const Unmarked& unmarked, const Tokenizer& tokenizer) {
   const auto is_continuation = [&](size_t at) { return (unmarked.text[at] & 0xC0) == 0x80; };
   std::vector<Span> spans;

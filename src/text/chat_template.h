@@ -18,7 +18,8 @@ struct TemplateLimits {
   uint64_t max_steps = 100'000'000;
   int max_depth = 600;  // nested evaluations: statements, expressions and macro calls together
   uint64_t max_output_bytes = 256 * kMiB;
-  uint64_t max_memory_bytes = 512 * kMiB;  // approximate bytes of all values made, dead ones included
+  uint64_t max_memory_bytes =
+      512 * kMiB;  // approximate bytes of all values made, dead ones included
 };
 
 namespace jinja {
