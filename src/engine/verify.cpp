@@ -55,10 +55,9 @@ double relative_error(std::span<const float> found, const std::vector<float>& ex
   for (size_t i = 0; i < expected.size(); ++i) {
     largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
     const double here = std::abs(static_cast<double>(found[i]) - static_cast<double>(expected[i]));
-    difference =
-        std::isnan(here) ? std::numeric_limits<double>::infinity() : std::max(difference, here);
+    difference = std::max(difference, std::isfinite(here) ? here : kBrokenLogits);
   }
-  return difference / std::max(largest, 1e-30);
+  return std::min(difference / std::max(largest, 1e-30), kBrokenLogits);
 }
 
 // By how much the best logit leads the second.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/file.h"
 #include "engine/testing.h"
 
@@ -73,6 +76,13 @@ TEST_F(VerifyRules, AcceptsTheTruth) { EXPECT_TRUE(passed()); }
 TEST_F(VerifyRules, NoticesAWrongLogit) {
   prompts_[1].last_logits[17] += 0.01f;
   EXPECT_FALSE(passed());
+}
+
+TEST_F(VerifyRules, AnInfiniteErrorIsANumberThatJsonCanCarry) {
+  prompts_[0].last_logits.assign(prompts_[0].last_logits.size(), 0.0f);
+  const std::vector<PromptReport> reports = verify(model_, reference_ops(), prompts_, {});
+  EXPECT_FALSE(reports[0].passed);
+  EXPECT_TRUE(std::isfinite(reports[0].logit_error.value()));
 }
 
 TEST_F(VerifyRules, NoticesAWrongTokenWithAClearMargin) {
