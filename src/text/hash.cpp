@@ -26,8 +26,8 @@ HashKey draw_key() {
 }  // namespace
 
 HashKey HashKey::of_process() {
-  static const HashKey key = draw_key();
-  return key;
+  static const HashKey kKey = draw_key();
+  return kKey;
 }
 
 uint64_t HashKey::hash(std::string_view bytes) const {
