@@ -1,0 +1,78 @@
+#include "timeline/chrome_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "base/json.h"
+#include "timeline/testing.h"
+
+namespace klotski {
+namespace {
+
+using namespace testing_timeline;
+
+Json trace_of(const std::vector<TimelineSpan>& spans) {
+  std::ostringstream out;
+  write_chrome_trace(out, spans);
+  return parse_json(out.str(), "trace");
+}
+
+TEST(ChromeTrace, EventsAddUpToTheSpans) {
+  const std::vector<TimelineSpan> spans = random_spans(11, 500);
+  double busy[kLaneCount] = {};
+  size_t events = 0;
+  const Json trace = trace_of(spans);
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const TimelineSpan& span = spans[events++];
+    EXPECT_NEAR(event["ts"].get<double>() * 1000, static_cast<double>(span.start.count()), 1e-3);
+    EXPECT_EQ(event["args"]["step"], span.step);
+    EXPECT_EQ(event["args"]["layer"], span.layer);
+    EXPECT_EQ(event["args"].contains("expert"), span.expert >= 0);
+    EXPECT_EQ(event["args"].contains("waited_for"), span.waited_for.has_value());
+    busy[event["tid"].get<size_t>() - 1] += event["dur"].get<double>() * 1000;
+  }
+  EXPECT_EQ(events, spans.size());
+  for (size_t lane = 0; lane < kLaneCount; ++lane) {
+    int64_t expected = 0;
+    for (const TimelineSpan& span : spans) {
+      if (lane_index(span.lane) == lane) expected += span.duration().count();
+    }
+    EXPECT_EQ(std::llround(busy[lane]), expected);
+  }
+}
+
+TEST(ChromeTrace, OnlyLanesWithSpansGetATrackAndKeepTheirOrder) {
+  const Json trace = trace_of(
+      {span_of(Lane::kv_out, "store", 5, 6), of_expert(span_of(Lane::compute, "expert", 1, 3), 7)});
+  std::vector<std::string> names;
+  std::vector<int> order;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") names.push_back(event["args"]["name"]);
+    if (event["name"] == "thread_sort_index") order.push_back(event["args"]["sort_index"]);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"compute", "KV out"}));
+  ASSERT_EQ(order.size(), 2u);
+  EXPECT_LT(order[0], order[1]);
+  EXPECT_EQ(trace["traceEvents"].back()["name"], "expert 7");
+  EXPECT_EQ(trace["traceEvents"].back()["dur"], 2.0);
+}
+
+TEST(ChromeTrace, ArgumentsAndEscapes) {
+  TimelineSpan span =
+      waiting(span_of(Lane::compute, "a \"quoted\"\n\xff work", 0, 1), Lane::host_copy);
+  span.bytes = 18'000'000'000'000'000'000u;
+  span.micro_batch = 4;
+  const Json event = trace_of({span})["traceEvents"].back();
+  EXPECT_EQ(event["args"]["bytes"], span.bytes);
+  EXPECT_EQ(event["args"]["micro_batch"], 4);
+  EXPECT_EQ(event["args"]["waited_for"], "host copy");
+  EXPECT_EQ(event["name"], "a \"quoted\"\n\xef\xbf\xbd work");
+}
+
+TEST(ChromeTrace, NoSpans) { EXPECT_TRUE(trace_of({})["traceEvents"].empty()); }
+
+}  // namespace
+}  // namespace klotski

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace klotski {
+
+// What can be busy by itself: one thing at a time happens on a lane. Drawings show lanes in this
+// order. A device adds its own lanes here (its copies in and out).
+enum class Lane { compute, disk_read, host_copy, kv_in, kv_out, count_ };
+
+inline constexpr size_t kLaneCount = static_cast<size_t>(Lane::count_);
+
+constexpr size_t lane_index(Lane lane) { return static_cast<size_t>(lane); }
+
+constexpr std::string_view lane_name(Lane lane) {
+  switch (lane) {
+    case Lane::compute:
+      return "compute";
+    case Lane::disk_read:
+      return "disk read";
+    case Lane::host_copy:
+      return "host copy";
+    case Lane::kv_in:
+      return "KV in";
+    case Lane::kv_out:
+      return "KV out";
+    case Lane::count_:
+      break;
+  }
+  return "?";
+}
+
+}  // namespace klotski

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "timeline/bubble.h"
+#include "timeline/svg.h"
+
+namespace klotski {
+
+// What a drawing of one block shows.
+struct BlockView {
+  std::vector<TimelineSpan> spans;  // all that overlap the window, by start
+  std::vector<Bubble> bubbles;
+  std::chrono::nanoseconds start{0};  // the window
+  std::chrono::nanoseconds end{0};
+  // Of the block's own computing, from the bubble before it to its last end.
+  std::chrono::nanoseconds compute_time{0};
+
+  std::chrono::nanoseconds bubble_time() const;
+};
+
+inline bool is_of(const TimelineSpan& span, TimelineBlock block) {
+  return span.step == block.step && span.layer == block.layer;
+}
+
+BlockView view_block(std::span<const TimelineSpan> spans, TimelineBlock block);
+
+}  // namespace klotski

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "timeline/span.h"
+
+// Helpers of the tests of this folder only.
+namespace klotski::testing_timeline {
+
+inline TimelineSpan span_of(Lane lane, std::string_view work, int64_t start_us, int64_t end_us) {
+  TimelineSpan span;
+  span.lane = lane;
+  span.work = work;
+  span.layer = 0;
+  span.is_expert_work = work == "expert";
+  span.start = std::chrono::microseconds(start_us);
+  span.end = std::chrono::microseconds(end_us);
+  return span;
+}
+
+inline TimelineSpan waiting(TimelineSpan span, Lane lane) {
+  span.waited_for = lane;
+  return span;
+}
+
+inline TimelineSpan of_expert(TimelineSpan span, int32_t expert) {
+  span.expert = expert;
+  return span;
+}
+
+// Lanes without overlap, two steps of two layers each, in the order of recording.
+inline std::vector<TimelineSpan> random_spans(uint32_t seed, int count) {
+  std::mt19937 random(seed);
+  const auto below = [&](int bound) {
+    return static_cast<int>(random() % static_cast<uint32_t>(bound));
+  };
+  std::chrono::nanoseconds ends[kLaneCount] = {};
+  std::vector<TimelineSpan> spans;
+  for (int i = 0; i < count; ++i) {
+    TimelineSpan span;
+    span.lane = static_cast<Lane>(below(static_cast<int>(kLaneCount)));
+    span.is_expert_work = span.lane == Lane::compute && below(3) > 0;
+    span.work = span.is_expert_work          ? "expert"
+                : span.lane == Lane::compute ? "attention"
+                                             : "load expert";
+    span.step = i * 2 / count;
+    span.layer = i * 4 / count % 2;
+    span.expert = below(3) - 1;
+    span.bytes = static_cast<uint64_t>(below(1000));
+    auto& end = ends[lane_index(span.lane)];
+    span.start = end + std::chrono::nanoseconds(below(3) * below(500));
+    span.end = end = span.start + std::chrono::nanoseconds(below(2000));
+    if (below(2) > 0) span.waited_for = static_cast<Lane>(below(static_cast<int>(kLaneCount)));
+    spans.push_back(span);
+  }
+  return spans;
+}
+
+}  // namespace klotski::testing_timeline

@@ -1,0 +1,94 @@
+#include "timeline/timeline.h"
+
+#include <algorithm>
+
+#include "timeline/bubble.h"
+
+namespace klotski {
+
+Timeline::Timeline(int64_t keep_spans)
+    : keep_spans_(static_cast<size_t>(std::max<int64_t>(keep_spans, 0))),
+      start_(std::chrono::steady_clock::now()) {}
+
+void Timeline::record(const TimelineSpan& span) {
+  const std::lock_guard lock(mutex_);
+  add_to_totals(span);
+  keep(span);
+  ++recorded_;
+}
+
+void Timeline::add_to_totals(const TimelineSpan& span) {
+  LaneTotals& lane = totals_.lanes[lane_index(span.lane)];
+  lane.busy += span.duration();
+  lane.bytes += span.bytes;
+  ++lane.spans;
+  first_start_ = recorded_ == 0 ? span.start : std::min(first_start_, span.start);
+  last_end_ = recorded_ == 0 ? span.end : std::max(last_end_, span.end);
+  if (span.lane != Lane::compute) return;
+  if (!last_compute_) {
+    first_compute_ = span;
+  } else if (const auto bubble = bubble_between(*last_compute_, span)) {
+    (bubble->kind == BubbleKind::intra_layer ? totals_.intra_layer : totals_.inter_layer) +=
+        bubble->end - bubble->start;
+  }
+  last_compute_ = span;
+}
+
+void Timeline::keep(const TimelineSpan& span) {
+  if (kept_.size() < keep_spans_) {
+    kept_.push_back(span);
+  } else if (keep_spans_ > 0) {
+    kept_[oldest_] = span;
+    oldest_ = (oldest_ + 1) % keep_spans_;
+  }
+}
+
+TimelineTotals Timeline::totals() const {
+  const std::lock_guard lock(mutex_);
+  TimelineTotals totals = totals_;
+  totals.elapsed = last_end_ - first_start_;
+  // Where nothing was computed before, the wait began with the first transfer. That transfer may be
+  // recorded late, so this part is added only here.
+  if (first_compute_ && waited_for_transfer(*first_compute_)) {
+    totals.inter_layer += first_compute_->start - first_start_;
+  }
+  return totals;
+}
+
+std::vector<TimelineSpan> Timeline::spans() const {
+  std::vector<TimelineSpan> spans;
+  {
+    const std::lock_guard lock(mutex_);
+    spans = kept_;
+    // From the oldest on, so that spans of one start stay in the order of recording.
+    std::rotate(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(oldest_), spans.end());
+  }
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const TimelineSpan& a, const TimelineSpan& b) { return a.start < b.start; });
+  return spans;
+}
+
+int64_t Timeline::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return recorded_ - static_cast<int64_t>(kept_.size());
+}
+
+std::chrono::nanoseconds Timeline::now() const {
+  const auto time = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time - start_);
+}
+
+void Timeline::restart() {
+  const std::lock_guard lock(mutex_);
+  start_ = std::chrono::steady_clock::now();
+  kept_.clear();
+  oldest_ = 0;
+  recorded_ = 0;
+  totals_ = TimelineTotals();
+  first_compute_.reset();
+  last_compute_.reset();
+  first_start_ = last_end_ = std::chrono::nanoseconds(0);
+}
+
+}  // namespace klotski

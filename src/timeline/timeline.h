@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "timeline/lane.h"
+#include "timeline/span.h"
+
+namespace klotski {
+
+struct LaneTotals {
+  std::chrono::nanoseconds busy{0};
+  int64_t spans = 0;
+  uint64_t bytes = 0;
+};
+
+struct TimelineTotals {
+  std::array<LaneTotals, kLaneCount> lanes{};
+  std::chrono::nanoseconds elapsed{0};  // from the first start to the last end
+  // Idle time of the compute lane before spans that waited for a transfer; see bubble.h.
+  std::chrono::nanoseconds inter_layer{0};
+  std::chrono::nanoseconds intra_layer{0};
+
+  const LaneTotals& lane(Lane lane) const { return lanes[lane_index(lane)]; }
+  std::chrono::nanoseconds bubbles() const { return inter_layer + intra_layer; }
+};
+
+// What happened on which lane and when. Totals cover everything recorded; of the spans themselves
+// only the latest are kept. Every member may be called from any thread.
+class Timeline {
+ public:
+  // At most keep_spans spans are kept; 0: totals only.
+  explicit Timeline(int64_t keep_spans);
+
+  // Spans of the compute lane must come in the order in which they ran; others in any order.
+  void record(const TimelineSpan& span);
+
+  TimelineTotals totals() const;
+  std::vector<TimelineSpan> spans() const;  // those kept, by start
+  int64_t dropped() const;                  // how many were recorded and not kept
+
+  std::chrono::nanoseconds now() const;  // since the timeline's start
+  void restart();                        // forgets everything; the start is now
+
+ private:
+  void add_to_totals(const TimelineSpan& span);
+  void keep(const TimelineSpan& span);
+
+  const size_t keep_spans_;
+  mutable std::mutex mutex_;
+  std::chrono::steady_clock::time_point start_;
+  std::vector<TimelineSpan> kept_;  // once full, a ring that overwrites its oldest entry
+  size_t oldest_ = 0;
+  int64_t recorded_ = 0;
+  TimelineTotals totals_;  // without elapsed and the wait before the first computing
+  std::chrono::nanoseconds first_start_{0};
+  std::chrono::nanoseconds last_end_{0};
+  std::optional<TimelineSpan> first_compute_;
+  std::optional<TimelineSpan> last_compute_;
+};
+
+}  // namespace klotski
