@@ -1,0 +1,201 @@
+// The JSON form of a correlation table, described in correlation_table.h.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "experts/correlation_table.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxFileBytes = 64 * kMiB;  // a table of 48 layers of 128 experts takes 5 MiB
+constexpr int64_t kMaxCount = 2 * kTokensPerHalving;
+
+// Writes, flushes to the disk and renames, so that `path` is either the old file or the new one.
+class NewFile {
+ public:
+  explicit NewFile(const std::filesystem::path& path) : path_(path), beside_(path) {
+    // A rename would put a plain file in the place of a device or a pipe.
+    std::error_code unknown;
+    const auto type = std::filesystem::status(path, unknown).type();
+    if (type != std::filesystem::file_type::not_found &&
+        type != std::filesystem::file_type::regular) {
+      fail(ErrorKind::usage, "{}: expected a regular file or a new name, found something else",
+           in_quotes(path.native(), 300));
+    }
+    beside_ += fmt::format(".new-{}", ::getpid());
+    descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) refuse("cannot be created");
+  }
+  ~NewFile() {
+    ::close(descriptor_);
+    if (!renamed_) ::unlink(beside_.c_str());
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) refuse("cannot be written");
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+  void commit() {
+    if (::fsync(descriptor_) != 0) refuse("cannot be flushed to the disk");
+    if (::rename(beside_.c_str(), path_.c_str()) != 0) refuse("cannot be renamed into place");
+    renamed_ = true;
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view problem) const {
+    fail(ErrorKind::internal, "{}: {}: {}", in_quotes(beside_.native(), 300), problem,
+         std::strerror(errno));
+  }
+
+  std::filesystem::path path_;
+  std::filesystem::path beside_;
+  int descriptor_ = -1;
+  bool renamed_ = false;
+};
+
+std::string joined(std::span<const uint32_t> numbers) {
+  return fmt::format("[{}]", fmt::join(numbers.begin(), numbers.end(), ","));
+}
+
+void read_counts(const JsonFields& fields, const char* key, std::span<uint32_t> counts) {
+  const auto numbers = fields.integers(key, 0, kMaxCount);
+  if (!numbers || numbers->size() != counts.size()) {
+    fields.refuse(key, fmt::format("an array of {} counts", counts.size()));
+  }
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] = static_cast<uint32_t>((*numbers)[i]);
+}
+
+}  // namespace
+
+class CorrelationTableFile {
+ public:
+  using Layer = CorrelationTable::Layer;
+
+  static std::string text_of(const CorrelationTable& table) {
+    std::string text =
+        fmt::format(R"({{"version":1,"model":{},"path_length":{},"layers":[)",
+                    Json(table.shape_.model).dump(-1, ' ', false, Json::error_handler_t::replace),
+                    table.path_length_);
+    for (size_t i = 0; i < table.layers_.size(); ++i) {
+      if (i > 0) text += ',';
+      append_layer(table.layers_[i], text);
+    }
+    return text + "\n]}\n";
+  }
+
+  static CorrelationTable parse(const std::string& text, const std::string& what,
+                                const RoutingTraceShape& shape) {
+    const Json document = parse_json(text, what);
+    const JsonFields fields(document, what);
+    fields.integer("version", 1, 1);
+    fields.string("model");
+    CorrelationTable table(shape,
+                           static_cast<int>(fields.integer("path_length", 1, kMaxPathLength)));
+    const Json* layers = fields.find("layers");
+    if (!layers || !layers->is_array() || layers->size() != table.layers_.size()) {
+      fields.refuse("layers",
+                    fmt::format("the {} routed layers of this model", table.layers_.size()));
+    }
+    for (size_t i = 0; i < table.layers_.size(); ++i) {
+      read_layer(JsonFields((*layers)[i], what, fmt::format("layers[{}]", i)), what,
+                 table.layers_[i]);
+    }
+    return table;
+  }
+
+ private:
+  static void append_layer(const Layer& layer, std::string& text) {
+    const RoutedLayer& routed = layer.paths.layer();
+    text += fmt::format(
+        "\n{{\"layer\":{},\"experts\":{},\"top_k\":{},\"tokens\":{},\"popularity\":{},\"paths\":[",
+        routed.layer.value, routed.experts, routed.top_k, layer.tokens, joined(layer.popularity));
+    const char* separator = "";
+    for (const uint64_t number : layer.paths.known_paths()) {
+      const std::span<const uint32_t> counts = layer.paths.counts(number);
+      if (std::count(counts.begin(), counts.end(), 0u) == std::ssize(counts)) continue;
+      std::vector<uint32_t> path;
+      for (const ExpertId expert : layer.paths.path(number)) {
+        path.push_back(static_cast<uint32_t>(expert.value));
+      }
+      text +=
+          fmt::format("{}\n{{\"path\":{},\"counts\":{}}}", separator, joined(path), joined(counts));
+      separator = ",";
+    }
+    text += "]}";
+  }
+
+  static void read_layer(const JsonFields& fields, const std::string& what, Layer& layer) {
+    const RoutedLayer& routed = layer.paths.layer();
+    fields.integer("layer", routed.layer.value, routed.layer.value);
+    fields.integer("experts", routed.experts, routed.experts);
+    fields.integer("top_k", routed.top_k, routed.top_k);
+    layer.tokens = fields.integer("tokens", 0, kTokensPerHalving - 1);
+    read_counts(fields, "popularity", layer.popularity);
+    const Json* paths = fields.find("paths");
+    if (!paths || !paths->is_array()) fields.refuse("paths", "an array of objects");
+    std::optional<uint64_t> previous;
+    for (const Json& element : *paths) {
+      const JsonFields path_fields(element, what,
+                                   fmt::format("layer {} paths", routed.layer.value));
+      const uint64_t number = read_path(path_fields, layer.paths);
+      // They are written in rising order, which also shows that none comes twice.
+      if (previous && number <= *previous) path_fields.refuse("path", "paths in rising order");
+      previous = number;
+      const std::span<uint32_t> counts = layer.paths.counts_to_change(number);
+      if (counts.empty()) fields.refuse("paths", "fewer paths");
+      read_counts(path_fields, "counts", counts);
+    }
+  }
+
+  static uint64_t read_path(const JsonFields& fields, const PathCounts& paths) {
+    const auto experts = fields.integers("path", 0, 65534);
+    std::vector<ExpertId> path;
+    for (const int64_t expert : experts.value_or(std::vector<int64_t>())) {
+      path.push_back(ExpertId(expert));
+    }
+    if (!experts || path.size() != paths.path_length() ||
+        paths.path(paths.path_number(path)) != path) {
+      fields.refuse("path", fmt::format("{} experts of the layers before", paths.path_length()));
+    }
+    return paths.path_number(path);
+  }
+};
+
+void CorrelationTable::save(const std::filesystem::path& path) const {
+  const std::string text = CorrelationTableFile::text_of(*this);
+  if (text.size() > kMaxFileBytes) {
+    fail(ErrorKind::usage,
+         "{}: the table takes {}, files of at most {} are kept; use shorter paths",
+         in_quotes(path.native(), 300), format_bytes(text.size()), format_bytes(kMaxFileBytes));
+  }
+  NewFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+CorrelationTable CorrelationTable::load(const std::filesystem::path& path,
+                                        const RoutingTraceShape& shape) {
+  return CorrelationTableFile::parse(read_text_file(path, kMaxFileBytes),
+                                     in_quotes(path.native(), 300), shape);
+}
+
+}  // namespace klotski

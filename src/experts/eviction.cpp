@@ -1,0 +1,136 @@
+#include "experts/eviction.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "base/error.h"
+
+namespace klotski {
+
+namespace {
+
+// When and how often each expert was used. Time is the number of uses so far.
+class UsageTable {
+ public:
+  UsageTable(int64_t layer_count, int64_t uses_per_halving)
+      : uses_per_halving_(uses_per_halving), layers_(static_cast<size_t>(layer_count)) {}
+
+  int64_t now() const { return now_; }
+
+  void used(ExpertKey key) {
+    ++now_;
+    auto& layer = layers_.at(static_cast<size_t>(key.layer.value));
+    const auto expert = static_cast<size_t>(key.expert.value);
+    if (expert >= layer.size()) layer.resize(expert + 1);
+    layer[expert] = {now_, frequency(layer[expert]) + 1};
+  }
+
+  int64_t last(ExpertKey key) const { return at(key).last; }
+  int64_t frequency(ExpertKey key) const { return frequency(at(key)); }
+
+ private:
+  struct Usage {
+    int64_t last = 0;
+    int64_t count = 0;  // as of `last`; halved for each period that has ended since
+  };
+
+  int64_t frequency(const Usage& usage) const {
+    const int64_t periods = now_ / uses_per_halving_ - usage.last / uses_per_halving_;
+    return usage.count >> std::min<int64_t>(periods, 63);
+  }
+
+  Usage at(ExpertKey key) const {
+    const auto& layer = layers_.at(static_cast<size_t>(key.layer.value));
+    const auto expert = static_cast<size_t>(key.expert.value);
+    return expert < layer.size() ? layer[expert] : Usage{};
+  }
+
+  int64_t uses_per_halving_;
+  int64_t now_ = 0;
+  std::vector<std::vector<Usage>> layers_;
+};
+
+// The index of the candidate whose rank is least.
+template <typename Rank>
+size_t least(std::span<const ExpertKey> candidates, const Rank& rank) {
+  size_t best = 0;
+  auto best_rank = rank(candidates[0]);
+  for (size_t i = 1; i < candidates.size(); ++i) {
+    const auto candidate = rank(candidates[i]);
+    if (candidate < best_rank) {
+      best = i;
+      best_rank = candidate;
+    }
+  }
+  return best;
+}
+
+class LeastRecent : public EvictionRule {
+ public:
+  explicit LeastRecent(UsageTable usage) : usage_(std::move(usage)) {}
+
+  void used(ExpertKey key) override { usage_.used(key); }
+  size_t victim(std::span<const ExpertKey> candidates) override {
+    return least(candidates, [&](ExpertKey key) { return std::tuple(usage_.last(key), key); });
+  }
+
+ private:
+  UsageTable usage_;
+};
+
+class LeastFrequent : public EvictionRule {
+ public:
+  explicit LeastFrequent(UsageTable usage) : usage_(std::move(usage)) {}
+
+  void used(ExpertKey key) override { usage_.used(key); }
+  size_t victim(std::span<const ExpertKey> candidates) override {
+    return least(candidates, [&](ExpertKey key) {
+      return std::tuple(usage_.frequency(key), usage_.last(key), key);
+    });
+  }
+
+ private:
+  UsageTable usage_;
+};
+
+class Furthest : public EvictionRule {
+ public:
+  Furthest(UsageTable usage, int64_t layer_count)
+      : usage_(std::move(usage)), layer_count_(layer_count) {}
+
+  void used(ExpertKey key) override { usage_.used(key); }
+  void now_at(LayerId layer) override {
+    running_ = layer.value;
+    running_since_ = usage_.now();
+  }
+  size_t victim(std::span<const ExpertKey> candidates) override {
+    return least(candidates, [&](ExpertKey key) {
+      return std::tuple(-layers_ahead(key), usage_.frequency(key), key);
+    });
+  }
+
+ private:
+  int64_t layers_ahead(ExpertKey key) const {
+    if (key.layer.value == running_) return usage_.last(key) > running_since_ ? layer_count_ : 0;
+    return (key.layer.value - running_ + layer_count_) % layer_count_;
+  }
+
+  UsageTable usage_;
+  int64_t layer_count_;
+  int64_t running_ = 0;
+  int64_t running_since_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionRule> make_eviction_rule(std::string_view name, int64_t layer_count,
+                                                 int64_t uses_per_halving) {
+  UsageTable usage(layer_count, uses_per_halving);
+  if (name == "lru") return std::make_unique<LeastRecent>(std::move(usage));
+  if (name == "lfu") return std::make_unique<LeastFrequent>(std::move(usage));
+  if (name == "furthest") return std::make_unique<Furthest>(std::move(usage), layer_count);
+  fail(ErrorKind::usage, "eviction rule: expected lru, lfu or furthest, found {}", in_quotes(name));
+}
+
+}  // namespace klotski

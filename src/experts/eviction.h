@@ -1,0 +1,46 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/ids.h"
+
+namespace klotski {
+
+struct ExpertKey {
+  LayerId layer;
+  ExpertId expert;
+
+  constexpr auto operator<=>(const ExpertKey&) const = default;
+};
+
+// Chooses which expert leaves the cache. Answers follow from the calls made so far alone: no clock,
+// no order of hashes, so that a run can be repeated.
+class EvictionRule {
+ public:
+  virtual ~EvictionRule() = default;
+
+  virtual void used(ExpertKey key) = 0;
+  // The index of the candidate to evict. There is at least one, all are distinct, none is leased.
+  virtual size_t victim(std::span<const ExpertKey> candidates) = 0;
+  // The layer begins to run.
+  virtual void now_at(LayerId) {}
+};
+
+// Uses after which the frequency of every expert is halved, so that old popularity fades: about ten
+// passes over a model of 48 layers with 128 experts.
+inline constexpr int64_t kUsesPerHalving = 65536;
+
+// "lru": the least recently used. "lfu": the least frequently used, halved as above; ties to the
+// least recent. "furthest": layers run in a cycle, so the expert whose layer comes up last from the
+// running one on; an expert of the running layer counts as furthest once it was used in this pass
+// and as nearest before. Ties to the least frequent, then to the lowest key. An expert that was
+// never used counts as used before all others. Throws for other names.
+std::unique_ptr<EvictionRule> make_eviction_rule(std::string_view name, int64_t layer_count,
+                                                 int64_t uses_per_halving = kUsesPerHalving);
+
+}  // namespace klotski

@@ -1,0 +1,89 @@
+#include "experts/expert_cache.h"
+
+#include <cassert>
+#include <utility>
+
+#include "base/error.h"
+
+namespace klotski {
+
+ExpertLease::ExpertLease(ExpertLease&& other) noexcept
+    : cache_(std::exchange(other.cache_, nullptr)), key_(other.key_), slot_(other.slot_) {}
+
+ExpertLease& ExpertLease::operator=(ExpertLease&& other) noexcept {
+  if (this != &other) {
+    release();
+    cache_ = std::exchange(other.cache_, nullptr);
+    key_ = other.key_;
+    slot_ = other.slot_;
+  }
+  return *this;
+}
+
+void ExpertLease::release() {
+  if (ExpertCache* cache = std::exchange(cache_, nullptr)) cache->return_lease(slot_);
+}
+
+ExpertCache::ExpertCache(int64_t slots, std::unique_ptr<EvictionRule> rule)
+    : rule_(std::move(rule)) {
+  if (slots < 1) {
+    fail(ErrorKind::internal, "expert cache: expected at least one slot, found {}", slots);
+  }
+  slots_.resize(static_cast<size_t>(slots));
+  for (int64_t slot = 0; slot < slots; ++slot) free_.insert(free_.end(), slot);
+}
+
+ExpertCache::~ExpertCache() { assert(leased_slots_ == 0); }
+
+std::optional<ExpertCache::Grant> ExpertCache::acquire(ExpertKey key) {
+  if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
+    return grant(key, found->second, false, std::nullopt);
+  }
+  if (free_or_evictable() == 0) return std::nullopt;
+  std::optional<ExpertKey> evicted;
+  if (free_.empty()) evicted = evict();
+  return grant(key, free_.extract(free_.begin()).value(), true, evicted);
+}
+
+ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_load,
+                                      std::optional<ExpertKey> evicted) {
+  rule_->used(key);
+  ++(must_load ? counters_.misses : counters_.hits);
+  Slot& state = slots_[static_cast<size_t>(slot)];
+  if (must_load) {
+    state.key = key;
+    slot_of_.emplace(key, slot);
+  }
+  if (state.leases++ == 0) ++leased_slots_;
+  return {ExpertLease(this, key, slot), must_load, evicted};
+}
+
+// Frees one slot; there is a resident expert without lease.
+ExpertKey ExpertCache::evict() {
+  candidates_.clear();
+  for (const Slot& slot : slots_) {
+    if (slot.key && slot.leases == 0) candidates_.push_back(*slot.key);
+  }
+  const ExpertKey key = candidates_[rule_->victim(candidates_)];
+  forget(key);
+  ++counters_.evictions;
+  return key;
+}
+
+void ExpertCache::forget(ExpertKey key) {
+  const auto found = slot_of_.find(key);
+  if (found == slot_of_.end()) return;
+  Slot& slot = slots_[static_cast<size_t>(found->second)];
+  slot.key.reset();
+  if (slot.leases == 0) free_.insert(found->second);
+  slot_of_.erase(found);
+}
+
+void ExpertCache::return_lease(int64_t slot) {
+  Slot& state = slots_[static_cast<size_t>(slot)];
+  if (--state.leases > 0) return;
+  --leased_slots_;
+  if (!state.key) free_.insert(slot);
+}
+
+}  // namespace klotski

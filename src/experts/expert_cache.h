@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "experts/eviction.h"
+
+namespace klotski {
+
+class ExpertCache;
+
+// While it lives, the expert stays in its slot. Must not outlive the cache.
+class ExpertLease {
+ public:
+  ExpertLease(ExpertLease&& other) noexcept;
+  ExpertLease& operator=(ExpertLease&& other) noexcept;
+  ExpertLease(const ExpertLease&) = delete;
+  ExpertLease& operator=(const ExpertLease&) = delete;
+  ~ExpertLease() { release(); }
+
+  ExpertKey key() const { return key_; }
+  int64_t slot() const { return slot_; }
+  // Gives the slot back early; a second call does nothing.
+  void release();
+
+ private:
+  friend class ExpertCache;
+  ExpertLease(ExpertCache* cache, ExpertKey key, int64_t slot)
+      : cache_(cache), key_(key), slot_(slot) {}
+
+  ExpertCache* cache_;  // null once released
+  ExpertKey key_;
+  int64_t slot_;
+};
+
+struct CacheCounters {
+  int64_t hits = 0;
+  int64_t misses = 0;  // grants that must load
+  int64_t evictions = 0;
+};
+
+// Which expert lies in which of N slots of equal size. Book-keeping only: the bytes lie elsewhere,
+// and who gets a grant that must load fills the slot. For one thread.
+class ExpertCache {
+ public:
+  ExpertCache(int64_t slots, std::unique_ptr<EvictionRule> rule);
+  ~ExpertCache();
+  ExpertCache(const ExpertCache&) = delete;
+  ExpertCache& operator=(const ExpertCache&) = delete;
+
+  struct Grant {
+    ExpertLease lease;
+    bool must_load;                    // the slot does not hold the expert's bytes yet
+    std::optional<ExpertKey> evicted;  // whose slot was taken
+  };
+
+  // A lease on the expert, which counts as resident from now on: loads are ordered by the schedule,
+  // so a later acquire of the same key is a hit. Nothing where every slot is under lease: release
+  // some and ask again. That refusal counts as neither hit nor miss.
+  [[nodiscard]] std::optional<Grant> acquire(ExpertKey key);
+
+  // A load failed: the expert is no longer resident and its slot is free once its leases are gone.
+  void forget(ExpertKey key);
+
+  void now_at(LayerId layer) { rule_->now_at(layer); }
+
+  bool resident(ExpertKey key) const { return slot_of_.count(key) != 0; }
+  int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
+  // Slots that are not under lease: so many different experts can be acquired from here on.
+  int64_t free_or_evictable() const { return slots() - leased_slots_; }
+  const CacheCounters& counters() const { return counters_; }
+
+ private:
+  friend class ExpertLease;
+  struct Slot {
+    std::optional<ExpertKey> key;  // none: free, or forgotten and still under lease
+    int64_t leases = 0;
+  };
+
+  Grant grant(ExpertKey key, int64_t slot, bool must_load, std::optional<ExpertKey> evicted);
+  ExpertKey evict();
+  void return_lease(int64_t slot);
+
+  std::unique_ptr<EvictionRule> rule_;
+  std::vector<Slot> slots_;
+  std::map<ExpertKey, int64_t> slot_of_;
+  std::set<int64_t> free_;  // the lowest is taken first
+  int64_t leased_slots_ = 0;
+  CacheCounters counters_;
+
+  std::vector<ExpertKey> candidates_;  // kept for its memory
+};
+
+}  // namespace klotski
