@@ -13,6 +13,18 @@ TEST(Bytes, FormatsWithAUnit) {
   EXPECT_EQ(format_bytes(3 * kGiB), "3.00 GiB");
 }
 
+TEST(Bytes, ReadsSizesAsUsersWriteThem) {
+  EXPECT_EQ(parse_bytes("3GiB"), 3 * kGiB);
+  EXPECT_EQ(parse_bytes("1.5 GB"), 1'500'000'000u);
+  EXPECT_EQ(parse_bytes("512MiB"), 512 * kMiB);
+  EXPECT_EQ(parse_bytes("4096"), 4096u);
+  EXPECT_EQ(parse_bytes("0B"), 0u);
+  for (const char* bad : {"", "GiB", "-1", "1e3", "0x10", "3 Gi", "3gib", "1..5GB", "9e99TiB", "nan",
+                          "20000000TiB", "3  GiB", " 3GiB", "3GiB "}) {
+    EXPECT_FALSE(parse_bytes(bad)) << bad;
+  }
+}
+
 TEST(Bytes, CheckedArithmeticSeesOverflow) {
   uint64_t result = 0;
   EXPECT_TRUE(multiply_checked(1u << 31, 1u << 31, &result));

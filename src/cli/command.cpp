@@ -41,6 +41,19 @@ void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
   app.add_option_function<std::string>(name, read, help)->type_name("X");
 }
 
+void add_size(CLI::App& app, const std::string& name, const std::string& help,
+              std::function<void(uint64_t)> set) {
+  const auto read = [name, set = std::move(set)](const std::string& text) {
+    const auto bytes = parse_bytes(text);
+    if (!bytes) {
+      fail(ErrorKind::usage, "{}: expected a size such as 3GiB, 512MiB or 20GB, found {}", name,
+           in_quotes(text));
+    }
+    set(*bytes);
+  };
+  app.add_option_function<std::string>(name, read, help)->type_name("SIZE");
+}
+
 namespace {
 
 constexpr std::string_view kStandardInput = "standard input";

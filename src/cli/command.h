@@ -33,6 +33,10 @@ void add_integer(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
 void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
                 const std::string& help, std::function<void(double)> set);
 
+// A size such as 3GiB.
+void add_size(CLI::App& app, const std::string& name, const std::string& help,
+              std::function<void(uint64_t)> set);
+
 // A file given on the command line, at most max_bytes; "-" is standard input. Errors are of kind
 // usage and name `option`.
 std::string read_argument_file(const std::string& path, std::string_view option,

@@ -36,7 +36,8 @@ StoredBytes stored_bytes(const OpenedModel& model) {
   StoredBytes bytes{.dense = bytes_of(model.checkpoint, model_tensors(description))};
   for (int64_t i = 0; i < description.layer_count(); ++i) {
     const LayerId layer(i);
-    bytes.dense += bytes_of(model.checkpoint, layer_tensors(description, layer));
+    bytes.dense += bytes_of(model.checkpoint, attention_tensors(description, layer));
+    bytes.dense += bytes_of(model.checkpoint, gate_tensors(description, layer));
     const FeedForward& part = description.layer(layer).feed_forward;
     for (int64_t e = 0; e < part.experts; ++e) {
       const uint64_t expert =

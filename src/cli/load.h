@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "engine/resident_model.h"
+#include "model/description.h"
 #include "weights/checkpoint.h"
 
 namespace klotski {
@@ -16,9 +16,5 @@ struct OpenedModel {
 };
 
 OpenedModel open_model(const std::string& model);
-
-// Reads the weights, with progress. Refuses (does_not_fit) before reading when weights and
-// `kv_bytes` exceed the memory that is free within the machine's and the container's limits.
-ResidentModel load_weights(const OpenedModel& model, uint64_t kv_bytes);
 
 }  // namespace klotski

@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "cli/pipeline_options.h"
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
 #include "engine/prompt.h"
@@ -24,6 +25,7 @@ constexpr int64_t kChatPositions =
 
 struct Options {
   std::string model;
+  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::optional<std::string> prompt;
   std::string file;
   std::string system;
@@ -84,11 +86,7 @@ Outcome generate(const Session& session, Engine& engine, Request request,
     }
     for (const Progress& progress : engine.step()) {
       status.reset();  // the first token is there
-      if (progress.finish == Finish::failed) {
-        fail(ErrorKind::bad_model,
-             "the model's logits hold a NaN or an infinity after {} tokens; its weights are broken",
-             outcome.tokens);
-      }
+      if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
       ++outcome.tokens;
       outcome.finish = progress.finish == Finish::length ? "length" : "stop";
       if (progress.finish == Finish::stop_token) continue;  // an end token is not text
@@ -143,9 +141,9 @@ int run_once(const Session& session, const std::string& prompt) {
   }
   const auto prompt_tokens = static_cast<int64_t>(tokens.size());
   Request request = request_for(session, std::move(tokens));
-  const uint64_t kv_bytes = Engine::kv_bytes(session.opened.description, request);
-  const ResidentModel model = load_weights(session.opened, kv_bytes);
-  Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
+  const auto model = prepare_model(session.opened, *options.pipeline,
+                                   Engine::workload(session.opened.description, request));
+  Engine engine(model->pipeline());
   const Outcome outcome = generate(session, engine, std::move(request), [&](std::string_view text) {
     if (!options.json) write_out(text);
   });
@@ -161,8 +159,10 @@ int run_once(const Session& session, const std::string& prompt) {
     if (err_is_terminal()) {
       write_err(fmt::format("{} prompt tokens, {} generated in {:.2f} s\n", prompt_tokens,
                             outcome.tokens, outcome.seconds));
+      write_err(format_summary(*model));
     }
   }
+  write_pipeline_files(*options.pipeline, *model);
   return 0;
 }
 
@@ -209,10 +209,10 @@ int run_interactive(const Session& session) {
   std::optional<ChatTemplate> chat_template;
   if (session.options.chat) chat_template = template_of(session);
   const int64_t positions = std::min(description.max_positions, kChatPositions);
-  const uint64_t kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(positions)) *
-                            PagedKvCache::page_bytes(description);
-  const ResidentModel model = load_weights(session.opened, kv_bytes);
-  Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
+  const auto model =
+      prepare_model(session.opened, *session.options.pipeline,
+                    {.tokens_per_sequence = positions, .prompt_tokens = positions});
+  Engine engine(model->pipeline());
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   if (terminal) {
     write_err(chat_template ? "Chat: a line is a message; end with Ctrl-D.\n"
@@ -235,6 +235,7 @@ int run_interactive(const Session& session) {
     }
   }
   if (terminal) write_err("\n");
+  write_pipeline_files(*session.options.pipeline, *model);
   return 0;
 }
 
@@ -352,6 +353,7 @@ void add_run_command(CLI::App& app, Action& action) {
   command->add_flag("--parse-special", options->parse_special,
                     "Special-token text in the prompt becomes those tokens");
   command->add_flag("--json", options->json, "Print one JSON object instead of streaming text");
+  add_pipeline_flags(*command, options->pipeline);
   command->callback([options, &action] { action = [options] { return run_command(*options); }; });
 }
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "cli/pipeline_options.h"
 #include "engine/verify.h"
 
 namespace klotski {
@@ -16,6 +17,7 @@ constexpr uint64_t kMaxReferenceBytes = 1 * kGiB;
 
 struct Options {
   std::string model;
+  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::string reference;
   std::string precision = "f32";
   bool json = false;
@@ -68,23 +70,17 @@ int verify_command(const Options& options) {
   const OpenedModel opened = open_model(options.model);
   const std::vector<ReferencePrompt> prompts = parse_reference(
       read_text_file(options.reference, kMaxReferenceBytes), options.reference, opened.description);
-  int64_t tokens = 0;
-  for (const ReferencePrompt& prompt : prompts) {
-    tokens += static_cast<int64_t>(prompt.input.size() + prompt.greedy.size());
-  }
-  const uint64_t kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(tokens) +
-                                                  static_cast<int64_t>(prompts.size())) *
-                            PagedKvCache::page_bytes(opened.description);
-  const ResidentModel model = load_weights(opened, kv_bytes);
+  const auto model = prepare_model(opened, *options.pipeline, verify_workload(prompts));
   const VerifyTolerance tolerance;
   std::vector<PromptReport> reports;
   {
     StatusLine status("verifying", "tokens");
-    reports = verify(model, reference_ops(), prompts, tolerance,
+    reports = verify(model->pipeline(), prompts, tolerance,
                      [&](uint64_t done, uint64_t total) { status.update(done, total); });
   }
   const Json report = as_json(reports, tolerance);
   write_out(options.json ? report.dump(2) + "\n" : as_text(reports, tolerance));
+  write_pipeline_files(*options.pipeline, *model);
   return report["passed"].get<bool>() ? 0 : 1;
 }
 
@@ -101,6 +97,7 @@ void add_verify_command(CLI::App& app, Action& action) {
   command->add_option("--precision", options->precision, "Arithmetic of the products (default f32)")
       ->check(CLI::IsMember({"f32"}));
   command->add_flag("--json", options->json, "Report as JSON");
+  add_pipeline_flags(*command, options->pipeline);
   command->footer(
       "Exit code 0 only if every logit error is below the tolerance and every token agrees "
       "wherever "

@@ -3,16 +3,15 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "base/error.h"
+#include "engine/request_batching.h"
 
 namespace klotski {
 
 namespace {
 
-int64_t pages_needed(const ModelDescription& model, const Request& request) {
+int64_t most_tokens_of(const ModelDescription& model, const Request& request) {
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t generated = std::min(request.max_tokens, model.max_positions - prompt);
-  return PagedKvCache::pages_for(prompt + generated);
+  return prompt + std::min(request.max_tokens, model.max_positions - prompt);
 }
 
 void check(const ModelDescription& model, const Request& request) {
@@ -33,31 +32,37 @@ void check(const ModelDescription& model, const Request& request) {
 
 }  // namespace
 
-Engine::Engine(const ResidentModel& model, const Ops& ops, const EngineLimits& limits)
-    : model_(model), ops_(ops), limits_(limits), cache_(model.description(), limits.kv_bytes) {}
+Engine::Engine(Pipeline& pipeline) : pipeline_(pipeline) {}
 
-uint64_t Engine::kv_bytes(const ModelDescription& model, const Request& request) {
+int64_t Engine::Sequence::most_tokens(const ModelDescription& model) const {
+  return most_tokens_of(model, request);
+}
+
+Workload Engine::workload(const ModelDescription& model, const Request& request) {
   check(model, request);
-  return static_cast<uint64_t>(pages_needed(model, request)) * PagedKvCache::page_bytes(model);
+  return {.sequences = 1,
+          .tokens_per_sequence = most_tokens_of(model, request),
+          .prompt_tokens = static_cast<int64_t>(request.prompt.size())};
 }
 
 SequenceId Engine::submit(Request request) {
-  check(model_.description(), request);
-  const int64_t pages = pages_needed(model_.description(), request);
-  if (pages > cache_.capacity_pages()) {
+  const ModelDescription& model = pipeline_.description();
+  check(model, request);
+  const int64_t tokens = most_tokens_of(model, request);
+  if (!pipeline_.cache().can_ever_hold(tokens)) {
     fail(ErrorKind::does_not_fit,
          "the request needs {} of KV cache, the limit is {}; ask for fewer tokens or more memory",
-         format_bytes(static_cast<uint64_t>(pages) * cache_.page_bytes()),
-         format_bytes(limits_.kv_bytes));
+         format_bytes(PagedKvCache::bytes_for(model, tokens)),
+         format_bytes(std::max(pipeline_.policy().kv_bytes, pipeline_.policy().kv_spill_bytes)));
   }
   const SequenceId id(next_id_++);
-  std::vector<TokenId> tokens = request.prompt;
+  std::vector<TokenId> prompt = request.prompt;
   Sampler sampler(request.sampling, request.prompt);
   auto sequence = std::make_unique<Sequence>(Sequence{.id = id,
                                                       .request = std::move(request),
                                                       .sampler = std::move(sampler),
-                                                      .tokens = std::move(tokens),
-                                                      .promised_pages = pages,
+                                                      .tokens = std::move(prompt),
+                                                      .micro_batch = {},
                                                       .kv = {}});
   sequences_.push_back(std::move(sequence));
   return id;
@@ -72,60 +77,71 @@ int64_t Engine::pending_tokens() const {
 }
 
 // In order of arrival, as long as everything promised fits: an admitted sequence never lacks a
-// page.
+// page. Those admitted together are spread so that micro-batches have about as many tokens.
 void Engine::admit() {
+  std::vector<MicroBatchLoad> loads(static_cast<size_t>(pipeline_.policy().micro_batches));
   for (const auto& sequence : sequences_) {
-    if (sequence->admitted) continue;
-    if (promised_pages_ + sequence->promised_pages > cache_.capacity_pages()) return;
-    promised_pages_ += sequence->promised_pages;
-    sequence->admitted = true;
+    if (!sequence->micro_batch) continue;
+    loads[*sequence->micro_batch].tokens += static_cast<int64_t>(sequence->tokens.size());
+    ++loads[*sequence->micro_batch].requests;
   }
+  int64_t places = pipeline_.policy().group_sequences();
+  for (const MicroBatchLoad& load : loads) places -= load.requests;
+
+  std::vector<Sequence*> admitted;
+  std::vector<int64_t> lengths;
+  for (const auto& sequence : sequences_) {
+    if (sequence->micro_batch) continue;
+    if (places-- == 0) break;
+    const int64_t tokens = sequence->most_tokens(pipeline_.description());
+    if (!pipeline_.cache().place(sequence->kv, tokens)) break;
+    admitted.push_back(sequence.get());
+    lengths.push_back(sequence->pending());
+  }
+  const std::vector<size_t> balanced =
+      balance(lengths, std::move(loads), pipeline_.policy().micro_batch);
+  for (size_t i = 0; i < admitted.size(); ++i) admitted[i]->micro_batch = balanced[i];
 }
 
-// Decoding sequences first, each with one token, those that waited longest in front; then prompts,
-// the oldest first.
-std::vector<Engine::Sequence*> Engine::in_turn() const {
-  std::vector<Sequence*> ready;
+// Every sequence contributes its tokens that are not in the cache yet: one while decoding, before
+// that the rest of its prompt, or as much of it as the rows that the others leave.
+Engine::Formed Engine::form(size_t micro_batch) {
+  Formed formed;
+  int64_t decoding = 0;
   for (const auto& sequence : sequences_) {
-    if (sequence->admitted) ready.push_back(sequence.get());
+    if (sequence->micro_batch != micro_batch) continue;
+    formed.members.push_back(sequence.get());
+    if (sequence->pending() == 1) ++decoding;
   }
-  const auto prompts =
-      std::stable_partition(ready.begin(), ready.end(),
-                            [](const Sequence* sequence) { return sequence->pending() == 1; });
-  std::stable_sort(ready.begin(), prompts, [](const Sequence* a, const Sequence* b) {
-    return a->last_step < b->last_step;
-  });
-  return ready;
-}
-
-// Every admitted sequence contributes its tokens that are not in the cache yet: one while decoding,
-// the rest of its prompt before. A prompt takes what decoding leaves, but at least a quarter of the
-// rows, so that neither holds up the other for ever.
-Batch Engine::next_batch(std::vector<Sequence*>& members) {
-  const std::vector<Sequence*> ready = in_turn();
-  const bool prompts_wait = !ready.empty() && ready.back()->pending() > 1;
-  const int64_t decode_rows =
-      limits_.rows_per_step - (prompts_wait ? std::max<int64_t>(limits_.rows_per_step / 4, 1) : 0);
-  Batch batch;
-  for (Sequence* sequence : ready) {
+  int64_t prompt_rows = pipeline_.policy().micro_batch_rows - decoding;
+  std::erase_if(formed.members, [&](Sequence* sequence) {
     const bool decodes = sequence->pending() == 1;
-    const int64_t room = (decodes ? decode_rows : limits_.rows_per_step) - batch.rows();
-    const int64_t tokens = std::min(sequence->pending(), room);
-    if (tokens <= 0) continue;
-    if (!cache_.reserve(sequence->kv, tokens)) {
+    const int64_t tokens = decodes ? 1 : std::min(sequence->pending(), prompt_rows);
+    if (!decodes) prompt_rows -= tokens;
+    if (tokens == 0) return true;
+    if (!pipeline_.cache().reserve(sequence->kv, tokens)) {
       fail(ErrorKind::internal, "an admitted sequence found no KV page");
     }
     const bool complete = tokens == sequence->pending();
-    batch.append(
+    formed.micro_batch.batch.append(
         sequence->kv.length(),
         std::span(sequence->tokens)
             .subspan(static_cast<size_t>(sequence->kv.length()), static_cast<size_t>(tokens)),
         static_cast<int64_t>(sequence->tokens.size()),
         complete ? LogitsOf::last_token : LogitsOf::none);
-    sequence->last_step = steps_;
-    members.push_back(sequence);
+    formed.micro_batch.sequences.push_back(&sequence->kv);
+    return false;
+  });
+  return formed;
+}
+
+std::vector<Engine::Formed> Engine::form_group() {
+  std::vector<Formed> group;
+  for (int64_t k = 0; k < pipeline_.policy().micro_batches; ++k) {
+    Formed formed = form(static_cast<size_t>(k));
+    if (!formed.members.empty()) group.push_back(std::move(formed));
   }
-  return batch;
+  return group;
 }
 
 Progress Engine::advance(Sequence& sequence, std::span<const float> logits) const {
@@ -133,6 +149,10 @@ Progress Engine::advance(Sequence& sequence, std::span<const float> logits) cons
   const std::optional<TokenId> token = sequence.sampler.next(logits);
   if (!token) {
     progress.finish = Finish::failed;
+    progress.error_kind = ErrorKind::bad_model;
+    progress.error = fmt::format(
+        "the model's logits hold a NaN or an infinity after {} tokens; its weights are broken",
+        sequence.generated);
     return progress;
   }
   progress.token = *token;
@@ -143,7 +163,7 @@ Progress Engine::advance(Sequence& sequence, std::span<const float> logits) cons
   if (std::find(stops.begin(), stops.end(), *token) != stops.end()) {
     progress.finish = Finish::stop_token;
   } else if (sequence.generated >= sequence.request.max_tokens ||
-             length >= model_.description().max_positions) {
+             length >= pipeline_.description().max_positions) {
     progress.finish = Finish::length;
   }
   return progress;
@@ -154,31 +174,48 @@ void Engine::retire(const std::vector<Progress>& progress) {
     if (entry.finish == Finish::not_yet) continue;
     std::erase_if(sequences_, [&](const std::unique_ptr<Sequence>& sequence) {
       if (sequence->id != entry.sequence) return false;
-      if (sequence->admitted) promised_pages_ -= sequence->promised_pages;
-      cache_.release(sequence->kv);
+      pipeline_.cache().release(sequence->kv);
       return true;
     });
   }
 }
 
-std::vector<Progress> Engine::step() {
-  ++steps_;
-  admit();
-  std::vector<Sequence*> members;
-  const Batch batch = next_batch(members);
-  std::vector<KvSequence*> kv;
-  for (Sequence* member : members) kv.push_back(&member->kv);
-  Buffer logits = model_.forward(batch, kv, cache_, ops_);
-
+std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
+  std::vector<MicroBatch> micro_batches;
+  for (Formed& formed : group) micro_batches.push_back(std::move(formed.micro_batch));
   std::vector<Progress> progress;
-  int64_t row = 0;
-  for (size_t i = 0; i < members.size(); ++i) {
-    cache_.commit(members[i]->kv, batch.sequences[i].tokens);
-    if (batch.sequences[i].logits == LogitsOf::none) continue;
-    progress.push_back(advance(
-        *members[i],
-        std::span(logits.rows().row(row++), static_cast<size_t>(model_.description().vocabulary))));
+  try {
+    pipeline_.forward(micro_batches, [&](size_t k, Rows logits) {
+      int64_t row = 0;
+      for (size_t i = 0; i < group[k].members.size(); ++i) {
+        if (micro_batches[k].batch.sequences[i].logits == LogitsOf::none) continue;
+        progress.push_back(advance(*group[k].members[i], std::span(logits.row(row++), static_cast<size_t>(logits.width))));
+      }
+    });
+  } catch (const Error& error) {
+    progress.clear();
+    for (const Formed& formed : group) {
+      for (const Sequence* member : formed.members) {
+        progress.push_back({.sequence = member->id,
+                            .finish = Finish::failed,
+                            .error = error.what(),
+                            .error_kind = error.kind()});
+      }
+    }
+    return progress;
   }
+  for (size_t k = 0; k < group.size(); ++k) {
+    for (size_t i = 0; i < group[k].members.size(); ++i) {
+      pipeline_.cache().commit(group[k].members[i]->kv, micro_batches[k].batch.sequences[i].tokens);
+    }
+  }
+  return progress;
+}
+
+std::vector<Progress> Engine::step() {
+  admit();
+  std::vector<Formed> group = form_group();
+  std::vector<Progress> progress = run_group(group);
   retire(progress);
   return progress;
 }

@@ -2,15 +2,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/ids.h"
-#include "engine/resident_model.h"
+#include "engine/prepared_model.h"
 #include "engine/sampling.h"
-#include "kernels/ops.h"
-#include "kv/paged_cache.h"
 
 namespace klotski {
 
@@ -27,7 +27,7 @@ enum class Finish {
   not_yet,
   stop_token,
   length,  // max_tokens, or the model's positions are used up
-  failed,  // the model gave logits from which no token can be chosen
+  failed,  // see Progress::error
 };
 
 // A token that a sequence gained in a step, or the reason why it gains no more.
@@ -35,21 +35,19 @@ struct Progress {
   SequenceId sequence;
   TokenId token = 0;  // meaningless where finish is `failed`
   Finish finish = Finish::not_yet;
-};
-
-struct EngineLimits {
-  uint64_t kv_bytes = 0;
-  int64_t rows_per_step = 512;  // tokens computed at once; a long prompt takes several steps
+  std::string error;  // where it failed: why, in one line
+  ErrorKind error_kind = ErrorKind::internal;
 };
 
 // Runs sequences of any lengths together, a step at a time. What a sequence produces does not
-// depend on which others run beside it.
+// depend on which others run beside it. Sequences are spread over the micro-batches of one group
+// and stay where they are put until they end.
 class Engine {
  public:
-  Engine(const ResidentModel& model, const Ops& ops, const EngineLimits& limits);
+  explicit Engine(Pipeline& pipeline);
 
-  // Bytes of KV cache that a request may come to need; refuses what submit() would refuse as usage.
-  static uint64_t kv_bytes(const ModelDescription& model, const Request& request);
+  // What a single request may come to need; refuses what submit() would refuse as usage.
+  static Workload workload(const ModelDescription& model, const Request& request);
 
   // Refuses (usage) a prompt that is empty, too long or has ids outside the vocabulary, and
   // (does_not_fit) one that can never fit the KV limit. The sequence waits until there is room.
@@ -60,7 +58,8 @@ class Engine {
   // Tokens of all sequences that are not computed yet: what is left of their prompts, mostly.
   int64_t pending_tokens() const;
 
-  // Computes one batch and returns what its sequences gained; a finished sequence is gone.
+  // Computes one group and returns what its sequences gained; a finished sequence is gone. Where a
+  // weight cannot be read all sequences of the group fail.
   std::vector<Progress> step();
 
  private:
@@ -70,27 +69,29 @@ class Engine {
     Sampler sampler;
     std::vector<TokenId> tokens;  // prompt and generated; the KV cache holds the first of them
     int64_t generated = 0;
-    int64_t promised_pages = 0;
-    bool admitted = false;
-    int64_t last_step = 0;  // in which it was computed
+    std::optional<size_t> micro_batch;  // once it is admitted
     KvSequence kv;
+
+    int64_t most_tokens(const ModelDescription& model) const;
 
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - kv.length(); }
   };
 
+  // A micro-batch about to run, and whose tokens it computes.
+  struct Formed {
+    MicroBatch micro_batch;
+    std::vector<Sequence*> members;
+  };
+
   void admit();
-  std::vector<Sequence*> in_turn() const;
-  Batch next_batch(std::vector<Sequence*>& members);
+  std::vector<Formed> form_group();
+  Formed form(size_t micro_batch);
   Progress advance(Sequence& sequence, std::span<const float> logits) const;
+  std::vector<Progress> run_group(std::vector<Formed>& group);
   void retire(const std::vector<Progress>& progress);
 
-  const ResidentModel& model_;
-  const Ops& ops_;
-  EngineLimits limits_;
-  PagedKvCache cache_;
-  int64_t promised_pages_ = 0;
+  Pipeline& pipeline_;
   int32_t next_id_ = 0;
-  int64_t steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // in order of arrival
 };
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "engine/testing.h"
+#include "engine/testing/models.h"
 
 namespace klotski {
 namespace {
@@ -31,14 +31,20 @@ std::map<int32_t, Finished> run_all(Engine& engine) {
 
 class EngineTest : public ::testing::Test {
  protected:
-  EngineTest() : model_(load_model(test_model("mixtral"))) {}
+  EngineTest() : model_(test_model("mixtral")) {}
 
-  uint64_t pages(int64_t count) const {
-    return static_cast<uint64_t>(count) * PagedKvCache::page_bytes(model_.description());
-  }
-  Engine engine(int64_t page_count, int64_t rows_per_step = 512) const {
-    return Engine(model_, reference_ops(),
-                  {.kv_bytes = pages(page_count), .rows_per_step = rows_per_step});
+  // An engine with so many KV pages that computes so many rows of a micro-batch at once.
+  Engine engine(int64_t page_count, int64_t rows = 512, RunLimits limits = {}) {
+    limits.kv_bytes =
+        static_cast<uint64_t>(page_count) * PagedKvCache::page_bytes(model_.description);
+    if (!limits.micro_batch) limits.micro_batch = std::min<int64_t>(rows, 4);
+    if (!limits.micro_batches) limits.micro_batches = 2;
+    prepared_.push_back(std::make_unique<PreparedModel>(
+        model_.description, model_.checkpoint, reference_ops(), limits,
+        Workload{.sequences = 8,
+                 .tokens_per_sequence = page_count * PagedKvCache::kPageTokens,
+                 .prompt_tokens = std::max<int64_t>(1, rows / *limits.micro_batch)}));
+    return Engine(prepared_.back()->pipeline());
   }
   static Request request(std::vector<TokenId> prompt, int64_t max_tokens, uint64_t seed = 0) {
     return {.prompt = std::move(prompt),
@@ -47,7 +53,8 @@ class EngineTest : public ::testing::Test {
             .stop_tokens = {}};
   }
 
-  ResidentModel model_;
+  TestModel model_;
+  std::vector<std::unique_ptr<PreparedModel>> prepared_;
 };
 
 // The reference continuation of this prompt, from tests/data/models/mixtral/reference.json.
@@ -130,8 +137,12 @@ TEST_F(EngineTest, ResultsDoNotDependOnTheCompany) {
     one.submit(requests.back());
     alone.push_back(run_all(one).at(0));
   }
-  for (int trial = 0; trial < 6; ++trial) {
-    Engine many = engine(5 + below(40), 1 + below(60));
+  for (int trial = 0; trial < 12; ++trial) {
+    RunLimits limits{.strategy = static_cast<Strategy>(below(kStrategies)),
+                     .expert_slots = 1 + below(32),
+                     .micro_batch = 1 + below(8),
+                     .micro_batches = 1 + below(4)};
+    Engine many = engine(5 + below(40), 1 + below(60), limits);
     std::vector<size_t> order(requests.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), random);

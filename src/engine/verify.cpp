@@ -77,29 +77,26 @@ double margin_of(std::span<const float> logits) {
 
 constexpr size_t kPieceTokens = 64;  // of a prompt computed at once
 
-// The runs of one verification, sharing a cache.
+// The runs of one verification.
 class Verification {
  public:
   using Progress = std::function<void(uint64_t done, uint64_t total)>;
 
-  Verification(const ResidentModel& model, const Ops& ops,
-               const std::vector<ReferencePrompt>& prompts, const VerifyTolerance& tolerance,
-               const Progress& progress)
-      : model_(model),
-        ops_(ops),
+  Verification(Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
+               const VerifyTolerance& tolerance, const Progress& progress)
+      : pipeline_(pipeline),
         prompts_(prompts),
         tolerance_(tolerance),
         progress_(progress),
-        cache_(model.description(), cache_bytes(model.description(), prompts)),
         sequences_(prompts.size()),
         reports_(prompts.size()) {}
 
   std::vector<PromptReport> run() {
-    for (size_t i = 0; i < prompts_.size(); ++i) run_prompt(i);
-    size_t longest = 0;
-    for (const ReferencePrompt& prompt : prompts_)
-      longest = std::max(longest, prompt.greedy.size());
-    for (size_t step = 1; step < longest; ++step) run_decode(step);
+    for (size_t first = 0; first < prompts_.size();) {
+      const size_t end = place_from(first);
+      run_wave(first, end);
+      first = end;
+    }
     for (PromptReport& report : reports_) {
       report.passed = report.wrong_tokens == 0 &&
                       (!report.logit_error || *report.logit_error <= tolerance_.logits);
@@ -108,14 +105,27 @@ class Verification {
   }
 
  private:
-  static uint64_t cache_bytes(const ModelDescription& model,
-                              const std::vector<ReferencePrompt>& prompts) {
-    int64_t pages = 0;
-    for (const ReferencePrompt& prompt : prompts) {
-      pages +=
-          PagedKvCache::pages_for(static_cast<int64_t>(prompt.input.size() + prompt.greedy.size()));
+  // Makes room for as many prompts as one group can run together; returns the first beyond them.
+  size_t place_from(size_t first) {
+    const auto most = static_cast<size_t>(pipeline_.policy().group_sequences());
+    size_t end = first;
+    while (end < prompts_.size() && end - first < most) {
+      const size_t tokens = prompts_[end].input.size() + prompts_[end].greedy.size();
+      if (!pipeline_.cache().place(sequences_[end], static_cast<int64_t>(tokens))) break;
+      ++end;
     }
-    return static_cast<uint64_t>(pages) * PagedKvCache::page_bytes(model);
+    if (end == first) fail(ErrorKind::internal, "the verification's KV cache is too small");
+    return end;
+  }
+
+  void run_wave(size_t first, size_t end) {
+    size_t longest = 0;
+    for (size_t i = first; i < end; ++i) {
+      run_prompt(i);
+      longest = std::max(longest, prompts_[i].greedy.size());
+    }
+    for (size_t step = 1; step < longest; ++step) run_decode(first, end, step);
+    for (size_t i = first; i < end; ++i) pipeline_.cache().release(sequences_[i]);
   }
 
   static uint64_t total_tokens(const std::vector<ReferencePrompt>& prompts) {
@@ -126,31 +136,30 @@ class Verification {
     return total;
   }
 
-  std::span<const float> row(Buffer& logits, size_t index) const {
-    return {logits.rows().row(static_cast<int64_t>(index)),
-            static_cast<size_t>(model_.description().vocabulary)};
+  static std::span<const float> row(Rows logits, size_t index) {
+    return {logits.row(static_cast<int64_t>(index)), static_cast<size_t>(logits.width)};
   }
 
-  // Adds the next tokens of prompt `i` to a batch whose sequences are `members`.
-  void append(Batch& batch, std::vector<KvSequence*>& members, size_t i,
-              std::span<const TokenId> tokens, LogitsOf wanted) {
+  // Adds the next tokens of prompt `i` to a micro-batch.
+  void append(MicroBatch& micro_batch, size_t i, std::span<const TokenId> tokens, LogitsOf wanted) {
     const auto prompt = static_cast<int64_t>(prompts_[i].input.size());
     const int64_t past = sequences_[i].length();
-    if (!cache_.reserve(sequences_[i], static_cast<int64_t>(tokens.size()))) {
+    if (!pipeline_.cache().reserve(sequences_[i], static_cast<int64_t>(tokens.size()))) {
       fail(ErrorKind::internal, "the verification's KV cache is too small");
     }
-    batch.append(past, tokens, std::max(prompt, past + 1), wanted);
-    members.push_back(&sequences_[i]);
+    micro_batch.batch.append(past, tokens, std::max(prompt, past + 1), wanted);
+    micro_batch.sequences.push_back(&sequences_[i]);
   }
 
-  Buffer run_batch(const Batch& batch, std::span<KvSequence* const> members) {
-    Buffer logits = model_.forward(batch, members, cache_, ops_);
-    for (size_t i = 0; i < members.size(); ++i) {
-      cache_.commit(*members[i], batch.sequences[i].tokens);
+  void run_group(const std::vector<MicroBatch>& group, const Pipeline::TakeLogits& take) {
+    pipeline_.forward(group, take);
+    for (const MicroBatch& micro_batch : group) {
+      for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
+        pipeline_.cache().commit(*micro_batch.sequences[i], micro_batch.batch.sequences[i].tokens);
+      }
+      done_ += static_cast<uint64_t>(micro_batch.batch.rows());
     }
-    done_ += static_cast<uint64_t>(batch.rows());
     if (progress_) progress_(done_, total_tokens(prompts_));
-    return logits;
   }
 
   // In pieces, so that the logits of every position need little memory at a time.
@@ -161,34 +170,39 @@ class Verification {
       const auto piece = std::span(prompt.input)
                              .subspan(begin, std::min(kPieceTokens, prompt.input.size() - begin));
       const bool every = !prompt.argmax_all.empty();
-      Batch batch;
-      std::vector<KvSequence*> members;
-      append(batch, members, i, piece, every ? LogitsOf::every_token : LogitsOf::last_token);
-      Buffer logits = run_batch(batch, members);
-      for (size_t p = 0; every && p < piece.size(); ++p) {
-        compare_position(i, begin + p, row(logits, p));
-      }
-      if (begin + piece.size() < prompt.input.size()) continue;
-      const std::span<const float> last = row(logits, batch.logit_rows().size() - 1);
-      if (!prompt.last_logits.empty()) {
-        reports_[i].logit_error = relative_error(last, prompt.last_logits);
-      }
-      if (!prompt.greedy.empty()) compare_greedy(i, 0, last);
+      std::vector<MicroBatch> group(1);
+      append(group[0], i, piece, every ? LogitsOf::every_token : LogitsOf::last_token);
+      run_group(group, [&](size_t, Rows logits) {
+        for (size_t p = 0; every && p < piece.size(); ++p) {
+          compare_position(i, begin + p, row(logits, p));
+        }
+        if (begin + piece.size() < prompt.input.size()) return;
+        const std::span<const float> last = row(logits, static_cast<size_t>(logits.count) - 1);
+        if (!prompt.last_logits.empty()) {
+          reports_[i].logit_error = relative_error(last, prompt.last_logits);
+        }
+        if (!prompt.greedy.empty()) compare_greedy(i, 0, last);
+      });
     }
   }
 
-  void run_decode(size_t step) {
-    Batch batch;
-    std::vector<KvSequence*> members;
-    std::vector<size_t> numbers;  // of the prompts still going on
-    for (size_t i = 0; i < prompts_.size(); ++i) {
-      if (step >= prompts_[i].greedy.size()) continue;
-      append(batch, members, i, std::span(prompts_[i].greedy).subspan(step - 1, 1),
-             LogitsOf::last_token);
-      numbers.push_back(i);
+  // The prompts of a wave that still go on, spread over the micro-batches of one group.
+  void run_decode(size_t first, size_t end, size_t step) {
+    std::vector<size_t> going_on;
+    for (size_t i = first; i < end; ++i) {
+      if (step < prompts_[i].greedy.size()) going_on.push_back(i);
     }
-    Buffer logits = run_batch(batch, members);
-    for (size_t m = 0; m < numbers.size(); ++m) compare_greedy(numbers[m], step, row(logits, m));
+    const auto per_batch = static_cast<size_t>(pipeline_.policy().micro_batch);
+    std::vector<MicroBatch> group((going_on.size() + per_batch - 1) / per_batch);
+    for (size_t at = 0; at < going_on.size(); ++at) {
+      append(group[at / per_batch], going_on[at],
+             std::span(prompts_[going_on[at]].greedy).subspan(step - 1, 1), LogitsOf::last_token);
+    }
+    run_group(group, [&](size_t k, Rows logits) {
+      for (size_t r = 0; r < static_cast<size_t>(logits.count); ++r) {
+        compare_greedy(going_on[k * per_batch + r], step, row(logits, r));
+      }
+    });
   }
 
   void compare_position(size_t i, size_t position, std::span<const float> logits) {
@@ -213,13 +227,11 @@ class Verification {
     if (!(margin <= tolerance_.margin)) ++report.wrong_tokens;
   }
 
-  const ResidentModel& model_;
-  const Ops& ops_;
+  Pipeline& pipeline_;
   const std::vector<ReferencePrompt>& prompts_;
   VerifyTolerance tolerance_;
   const Progress& progress_;
   uint64_t done_ = 0;  // tokens
-  PagedKvCache cache_;
   std::vector<KvSequence> sequences_;
   std::vector<PromptReport> reports_;
 };
@@ -242,11 +254,23 @@ std::vector<ReferencePrompt> parse_reference(std::string_view json_text, std::st
   return prompts;
 }
 
-std::vector<PromptReport> verify(const ResidentModel& model, const Ops& ops,
-                                 const std::vector<ReferencePrompt>& prompts,
+Workload verify_workload(const std::vector<ReferencePrompt>& prompts) {
+  Workload workload{.sequences = static_cast<int64_t>(prompts.size()),
+                    .logit_rows = static_cast<int64_t>(kPieceTokens)};
+  for (const ReferencePrompt& prompt : prompts) {
+    const auto input = static_cast<int64_t>(prompt.input.size());
+    workload.prompt_tokens = std::max(workload.prompt_tokens, input);
+    workload.tokens_per_sequence = std::max(
+        workload.tokens_per_sequence, input + static_cast<int64_t>(prompt.greedy.size()));
+  }
+  workload.prompt_tokens = std::min(workload.prompt_tokens, static_cast<int64_t>(kPieceTokens));
+  return workload;
+}
+
+std::vector<PromptReport> verify(Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
                                  const VerifyTolerance& tolerance,
                                  const std::function<void(uint64_t, uint64_t)>& progress) {
-  return Verification(model, ops, prompts, tolerance, progress).run();
+  return Verification(pipeline, prompts, tolerance, progress).run();
 }
 
 }  // namespace klotski

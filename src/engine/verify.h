@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "engine/resident_model.h"
-#include "kernels/ops.h"
+#include "engine/prepared_model.h"
 
 namespace klotski {
 
@@ -45,8 +44,11 @@ struct PromptReport {
 // tokens, so that a tie decided the other way does not change what follows.
 // `progress` is told after every batch how many tokens were computed, of how many.
 std::vector<PromptReport> verify(
-    const ResidentModel& model, const Ops& ops, const std::vector<ReferencePrompt>& prompts,
+    Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
     const VerifyTolerance& tolerance,
     const std::function<void(uint64_t done, uint64_t total)>& progress = {});
+
+// What a pipeline must have room for to verify the prompts.
+Workload verify_workload(const std::vector<ReferencePrompt>& prompts);
 
 }  // namespace klotski

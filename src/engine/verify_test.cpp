@@ -6,16 +6,17 @@
 #include <cmath>
 
 #include "base/file.h"
-#include "engine/testing.h"
+#include "engine/testing/models.h"
 
 namespace klotski {
 namespace {
 
 std::vector<PromptReport> verify_folder(const std::string& folder) {
-  const ResidentModel model = load_model(folder);
+  const TestModel model(folder);
   const auto prompts = parse_reference(read_text_file(folder + "/reference.json", 1 << 26),
-                                       "reference.json", model.description());
-  return verify(model, reference_ops(), prompts, {});
+                                       "reference.json", model.description);
+  PreparedModel prepared = model.prepare({}, verify_workload(prompts));
+  return verify(prepared.pipeline(), prompts, {});
 }
 
 class Verify : public ::testing::TestWithParam<std::string> {};
@@ -58,16 +59,20 @@ TEST(VerifyModels, FourFamiliesAndAllVariantsAreThere) { EXPECT_EQ(all_models().
 class VerifyRules : public ::testing::Test {
  protected:
   VerifyRules()
-      : model_(load_model(test_model("mixtral"))),
+      : model_(test_model("mixtral")),
         prompts_(parse_reference(read_text_file(test_model("mixtral") + "/reference.json", 1 << 26),
-                                 "reference.json", model_.description())) {}
+                                 "reference.json", model_.description)) {}
 
+  std::vector<PromptReport> run() {
+    PreparedModel prepared = model_.prepare({}, verify_workload(prompts_));
+    return verify(prepared.pipeline(), prompts_, {});
+  }
   bool passed() {
-    const std::vector<PromptReport> reports = verify(model_, reference_ops(), prompts_, {});
+    const std::vector<PromptReport> reports = run();
     return std::all_of(reports.begin(), reports.end(), [](const auto& r) { return r.passed; });
   }
 
-  ResidentModel model_;
+  TestModel model_;
   std::vector<ReferencePrompt> prompts_;
 };
 
@@ -80,7 +85,7 @@ TEST_F(VerifyRules, NoticesAWrongLogit) {
 
 TEST_F(VerifyRules, AnInfiniteErrorIsANumberThatJsonCanCarry) {
   prompts_[0].last_logits.assign(prompts_[0].last_logits.size(), 0.0f);
-  const std::vector<PromptReport> reports = verify(model_, reference_ops(), prompts_, {});
+  const std::vector<PromptReport> reports = run();
   EXPECT_FALSE(reports[0].passed);
   EXPECT_TRUE(std::isfinite(reports[0].logit_error.value()));
 }

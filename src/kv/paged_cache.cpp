@@ -10,14 +10,14 @@ uint64_t PagedKvCache::page_bytes(const ModelDescription& model) {
   return static_cast<uint64_t>(kPageTokens * kv_numbers_per_token(model)) * sizeof(float);
 }
 
-PagedKvCache::PagedKvCache(const ModelDescription& model, uint64_t limit_bytes) {
+PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits) {
   for (const Layer& layer : model.layers) {
     layer_offset_.push_back(page_floats_);
     layer_width_.push_back(layer.attention.kv_width());
     page_floats_ += static_cast<uint64_t>(2 * kPageTokens * layer.attention.kv_width());
   }
   capacity_pages_ = static_cast<int64_t>(
-      std::min<uint64_t>(limit_bytes / page_bytes(), static_cast<uint64_t>(INT32_MAX)));
+      std::min<uint64_t>(limits.memory_bytes / page_bytes(), static_cast<uint64_t>(INT32_MAX)));
 }
 
 bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
@@ -37,7 +37,7 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
 }
 
 void PagedKvCache::write(const KvSequence& sequence, LayerId layer, int64_t first_position,
-                         ConstRows keys, ConstRows values) {
+                         ConstRows keys, ConstRows values, KvStage*) {
   const int64_t width = layer_width_[static_cast<size_t>(layer.value)];
   for (int64_t i = 0; i < keys.count; ++i) {
     const int64_t position = first_position + i;
@@ -48,14 +48,14 @@ void PagedKvCache::write(const KvSequence& sequence, LayerId layer, int64_t firs
   }
 }
 
-KvPages PagedKvCache::pages(const KvSequence& sequence, LayerId layer) {
-  key_pages_.clear();
-  value_pages_.clear();
+KvPageList PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvStage*) const {
+  KvPageList list;
   for (const int32_t page : sequence.pages_) {
-    key_pages_.push_back(keys_at(page, layer));
-    value_pages_.push_back(values_at(page, layer));
+    list.keys.push_back(keys_at(page, layer));
+    list.values.push_back(values_at(page, layer));
   }
-  return {.keys = key_pages_, .values = value_pages_, .page_tokens = kPageTokens};
+  list.page_tokens = kPageTokens;
+  return list;
 }
 
 void PagedKvCache::release(KvSequence& sequence) {
@@ -63,6 +63,8 @@ void PagedKvCache::release(KvSequence& sequence) {
   free_.insert(free_.end(), sequence.pages_.begin(), sequence.pages_.end());
   sequence.pages_.clear();
   sequence.length_ = 0;
+  promised_ -= sequence.promised_;
+  sequence.promised_ = 0;
 }
 
 float* PagedKvCache::keys_at(int32_t page, LayerId layer) const {

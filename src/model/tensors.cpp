@@ -68,12 +68,17 @@ std::vector<TensorSpec> model_tensors(const ModelDescription& model) {
   return specs.take();
 }
 
-std::vector<TensorSpec> layer_tensors(const ModelDescription& model, LayerId layer) {
+std::vector<TensorSpec> attention_tensors(const ModelDescription& model, LayerId layer) {
+  Specs specs(model, layer, ExpertId(0));
+  specs.add(Role::attention_norm, {model.hidden});
+  add_attention(specs, model.layer(layer).attention, model.hidden);
+  return specs.take();
+}
+
+std::vector<TensorSpec> gate_tensors(const ModelDescription& model, LayerId layer) {
   const FeedForward& part = model.layer(layer).feed_forward;
   const int64_t hidden = model.hidden;
   Specs specs(model, layer, ExpertId(0));
-  specs.add(Role::attention_norm, {hidden});
-  add_attention(specs, model.layer(layer).attention, hidden);
   specs.add(Role::feed_forward_norm, {hidden});
   specs.add_if(part.routed, Role::router, {part.experts, hidden});
   specs.add_if(part.selection_bias, Role::selection_bias, {part.experts});

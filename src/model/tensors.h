@@ -18,8 +18,11 @@ struct TensorSpec {
 // Embedding, final norm and, unless tied, output projection.
 std::vector<TensorSpec> model_tensors(const ModelDescription& model);
 
-// What every token of a layer uses: attention, norms, router, shared expert.
-std::vector<TensorSpec> layer_tensors(const ModelDescription& model, LayerId layer);
+// The attention of a layer and the norm before it.
+std::vector<TensorSpec> attention_tensors(const ModelDescription& model, LayerId layer);
+
+// What every token uses of a layer's feed-forward part: the norm before it, router, shared expert.
+std::vector<TensorSpec> gate_tensors(const ModelDescription& model, LayerId layer);
 
 // One expert: gate, up and down, in this order. They move between tiers as one unit.
 std::vector<TensorSpec> expert_tensors(const ModelDescription& model, LayerId layer,

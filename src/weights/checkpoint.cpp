@@ -176,8 +176,8 @@ const TensorEntry& Checkpoint::require(std::string_view name) const {
   return *entry;
 }
 
-std::shared_ptr<const File> Checkpoint::file_of(const TensorEntry& entry) const {
-  return files_->open(entry.shard);
+std::shared_ptr<const File> Checkpoint::file(uint32_t shard) const {
+  return files_->open(shard);
 }
 
 void Checkpoint::read(const TensorEntry& entry, std::span<std::byte> out) const {
@@ -194,7 +194,7 @@ void Checkpoint::read_range(const TensorEntry& entry, uint64_t offset,
     fail(ErrorKind::internal, "tensor {}: {} bytes at {} are not within its {}",
          in_quotes(entry.name), out.size(), offset, entry.bytes);
   }
-  file_of(entry)->read_at(entry.offset + offset, out);
+  file(entry.shard)->read_at(entry.offset + offset, out);
 }
 
 }  // namespace klotski

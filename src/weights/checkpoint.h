@@ -34,8 +34,8 @@ class Checkpoint {
   size_t shard_count() const { return files_->count(); }
   const std::filesystem::path& folder() const { return folder_; }
 
-  // The entry must be of this checkpoint. The file stays open as long as the caller keeps it.
-  std::shared_ptr<const File> file_of(const TensorEntry& entry) const;
+  // The file behind TensorEntry::shard. It stays open as long as the caller keeps it.
+  std::shared_ptr<const File> file(uint32_t shard) const;
 
   // Reads the whole tensor, or out.size() bytes of it from byte `offset` of the tensor on.
   void read(const TensorEntry& entry, std::span<std::byte> out) const;

@@ -79,7 +79,7 @@ TEST(Checkpoint, ReadsShardsInNameOrder) {
   EXPECT_EQ(checkpoint.total_bytes(), 11u);
   EXPECT_EQ(checkpoint.find("c"), nullptr);
   EXPECT_TRUE(contains(error_of([&] { checkpoint.require("c"); }), "'c'"));
-  EXPECT_EQ(checkpoint.file_of(checkpoint.require("b"))->path(), folder.path() / shard_name(2));
+  EXPECT_EQ(checkpoint.file(checkpoint.require("b").shard)->path(), folder.path() / shard_name(2));
 }
 
 TEST(Checkpoint, ReadsRangesAndChecksThem) {

@@ -1,14 +1,11 @@
-#include "engine/resident_model.h"
+#include "engine/testing/resident_model.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <random>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "engine/testing.h"
+#include "engine/testing/models.h"
 
 namespace klotski {
 namespace {
@@ -22,7 +19,7 @@ struct LogitTrace {
 // tokens are fixed, so that the comparison is of logits, not of choices.
 std::vector<LogitTrace> run_together(const ResidentModel& model,
                                      const std::vector<std::vector<TokenId>>& prompts, int steps) {
-  PagedKvCache cache(model.description(), uint64_t{1} << 28);
+  PagedKvCache cache(model.description(), {.memory_bytes = uint64_t{1} << 28});
   std::vector<KvSequence> sequences(prompts.size());
   std::vector<KvSequence*> members;
   for (KvSequence& sequence : sequences) members.push_back(&sequence);
@@ -51,7 +48,7 @@ std::vector<LogitTrace> run_together(const ResidentModel& model,
 class ResidentModels : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ResidentModels, ABatchOfEightGivesBitForBitWhatEachGivesAlone) {
-  const ResidentModel model = load_model(test_model(GetParam()));
+  const ResidentModel model = TestModel(test_model(GetParam())).resident();
   std::mt19937 random(11);
   std::vector<std::vector<TokenId>> prompts;
   for (const size_t length : {1u, 2u, 5u, 16u, 17u, 23u, 40u, 70u}) {
@@ -68,12 +65,12 @@ TEST_P(ResidentModels, ABatchOfEightGivesBitForBitWhatEachGivesAlone) {
 }
 
 TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
-  const ResidentModel model = load_model(test_model(GetParam()));
+  const ResidentModel model = TestModel(test_model(GetParam())).resident();
   std::vector<TokenId> prompt(70);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 13 % 96);
   const LogitTrace whole = run_together(model, {prompt}, 0)[0];
   for (const size_t piece : {1u, 7u, 16u, 36u}) {
-    PagedKvCache cache(model.description(), uint64_t{1} << 28);
+    PagedKvCache cache(model.description(), {.memory_bytes = uint64_t{1} << 28});
     KvSequence sequence;
     KvSequence* const members[] = {&sequence};
     std::vector<float> last;
@@ -96,75 +93,6 @@ INSTANTIATE_TEST_SUITE_P(Families, ResidentModels,
 INSTANTIATE_TEST_SUITE_P(LengthDependentRope, ResidentModels,
                          ::testing::Values("variants/mixtral_dynamic",
                                            "variants/mixtral_longrope"));
-
-// A copy of a fixture whose config.json can be changed.
-class ChangedModel : public ::testing::Test {
- protected:
-  ChangedModel()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                ("changed" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::copy(test_model("qwen3_moe"), folder_);
-  }
-  ~ChangedModel() override { std::filesystem::remove_all(folder_); }
-
-  std::string error_after(const std::string& field, const Json& value) {
-    Json config = parse_json(read_text_file(folder_ / "config.json", 1 << 20), "config.json");
-    config[field] = value;
-    std::ofstream(folder_ / "config.json") << config.dump();
-    try {
-      load_model(folder_.native());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::bad_model);
-      return error.what();
-    }
-    return "";
-  }
-
-  std::filesystem::path folder_;
-};
-
-TEST_F(ChangedModel, ShapesThatContradictTheConfigAreNamed) {
-  EXPECT_NE(error_after("vocab_size", 300).find("model.embed_tokens.weight"), std::string::npos);
-}
-
-TEST_F(ChangedModel, MissingTensorsAreNamed) {
-  EXPECT_NE(error_after("attention_bias", true).find("q_proj.bias"), std::string::npos);
-}
-
-TEST_F(ChangedModel, MoreLayersThanTheFileHasAreNamed) {
-  EXPECT_NE(error_after("num_hidden_layers", 4).find("model.layers.3."), std::string::npos);
-}
-
-// A fault at any read while loading ends in an error, never in a model with wrong weights.
-TEST(ResidentModelFaults, EveryFailingReadIsReported) {
-  class FailingRead : public ReadCalls {
-   public:
-    explicit FailingRead(int failing) : failing_(failing) {}
-    ssize_t pread(int descriptor, void* buffer, size_t size, off_t offset) override {
-      if (++calls == failing_) {
-        errno = EIO;
-        return -1;
-      }
-      return ReadCalls::pread(descriptor, buffer, size, offset);
-    }
-    int calls = 0;
-
-   private:
-    int failing_;
-  };
-  FailingRead counter(0);
-  {
-    const ScopedReadCalls in_force(counter);
-    load_model(test_model("qwen2_moe"));
-  }
-  ASSERT_GT(counter.calls, 50);
-  for (int failing = 1; failing <= counter.calls; ++failing) {
-    FailingRead calls(failing);
-    const ScopedReadCalls in_force(calls);
-    EXPECT_THROW(load_model(test_model("qwen2_moe")), Error) << failing;
-  }
-}
 
 }  // namespace
 }  // namespace klotski

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,19 +14,11 @@
 
 namespace klotski {
 
-// A model with all of its weights in memory, in the types of the checkpoint.
+// A model with all of its weights in memory and one plain loop over its layers: what every strategy
+// and every placement must equal bit for bit. For tests.
 class ResidentModel {
  public:
-  // Bytes read so far, of how many.
-  using Progress = std::function<void(uint64_t done, uint64_t total)>;
-
-  // Checks that every tensor the description requires is there with its shape and a type the
-  // kernels can read before it reads the first one.
-  ResidentModel(ModelDescription description, const Checkpoint& checkpoint,
-                const Progress& progress = {});
-
-  // Bytes of the tensors that would be read.
-  static uint64_t weight_bytes(const ModelDescription& description, const Checkpoint& checkpoint);
+  ResidentModel(ModelDescription description, const Checkpoint& checkpoint);
 
   const ModelDescription& description() const { return description_; }
 

@@ -1,64 +1,15 @@
-#include "engine/resident_model.h"
+#include "engine/testing/resident_model.h"
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace klotski {
 
-namespace {
-
-// The entry behind a spec, refused if its shape or type is not what the description requires.
-const TensorEntry& checked_entry(const Checkpoint& checkpoint, const TensorSpec& spec) {
-  const TensorEntry& entry = checkpoint.require(spec.name);
-  if (entry.shape != spec.shape) {
-    fail(ErrorKind::bad_model, "{}: tensor {}: config.json implies shape {}, found {}",
-         in_quotes(checkpoint.folder().native(), 300), in_quotes(spec.name),
-         format_shape(spec.shape), format_shape(entry.shape));
-  }
-  const bool readable =
-      entry.dtype == DType::F32 || entry.dtype == DType::F16 || entry.dtype == DType::BF16;
-  if (!readable) {
-    fail(ErrorKind::bad_model, "{}: tensor {}: expected type F32, F16 or BF16, found {}",
-         in_quotes(checkpoint.folder().native(), 300), in_quotes(spec.name),
-         dtype_name(entry.dtype));
-  }
-  return entry;
-}
-
-// Every tensor of the model, in the order they are read.
-template <typename Visit>
-void visit_tensors(const ModelDescription& model, const Visit& visit) {
-  for (const TensorSpec& spec : model_tensors(model)) visit(spec);
-  for (int64_t i = 0; i < model.layer_count(); ++i) {
-    for (const TensorSpec& spec : layer_tensors(model, LayerId(i))) visit(spec);
-    for (int64_t e = 0; e < model.layer(LayerId(i)).feed_forward.experts; ++e) {
-      for (const TensorSpec& spec : expert_tensors(model, LayerId(i), ExpertId(e))) visit(spec);
-    }
-  }
-}
-
-}  // namespace
-
-uint64_t ResidentModel::weight_bytes(const ModelDescription& description,
-                                     const Checkpoint& checkpoint) {
-  uint64_t bytes = 0;
-  visit_tensors(description,
-                [&](const TensorSpec& spec) { bytes += checked_entry(checkpoint, spec).bytes; });
-  return bytes;
-}
-
-ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& checkpoint,
-                             const Progress& progress)
+ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& checkpoint)
     : description_(std::move(description)) {
-  const uint64_t total = weight_bytes(description_, checkpoint);
-  uint64_t done = 0;
   const auto load = [&](const TensorSpec& spec) -> TensorView {
-    const TensorEntry& entry = checked_entry(checkpoint, spec);
+    const TensorEntry& entry = checkpoint.require(spec.name);
     storage_.push_back(std::make_unique_for_overwrite<std::byte[]>(entry.bytes));
     checkpoint.read(entry, std::span(storage_.back().get(), entry.bytes));
-    done += entry.bytes;
-    if (progress) progress(done, total);
     return {.data = storage_.back().get(), .dtype = entry.dtype, .shape = entry.shape};
   };
 
@@ -68,7 +19,10 @@ ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& che
   for (int64_t i = 0; i < description_.layer_count(); ++i) {
     const LayerId layer(i);
     WeightSet& weights = layer_weights_.emplace_back();
-    for (const TensorSpec& spec : layer_tensors(description_, layer)) {
+    for (const TensorSpec& spec : attention_tensors(description_, layer)) {
+      weights.set(spec.role, load(spec));
+    }
+    for (const TensorSpec& spec : gate_tensors(description_, layer)) {
       weights.set(spec.role, load(spec));
     }
     std::vector<ExpertWeights>& experts = experts_.emplace_back();
@@ -101,9 +55,11 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
   Buffer attended(hidden.count, inputs.queries.rows().width);
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
-    cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows));
+    cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows),
+                nullptr);
+    const KvPageList pages = cache.pages(*sequences[i], layer, nullptr);
     attention(with, attended.rows(rows), inputs.queries.rows(rows), weights, layer,
-              {cache.pages(*sequences[i], layer), rows.past});
+              {pages.view(), rows.past});
   }
   post_attention(with, hidden, attended.rows(), weights);
 }

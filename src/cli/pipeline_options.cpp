@@ -1,0 +1,180 @@
+#include "cli/pipeline_options.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/process_memory.h"
+#include "timeline/chrome_trace.h"
+#include "timeline/svg.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr int64_t kMostSpans = 200'000;  // the latest ones
+
+double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+double share(std::chrono::nanoseconds part, std::chrono::nanoseconds whole) {
+  return whole.count() == 0 ? 0.0 : seconds(part) / seconds(whole);
+}
+
+// Opens a file to write to, does it, and makes sure that everything arrived.
+template <typename Write>
+void write_file(const std::string& path, std::string_view option, const Write& write) {
+  std::ofstream out(path, std::ios::binary);
+  if (out) write(out);
+  out.flush();
+  if (!out) {
+    fail(ErrorKind::internal, "{}: {} cannot be written: {}", option, in_quotes(path, 300),
+         std::strerror(errno));
+  }
+}
+
+const Ops& ops_named(const std::string& name) {
+  return name == "reference" ? reference_ops() : reference_ops();
+}
+
+void add_experiment_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
+  add_integer(command, "--expert-slots", {1, 1 << 30},
+              "At most so many expert buffers in memory (for experiments)",
+              [flags](int64_t value) { flags->limits.expert_slots = value; });
+  add_integer(command, "--micro-batch", {1, 65536}, "Sequences computed by one kernel call",
+              [flags](int64_t value) { flags->limits.micro_batch = value; });
+  add_integer(command, "--n-batches", {1, 4096}, "Micro-batches that share one load of the weights",
+              [flags](int64_t value) { flags->limits.micro_batches = value; });
+  add_integer(command, "--hot-experts", {1, 65536},
+              "Experts prefetched a layer (default: as many as a token chooses)",
+              [flags](int64_t value) { flags->limits.hot_experts = value; });
+  command
+      .add_option("--eviction", flags->limits.eviction,
+                  "Which expert leaves memory: furthest (from its next use; default), lru, lfu")
+      ->check(CLI::IsMember({"furthest", "lru", "lfu"}));
+  command.add_option("--kernels", flags->kernels, "Arithmetic: cpu (default) or reference")
+      ->check(CLI::IsMember({"cpu", "reference"}));
+  add_size(command, "--disk-speed", "Read no faster than so many bytes a second (for experiments)",
+           [flags](uint64_t value) { flags->options.disk.bytes_per_second = value; });
+  add_integer(command, "--stress", {0, INT64_MAX},
+              "Delay and reorder whatever may be reordered, by this seed (for tests)",
+              [flags](int64_t value) {
+                flags->options.executor.stress_seed = static_cast<uint64_t>(value);
+              });
+}
+
+}  // namespace
+
+void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
+  add_size(command, "--ram",
+           "Most memory the process may use, e.g. 3GiB (default: what is free, less a sixteenth)",
+           [flags](uint64_t value) { flags->limits.ram_bytes = value; });
+  add_size(command, "--kv-limit", "Most of it for keys and values",
+           [flags](uint64_t value) { flags->limits.kv_bytes = value; });
+  command
+      .add_option_function<std::string>(
+          "--kv-spill",
+          [flags](const std::string& folder) { flags->options.spill_folder = folder; },
+          "Keep keys and values beyond that in a temporary file in this folder")
+      ->type_name("FOLDER");
+  command
+      .add_option_function<std::string>(
+          "--strategy",
+          [flags](const std::string& name) {
+            const auto strategy = strategy_from_name(name);
+            if (!strategy) {
+              fail(ErrorKind::usage,
+                   "--strategy: expected simple, multi-batch, hot-prefetch or klotski, found {}",
+                   in_quotes(name));
+            }
+            flags->limits.strategy = *strategy;
+          },
+          "simple, multi-batch, hot-prefetch or klotski (default)")
+      ->type_name("NAME");
+  command.add_option("--trace", flags->trace_file, "Write what every lane did, for Perfetto")
+      ->type_name("FILE.json");
+  command.add_option("--timeline", flags->timeline_file, "Draw one layer to scale")
+      ->type_name("FILE.svg");
+  command.add_option("--correlation", flags->correlation_file, "Read the expert correlation table")
+      ->type_name("FILE");
+  command
+      .add_option("--save-correlation", flags->save_correlation_file,
+                  "Write the expert correlation table when done")
+      ->type_name("FILE");
+  command.add_flag("--plan", flags->show_plan, "Print the memory plan before anything is read");
+  add_experiment_flags(command, flags);
+}
+
+std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
+                                             const Workload& workload) {
+  PipelineOptions options = flags.options;
+  if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
+  auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint,
+                                               ops_named(flags.kernels), flags.limits, workload,
+                                               options);
+  if (!flags.correlation_file.empty()) {
+    CorrelationTable& table = model->pipeline().hot_experts().table();
+    table = CorrelationTable::load(flags.correlation_file, table.shape());
+  }
+  if (flags.show_plan || err_is_terminal()) write_err(format_memory_plan(model->plan()));
+  return model;
+}
+
+void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
+  const std::vector<TimelineSpan> spans = model.pipeline().timeline().spans();
+  if (!flags.trace_file.empty()) {
+    write_file(flags.trace_file, "--trace",
+               [&](std::ostream& out) { write_chrome_trace(out, spans); });
+  }
+  if (!flags.timeline_file.empty()) {
+    const TimelineBlock block = longest_typical_block(spans).value_or(TimelineBlock{});
+    const std::string title =
+        fmt::format("{}, layer {}", strategy_name(model.policy().strategy), block.layer);
+    write_file(flags.timeline_file, "--timeline",
+               [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
+  }
+  if (!flags.save_correlation_file.empty()) {
+    model.pipeline().hot_experts().table().save(flags.save_correlation_file);
+  }
+}
+
+std::string format_summary(PreparedModel& model) {
+  const PipelineReport report = model.pipeline().report();
+  const TimelineTotals& totals = report.totals;
+  std::string text = fmt::format("{} passes in {:.2f} s, strategy {}\n", report.passes,
+                                 seconds(totals.elapsed), strategy_name(model.policy().strategy));
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const LaneTotals& lane = totals.lanes[i];
+    if (lane.spans == 0) continue;
+    text += fmt::format("  {:<10} busy {:5.1f} %", lane_name(static_cast<Lane>(i)),
+                        100.0 * share(lane.busy, totals.elapsed));
+    if (lane.bytes > 0) {
+      text += fmt::format("  {:>10}  {:.2f} GB/s while busy", format_bytes(lane.bytes),
+                          static_cast<double>(lane.bytes) / 1e9 / seconds(lane.busy));
+    }
+    text += "\n";
+  }
+  text += fmt::format("  bubbles    {:.1f} % between layers, {:.1f} % between experts\n",
+                      100.0 * share(totals.inter_layer, totals.elapsed),
+                      100.0 * share(totals.intra_layer, totals.elapsed));
+  const int64_t requests = report.experts.hits + report.experts.misses;
+  text += fmt::format("  experts    {} of {} requests found in memory ({:.1f} %), {} evicted\n",
+                      report.experts.hits, requests,
+                      requests == 0 ? 0.0
+                                    : 100.0 * static_cast<double>(report.experts.hits) /
+                                          static_cast<double>(requests),
+                      report.experts.evictions);
+  text += fmt::format("  prefetched {} useful, {} late, {} wasted\n",
+                      format_bytes(report.prefetch.useful), format_bytes(report.prefetch.late),
+                      format_bytes(report.prefetch.wasted));
+  text += fmt::format("  memory     peak {}, planned {}, allowed {}\n",
+                      format_bytes(peak_resident_bytes()), format_bytes(model.plan().total_bytes()),
+                      format_bytes(model.plan().limit_bytes));
+  return text;
+}
+
+}  // namespace klotski

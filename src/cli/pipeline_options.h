@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/load.h"
+#include "engine/prepared_model.h"
+
+namespace klotski {
+
+// What every command that computes lets the user fix: limits, strategy, and where to write what
+// happened.
+struct PipelineFlags {
+  RunLimits limits;
+  PipelineOptions options;
+  std::string kernels = "cpu";
+  std::string trace_file;
+  std::string timeline_file;
+  std::string correlation_file;       // read before
+  std::string save_correlation_file;  // written after
+  bool show_plan = false;
+};
+
+void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags);
+
+// Plans the model's memory; prints the plan where asked to or to a terminal. No weight is read yet.
+std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
+                                             const Workload& workload);
+
+// After a run: writes the files that were asked for.
+void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model);
+
+// Lanes, bubbles, bytes, cache and memory of a run, as text.
+std::string format_summary(PreparedModel& model);
+
+}  // namespace klotski

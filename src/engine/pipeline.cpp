@@ -1,0 +1,135 @@
+#include "engine/pipeline.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace klotski {
+
+// Hands fragments to the executor and waits for gates where the schedule has to know their choice.
+class Pipeline::Sink : public TaskSink {
+ public:
+  explicit Sink(Pipeline& pipeline)
+      : pipeline_(pipeline), gates_(static_cast<size_t>(pipeline.group_size_), -1) {}
+
+  void submit(Fragment fragment) override {
+    std::vector<std::pair<size_t, int32_t>> gates;  // place in the fragment, micro-batch
+    for (size_t i = 0; i < fragment.size(); ++i) {
+      if (fragment[i].work == Work::gate) gates.emplace_back(i, fragment[i].micro_batch);
+    }
+    const auto size = static_cast<int64_t>(fragment.size());
+    const TaskNumber last = pipeline_.executor_.submit(std::move(fragment));
+    for (const auto& [place, micro_batch] : gates) {
+      gates_[static_cast<size_t>(micro_batch)] = last - size + 1 + static_cast<int64_t>(place);
+    }
+  }
+
+  std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
+    if (!pipeline_.model_.layer(layer).feed_forward.routed) return {ExpertId(0)};
+    pipeline_.executor_.wait(gates_[static_cast<size_t>(micro_batch)]);
+    return pipeline_.chosen(layer, micro_batch);
+  }
+
+ private:
+  Pipeline& pipeline_;
+  std::vector<TaskNumber> gates_;  // by micro-batch, of the layer at hand
+};
+
+Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
+                   const UnitLayouts& layouts, const Policy& policy, Tier& compute_tier,
+                   const Ops& ops, const PipelineOptions& options)
+    : model_(model),
+      layouts_(layouts),
+      policy_(policy),
+      timeline_(options.keep_spans),
+      cache_(model, {.memory_bytes = policy.kv_bytes,
+                     .spill_bytes = policy.kv_spill_bytes,
+                     .spill_folder = options.spill_folder,
+                     .stages = policy.kv_stages}),
+      slots_(checkpoint, layouts, policy, compute_tier, options.disk),
+      residency_(model, policy_),
+      hot_experts_(model, policy.hot_experts),
+      tasks_({model, ops}, slots_, cache_),
+      schedule_(make_schedule(policy.strategy)),
+      executor_([this](const Task& task) { tasks_.run(task); },
+                [this](const Task& task, const TimelineSpan& span) { audit_.observe(task, span); },
+                timeline_, options.executor) {}
+
+Known Pipeline::known(std::span<const MicroBatch> group) {
+  Known known{.model = model_,
+              .group = {},
+              .facts =
+                  [this](const WeightUnit& unit) {
+                    const UnitLayout& layout = layouts_.of(unit);
+                    return UnitFacts{layout.read_bytes, layout.must_settle()};
+                  },
+              .hot = [this](LayerId layer) { return hot_experts_.foretell(layer); }};
+  for (const MicroBatch& micro_batch : group) {
+    const bool spilled =
+        std::any_of(micro_batch.sequences.begin(), micro_batch.sequences.end(),
+                    [](const KvSequence* sequence) { return sequence->spilled(); });
+    known.group.push_back({.rows = micro_batch.batch.rows(), .spilled = spilled});
+  }
+  return known;
+}
+
+std::vector<ExpertId> Pipeline::chosen(LayerId layer, int32_t micro_batch) {
+  const std::span<const ExpertId> choices = tasks_.choices(micro_batch);
+  std::vector<ExpertId> experts(choices.begin(), choices.end());
+  std::sort(experts.begin(), experts.end());
+  experts.erase(std::unique(experts.begin(), experts.end()), experts.end());
+  if (micro_batch + 1 == group_size_) learn(layer);
+  return experts;
+}
+
+void Pipeline::learn(LayerId layer) {
+  std::vector<ExpertId> choices;
+  for (int32_t k = 0; k < group_size_; ++k) {
+    const std::span<const ExpertId> of_batch = tasks_.choices(k);
+    choices.insert(choices.end(), of_batch.begin(), of_batch.end());
+  }
+  hot_experts_.learn(layer, choices);
+}
+
+void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take) {
+  try {
+    run(group, take);
+  } catch (...) {
+    executor_.recover();
+    residency_.forget_everything();
+    throw;
+  }
+}
+
+void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
+  int64_t rows = 0;
+  for (const MicroBatch& micro_batch : group) rows += micro_batch.batch.rows();
+  group_size_ = static_cast<int32_t>(group.size());
+  tasks_.begin(group);
+  hot_experts_.begin_pass(rows);
+  executor_.set_step(passes_);
+  FragmentBuilder build(policy_, residency_, known(group));
+  Sink sink(*this);
+  run_pass(*schedule_, build, sink);
+  for (size_t k = 0; k < group.size(); ++k) {
+    if (group[k].batch.logit_rows().empty()) continue;
+    build.logits(static_cast<int32_t>(k));
+    executor_.wait(executor_.submit(build.take()));
+    take(k, tasks_.logits());
+  }
+  // Loads for the next pass may go on; everything that touches this group must be over.
+  executor_.drain(/*loads_may_go_on=*/true);
+  ++passes_;
+  tokens_ += rows;
+}
+
+PipelineReport Pipeline::report() const {
+  return {.totals = timeline_.totals(),
+          .passes = passes_,
+          .tokens = tokens_,
+          .experts = residency_.counters(UnitKind::expert),
+          .prefetch = audit_.bytes(),
+          .accuracy = hot_experts_.accuracy()};
+}
+
+}  // namespace klotski

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/hot_experts.h"
+#include "executor/executor.h"
+#include "executor/group_tasks.h"
+#include "executor/prefetch_audit.h"
+#include "executor/weight_slots.h"
+#include "schedule/pass.h"
+
+namespace klotski {
+
+struct PipelineOptions {
+  ExecutorOptions executor;
+  DiskReaderOptions disk;
+  int64_t keep_spans = 0;              // for traces and drawings
+  std::filesystem::path spill_folder;  // for keys and values beyond the compute tier
+};
+
+// What a pipeline has done so far.
+struct PipelineReport {
+  TimelineTotals totals;
+  int64_t passes = 0;
+  int64_t tokens = 0;      // computed, prompts included
+  CacheCounters experts;   // hits and misses of requests for experts
+  PrefetchBytes prefetch;
+  std::vector<LayerAccuracy> accuracy;
+};
+
+// A model whose weights come from disk as the schedule asks for them, within the policy's slots.
+// A model that fits is the case of a slot for every unit: then each is read once.
+class Pipeline {
+ public:
+  // All arguments given by reference must live longer.
+  Pipeline(const ModelDescription& model, const Checkpoint& checkpoint, const UnitLayouts& layouts,
+           const Policy& policy, Tier& compute_tier, const Ops& ops,
+           const PipelineOptions& options = {});
+
+  const ModelDescription& description() const { return model_; }
+  const Policy& policy() const { return policy_; }
+  PagedKvCache& cache() { return cache_; }
+  const PagedKvCache& cache() const { return cache_; }
+  HotExperts& hot_experts() { return hot_experts_; }
+  const Timeline& timeline() const { return timeline_; }
+
+  // The logits of a micro-batch's wanted rows; valid during the call only.
+  using TakeLogits = std::function<void(size_t micro_batch, Rows logits)>;
+
+  // One pass of a group. The cache must have room reserved for every token; the caller commits.
+  // Throws when a weight cannot be read; nothing is committed then, and the next pass starts clean.
+  void forward(std::span<const MicroBatch> group, const TakeLogits& take);
+
+  PipelineReport report() const;
+
+ private:
+  class Sink;
+
+  Known known(std::span<const MicroBatch> group);
+  std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch);
+  void learn(LayerId layer);
+  void run(std::span<const MicroBatch> group, const TakeLogits& take);
+
+  const ModelDescription& model_;
+  const UnitLayouts& layouts_;
+  const Policy policy_;
+  Timeline timeline_;
+  PagedKvCache cache_;
+  WeightSlots slots_;
+  Residency residency_;
+  HotExperts hot_experts_;
+  PrefetchAudit audit_;
+  GroupTasks tasks_;
+  std::unique_ptr<Schedule> schedule_;
+  int32_t group_size_ = 0;  // micro-batches of the group at hand
+  int64_t passes_ = 0;
+  int64_t tokens_ = 0;
+  Executor executor_;  // last: its workers use all of the above
+};
+
+}  // namespace klotski

@@ -1,0 +1,135 @@
+#include "engine/prepared_model.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/memory_limit.h"
+#include "base/process_memory.h"
+
+namespace klotski {
+
+namespace {
+
+// What the program may grow by besides what is planned: stacks, queues, tables, the allocator.
+constexpr uint64_t kProgramMargin = 24 * kMiB;
+
+constexpr int64_t kMicroBatch = 16;
+constexpr int64_t kMicroBatches = 8;
+constexpr int64_t kMicroBatchRows = 512;
+constexpr int64_t kStages = 2;
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// All that is free, less a sixteenth for what else the machine is doing.
+uint64_t default_ram_bytes(uint64_t resident) {
+  const uint64_t free_bytes = available_memory_bytes();
+  return resident + free_bytes - free_bytes / 16;
+}
+
+Policy group_policy(const RunLimits& limits, const Workload& workload) {
+  Policy policy;
+  policy.micro_batch =
+      limits.micro_batch.value_or(std::clamp<int64_t>(workload.sequences, 1, kMicroBatch));
+  policy.micro_batches = limits.micro_batches.value_or(std::clamp<int64_t>(
+      divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
+  policy.hot_experts = limits.hot_experts.value_or(0);
+  policy.eviction = limits.eviction;
+  policy = with_strategy(std::move(policy), limits.strategy);
+  policy.micro_batch_rows =
+      std::max(policy.micro_batch, std::min(kMicroBatchRows, workload.prompt_tokens * policy.micro_batch));
+  return policy;
+}
+
+class Planner {
+ public:
+  Planner(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
+          const Workload& workload, const PipelineOptions& options)
+      : model_(model),
+        layouts_(layouts),
+        limits_(limits),
+        workload_(workload),
+        may_spill_(!options.spill_folder.empty()),
+        resident_(resident_bytes()),
+        process_bytes_(resident_ + kProgramMargin +
+                       static_cast<uint64_t>(options.keep_spans) * sizeof(TimelineSpan)) {}
+
+  // Halves the rows that are computed at once, then the sequences, until the least fits; what does
+  // not fit then is refused by plan_memory.
+  MemoryPlan plan(Policy& policy) const {
+    const MemoryLimits limits{.ram_bytes = limits_.ram_bytes.value_or(default_ram_bytes(resident_)),
+                              .kv_bytes = limits_.kv_bytes,
+                              .expert_slots = limits_.expert_slots};
+    while (least_bytes(demand(policy, 0)) > limits.ram_bytes) {
+      if (policy.micro_batch_rows > policy.micro_batch) {
+        policy.micro_batch_rows = std::max(policy.micro_batch, policy.micro_batch_rows / 2);
+      } else if (policy.micro_batches > 1 && !limits_.micro_batches) {
+        policy.micro_batches /= 2;
+      } else if (policy.micro_batch > 1 && !limits_.micro_batch) {
+        policy.micro_batch /= 2;
+        policy.micro_batch_rows = policy.micro_batch;
+      } else {
+        break;
+      }
+    }
+    MemoryPlan plan = plan_memory(demand(policy, 0), limits);
+    const uint64_t wanted = kv_wanted(policy);
+    if (may_spill_ && plan.kv_bytes < wanted) {
+      const uint64_t stages = kStages * PagedKvCache::stage_bytes(model_, policy.micro_batch,
+                                                                  workload_.tokens_per_sequence);
+      plan = plan_memory(demand(policy, stages), limits);
+      policy.kv_stages = kStages;
+      policy.kv_spill_bytes = wanted - std::min(wanted, plan.kv_bytes);
+    }
+    policy.kv_bytes = plan.kv_bytes;
+    policy.slots = plan.slots;
+    return plan;
+  }
+
+ private:
+  uint64_t kv_wanted(const Policy& policy) const {
+    const int64_t sequences = std::min(workload_.sequences, policy.group_sequences());
+    return static_cast<uint64_t>(sequences) *
+           PagedKvCache::bytes_for(model_, workload_.tokens_per_sequence);
+  }
+
+  MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
+    const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
+    MemoryDemand demand{
+        .process_bytes = process_bytes_,
+        .activation_bytes = activation_bytes(model_, policy, logit_rows),
+        .units = {},
+        .kv_least_bytes = PagedKvCache::bytes_for(model_, workload_.tokens_per_sequence),
+        .kv_wanted_bytes = kv_wanted(policy),
+        .kv_stage_bytes = stage_bytes};
+    if (stage_bytes > 0) demand.kv_least_bytes = 0;
+    for (size_t k = 0; k < kUnitKinds; ++k) {
+      const auto kind = static_cast<UnitKind>(k);
+      demand.units[k] = {.units = layouts_.units(kind),
+                         .least = std::min<int64_t>(1, layouts_.units(kind)),
+                         .buffer_bytes = layouts_.buffer_bytes(kind)};
+    }
+    return demand;
+  }
+
+  const ModelDescription& model_;
+  const UnitLayouts& layouts_;
+  const RunLimits& limits_;
+  const Workload& workload_;
+  bool may_spill_;
+  uint64_t resident_;
+  uint64_t process_bytes_;
+};
+
+}  // namespace
+
+PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint,
+                             const Ops& ops, const RunLimits& limits, const Workload& workload,
+                             const PipelineOptions& options)
+    : layouts_(model, checkpoint), policy_(group_policy(limits, workload)) {
+  plan_ = Planner(model, layouts_, limits, workload, options).plan(policy_);
+  compute_tier_ = std::make_unique<Tier>("RAM", plan_.limit_bytes);
+  pipeline_ = std::make_unique<Pipeline>(model, checkpoint, layouts_, policy_, *compute_tier_, ops,
+                                         options);
+}
+
+}  // namespace klotski

@@ -1,0 +1,32 @@
+#pragma once
+
+// What the engine's tests share: the tiny models of the test data.
+
+#include <string>
+
+#include "engine/prepared_model.h"
+#include "engine/testing/resident_model.h"
+#include "model/config.h"
+#include "weights/checkpoint.h"
+
+namespace klotski {
+
+inline std::string test_model(const std::string& name) {
+  return std::string(KLOTSKI_TEST_DATA) + "/models/" + name;
+}
+
+struct TestModel {
+  explicit TestModel(const std::string& folder)
+      : description(read_config(folder)), checkpoint(Checkpoint::open(folder)) {}
+
+  ResidentModel resident() const { return ResidentModel(description, checkpoint); }
+  PreparedModel prepare(const RunLimits& limits, const Workload& workload,
+                        const PipelineOptions& options = {}) const {
+    return PreparedModel(description, checkpoint, reference_ops(), limits, workload, options);
+  }
+
+  ModelDescription description;
+  Checkpoint checkpoint;
+};
+
+}  // namespace klotski

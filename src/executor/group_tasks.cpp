@@ -1,0 +1,201 @@
+#include "executor/group_tasks.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace klotski {
+
+namespace {
+
+// An expert takes so many rows at a time: its scratch stays small whatever the group.
+constexpr int64_t kExpertRows = 256;
+
+int64_t most_choices(const ModelDescription& model) {
+  int64_t most = 1;
+  for (const Layer& layer : model.layers) {
+    if (layer.feed_forward.routed) {
+      most = std::max<int64_t>(most, layer.feed_forward.router.top_k);
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, int64_t logit_rows) {
+  int64_t attention_width = 0;
+  int64_t expert_width = 0;
+  int64_t shared_width = 0;
+  for (const Layer& layer : model.layers) {
+    const Attention& shape = layer.attention;
+    attention_width = std::max(attention_width, 2 * shape.query_width() + 2 * shape.kv_width());
+    expert_width = std::max(expert_width, layer.feed_forward.width);
+    if (layer.feed_forward.shared) {
+      shared_width = std::max(shared_width, layer.feed_forward.shared->width);
+    }
+  }
+  const int64_t group = policy.group_rows() * model.hidden * (2 + most_choices(model));
+  const int64_t attention = policy.micro_batch_rows * (attention_width + 2 * model.hidden);
+  const int64_t expert = kExpertRows * 2 * (model.hidden + expert_width);
+  const int64_t shared = policy.micro_batch_rows * (model.hidden + 2 * shared_width);
+  const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
+  const int64_t floats = group + std::max({attention, expert, shared}) + logits;
+  return static_cast<uint64_t>(floats) * sizeof(float);
+}
+
+GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache)
+    : with_(with), slots_(slots), cache_(cache), most_choices_(most_choices(with.model)) {}
+
+void GroupTasks::begin(std::span<const MicroBatch> group) {
+  members_.clear();
+  int64_t rows = 0;
+  for (const MicroBatch& micro_batch : group) {
+    members_.push_back({.micro_batch = &micro_batch, .first_row = rows, .routing = {}});
+    rows += micro_batch.batch.rows();
+  }
+  if (rows == hidden_.rows().count) return;
+  const int64_t width = with_.model.hidden;
+  hidden_ = Buffer(0, 0);  // gives its memory back before more is taken
+  normed_ = Buffer(0, 0);
+  outputs_ = Buffer(0, 0);
+  hidden_ = Buffer(rows, width);
+  normed_ = Buffer(rows, width);
+  outputs_ = Buffer(rows * most_choices_, width);
+}
+
+void GroupTasks::run(const Task& task) {
+  switch (task.work) {
+    case Work::load:
+      return slots_.load(task.unit, task.slot);
+    case Work::settle:
+      return slots_.settle(task.unit, task.slot);
+    case Work::embed:
+      return embed(task);
+    case Work::attention:
+      return attention(task);
+    case Work::gate:
+      return gate(task);
+    case Work::expert:
+      return expert(task);
+    case Work::combine:
+      return combine(task);
+    case Work::logits:
+      return compute_logits(task);
+    case Work::load_kv:
+      return load_kv(task);
+    case Work::store_kv:
+      return store_kv(task);
+  }
+}
+
+std::span<const ExpertId> GroupTasks::choices(int32_t micro_batch) const {
+  return members_[static_cast<size_t>(micro_batch)].routing->experts;
+}
+
+Rows GroupTasks::logits() { return logits_->rows(); }
+
+Rows GroupTasks::rows_of(Buffer& rows, const Member& member) const {
+  return {rows.rows().row(member.first_row), member.micro_batch->batch.rows(), rows.rows().width};
+}
+
+KvStage* GroupTasks::stage(const Task& task) {
+  return task.stage < 0 ? nullptr : &cache_.stage(task.stage);
+}
+
+void GroupTasks::embed(const Task& task) {
+  const Member& here = member(task);
+  klotski::embed(with_, rows_of(hidden_, here), slots_.weights(task.unit, task.slot),
+                 here.micro_batch->batch.tokens);
+}
+
+void GroupTasks::attention(const Task& task) {
+  const Member& here = member(task);
+  const Batch& batch = here.micro_batch->batch;
+  const WeightSet weights = slots_.weights(task.unit, task.slot);
+  const Rows hidden = rows_of(hidden_, here);
+  AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, batch);
+  Buffer attended(hidden.count, inputs.queries.rows().width);
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const BatchSequence& rows = batch.sequences[i];
+    const KvSequence& sequence = *here.micro_batch->sequences[i];
+    cache_.write(sequence, task.layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows),
+                 stage(task));
+    const KvPageList pages = cache_.pages(sequence, task.layer, stage(task));
+    klotski::attention(with_, attended.rows(rows), inputs.queries.rows(rows), weights, task.layer,
+                       {pages.view(), rows.past});
+  }
+  post_attention(with_, hidden, attended.rows(), weights);
+}
+
+void GroupTasks::gate(const Task& task) {
+  Member& here = member(task);
+  here.routing = route(with_, rows_of(normed_, here), rows_of(hidden_, here),
+                       slots_.weights(task.unit, task.slot), task.layer);
+}
+
+// The results wait in the place of their row and choice, so that the sum in combine() does not
+// depend on the order in which experts ran.
+void GroupTasks::expert(const Task& task) {
+  const ExpertWeights weights = slots_.expert(task.unit, task.slot);
+  std::vector<int32_t> rows;
+  std::vector<int32_t> outputs;
+  for (size_t k = 0; k < members_.size(); ++k) {
+    if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
+    const Routing& routing = *members_[k].routing;
+    for (size_t i = 0; i < routing.experts.size(); ++i) {
+      if (routing.experts[i] != task.unit.expert) continue;
+      const int64_t row = members_[k].first_row + static_cast<int64_t>(i) / routing.slots;
+      rows.push_back(static_cast<int32_t>(row));
+      outputs.push_back(static_cast<int32_t>(first_output(members_[k])) + static_cast<int32_t>(i));
+    }
+  }
+  for (size_t at = 0; at < rows.size(); at += kExpertRows) {
+    const size_t count = std::min<size_t>(kExpertRows, rows.size() - at);
+    run_rows(weights, task.layer, std::span(rows).subspan(at, count),
+             std::span(outputs).subspan(at, count));
+  }
+}
+
+void GroupTasks::run_rows(const ExpertWeights& weights, LayerId layer,
+                          std::span<const int32_t> rows, std::span<const int32_t> outputs) {
+  const auto count = static_cast<int64_t>(rows.size());
+  const int64_t width = with_.model.hidden;
+  Buffer in(count, width);
+  Buffer out(count, width);
+  with_.ops.gather(in.rows(), normed_.rows(), rows);
+  run_expert(with_, out.rows(), in.rows(), weights, layer);
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(out.rows().row(i), width, outputs_.rows().row(outputs[static_cast<size_t>(i)]));
+  }
+}
+
+void GroupTasks::combine(const Task& task) {
+  const Member& here = member(task);
+  const Rows hidden = rows_of(hidden_, here);
+  const Routing& routing = *here.routing;
+  const Rows outputs = {outputs_.rows().row(first_output(here)), hidden.count * routing.slots,
+                        hidden.width};
+  with_.ops.combine(hidden, outputs, routing.weights);
+  add_shared_expert(with_, hidden, rows_of(normed_, here), slots_.weights(task.unit, task.slot),
+                    task.layer);
+}
+
+void GroupTasks::compute_logits(const Task& task) {
+  const Member& here = member(task);
+  const std::vector<int32_t> wanted = here.micro_batch->batch.logit_rows();
+  logits_.reset();
+  logits_.emplace(static_cast<int64_t>(wanted.size()), with_.model.vocabulary);
+  klotski::logits(with_, logits_->rows(), rows_of(hidden_, here),
+                  slots_.weights(task.unit, task.slot), wanted);
+}
+
+void GroupTasks::load_kv(const Task& task) {
+  cache_.load(*stage(task), member(task).micro_batch->sequences, task.layer);
+}
+
+void GroupTasks::store_kv(const Task& task) {
+  cache_.store(*stage(task), member(task).micro_batch->sequences, task.layer);
+}
+
+}  // namespace klotski

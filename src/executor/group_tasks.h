@@ -1,0 +1,75 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "executor/weight_slots.h"
+#include "forward/layer.h"
+#include "kv/paged_cache.h"
+#include "schedule/builder.h"
+
+namespace klotski {
+
+// Sequences computed by one kernel call: their tokens, and where they keep keys and values.
+struct MicroBatch {
+  Batch batch;
+  std::vector<KvSequence*> sequences;  // as in batch.sequences
+};
+
+// Bytes of all rows and scratch that a group of so many rows needs.
+uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, int64_t logit_rows);
+
+// What each kind of task does, on the rows of one group. The rows of all micro-batches lie one after
+// the other, so that an expert finds those that chose it in one place.
+class GroupTasks {
+ public:
+  GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache);
+
+  // Takes the group to work on next; it must stay until the tasks are done.
+  void begin(std::span<const MicroBatch> group);
+
+  // Carries a task out. Called by the worker of the task's lane.
+  void run(const Task& task);
+
+  // What the last gate of a micro-batch chose: [rows][choices], best first.
+  std::span<const ExpertId> choices(int32_t micro_batch) const;
+  // Of the last logits task: a row for each of batch.logit_rows().
+  Rows logits();
+
+ private:
+  struct Member {
+    const MicroBatch* micro_batch = nullptr;
+    int64_t first_row = 0;
+    std::optional<Routing> routing;
+  };
+
+  void embed(const Task& task);
+  void attention(const Task& task);
+  void gate(const Task& task);
+  void expert(const Task& task);
+  void combine(const Task& task);
+  void compute_logits(const Task& task);
+  void load_kv(const Task& task);
+  void store_kv(const Task& task);
+
+  Member& member(const Task& task) { return members_[static_cast<size_t>(task.micro_batch)]; }
+  Rows rows_of(Buffer& rows, const Member& member) const;
+  // Where a micro-batch's expert outputs begin: its own place whatever the layer.
+  int64_t first_output(const Member& member) const { return member.first_row * most_choices_; }
+  KvStage* stage(const Task& task);
+  void run_rows(const ExpertWeights& weights, LayerId layer, std::span<const int32_t> rows,
+                std::span<const int32_t> outputs);
+
+  Arithmetic with_;
+  WeightSlots& slots_;
+  PagedKvCache& cache_;
+  std::vector<Member> members_;
+  int64_t most_choices_ = 1;  // experts a token, in any layer
+  Buffer hidden_{0, 0};       // [rows][hidden]
+  Buffer normed_{0, 0};       // [rows][hidden]
+  Buffer outputs_{0, 0};      // [rows][choices][hidden]
+  std::optional<Buffer> logits_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "model/units.h"
+#include "tensor/dtype.h"
+#include "weights/checkpoint.h"
+
+namespace klotski {
+
+// Bytes of one file that go to one place of a unit's buffer. Offset, size and place suit O_DIRECT;
+// the range may run past the end of the file.
+struct UnitRead {
+  uint32_t shard = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint64_t at = 0;  // in the buffer
+};
+
+struct PlacedTensor {
+  Role role;
+  DType dtype;
+  Shape shape;
+  uint64_t bytes = 0;
+  uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
+  uint64_t at = 0;          // where the kernels want it: aligned to its elements
+};
+
+// How a unit lies in the checkpoint's files, and in one buffer of the compute tier.
+struct UnitLayout {
+  std::vector<UnitRead> reads;
+  std::vector<PlacedTensor> tensors;
+  uint64_t read_bytes = 0;
+  uint64_t buffer_bytes = 0;
+
+  // Whether a tensor has to be moved into place after it was read: its file does not align it.
+  bool must_settle() const;
+};
+
+// Refuses (bad_model) a tensor that is missing or has another shape or type than the model's.
+UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoint,
+                       const WeightUnit& unit);
+
+// The layouts of all units of a model.
+class UnitLayouts {
+ public:
+  UnitLayouts(const ModelDescription& model, const Checkpoint& checkpoint);
+
+  const UnitLayout& of(const WeightUnit& unit) const { return layouts_.at(unit); }
+  int64_t units(UnitKind kind) const { return units_[index_of(kind)]; }
+  // A buffer that can hold any unit of the kind.
+  uint64_t buffer_bytes(UnitKind kind) const { return buffer_bytes_[index_of(kind)]; }
+  uint64_t read_bytes() const { return read_bytes_; }  // of all units
+
+ private:
+  std::map<WeightUnit, UnitLayout> layouts_;
+  std::array<int64_t, kUnitKinds> units_{};
+  std::array<uint64_t, kUnitKinds> buffer_bytes_{};
+  uint64_t read_bytes_ = 0;
+};
+
+}  // namespace klotski

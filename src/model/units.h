@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/description.h"
+#include "model/tensors.h"
+
+namespace klotski {
+
+// The kinds of pieces in which a model's weights move between tiers.
+enum class UnitKind {
+  model,      // embedding, final norm, output projection: one unit
+  attention,  // of a layer
+  gate,       // of a layer: what comes before its experts, and the shared expert
+  dense,      // the one expert of a layer that is not routed: certain to be used
+  expert,     // of a routed layer
+  count_,
+};
+
+inline constexpr size_t kUnitKinds = static_cast<size_t>(UnitKind::count_);
+
+constexpr size_t index_of(UnitKind kind) { return static_cast<size_t>(kind); }
+std::string_view unit_kind_name(UnitKind kind);
+
+// One such piece: its tensors come and go together.
+struct WeightUnit {
+  UnitKind kind = UnitKind::model;
+  LayerId layer;
+  ExpertId expert;
+
+  auto operator<=>(const WeightUnit&) const = default;
+};
+
+constexpr WeightUnit model_unit() { return {}; }
+constexpr WeightUnit attention_unit(LayerId layer) { return {UnitKind::attention, layer, {}}; }
+constexpr WeightUnit gate_unit(LayerId layer) { return {UnitKind::gate, layer, {}}; }
+// Of a routed layer an expert, of another its one dense part.
+WeightUnit expert_unit(const ModelDescription& model, LayerId layer, ExpertId expert);
+
+// "layer 3 expert 5", for messages.
+std::string format_unit(const WeightUnit& unit);
+
+// Every unit of a kind, by layer and expert.
+std::vector<WeightUnit> units_of(const ModelDescription& model, UnitKind kind);
+
+std::vector<TensorSpec> unit_tensors(const ModelDescription& model, const WeightUnit& unit);
+
+}  // namespace klotski

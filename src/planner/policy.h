@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/units.h"
+
+namespace klotski {
+
+// In the order of the paper's ablation: each adds one idea to the one before.
+enum class Strategy { simple, multi_batch, hot_prefetch, klotski, count_ };
+
+inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
+
+std::string_view strategy_name(Strategy strategy);
+std::optional<Strategy> strategy_from_name(std::string_view name);
+
+// How work is divided and what lies where: decided once, then only read.
+struct Policy {
+  Strategy strategy = Strategy::klotski;
+  int64_t micro_batch = 16;         // most sequences computed by one kernel call
+  int64_t micro_batch_rows = 512;   // most tokens computed by one kernel call
+  int64_t micro_batches = 4;        // n: how many share one load of the weights
+  int64_t hot_experts = 0;          // K, prefetched a layer; 0: as many as a token chooses
+  std::string eviction = "furthest";
+  std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
+  uint64_t kv_bytes = 0;                    // of the compute tier
+  uint64_t kv_spill_bytes = 0;              // of the tier below
+  int64_t kv_stages = 0;                    // buffers through which spilled keys and values pass
+
+  int64_t group_sequences() const { return micro_batch * micro_batches; }
+  int64_t group_rows() const { return micro_batch_rows * micro_batches; }
+};
+
+// The group a strategy works on: `simple` knows no more than one micro-batch.
+Policy with_strategy(Policy policy, Strategy strategy);
+
+}  // namespace klotski

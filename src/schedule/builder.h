@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "schedule/residency.h"
+#include "schedule/task.h"
+
+namespace klotski {
+
+// What is known of a group before it runs.
+struct MicroBatchShape {
+  int64_t rows = 0;
+  bool spilled = false;  // its keys and values live below the compute tier
+};
+
+struct UnitFacts {
+  uint64_t read_bytes = 0;
+  bool must_settle = false;  // has to be moved into place after reading
+};
+
+// What a schedule decides from, besides the policy.
+struct Known {
+  const ModelDescription& model;
+  std::vector<MicroBatchShape> group;  // in the order of their numbers
+  std::function<UnitFacts(const WeightUnit&)> facts;
+  std::function<std::vector<ExpertId>(LayerId)> hot;  // experts expected to take most tokens
+};
+
+// The words in which strategies are written. Each appends tasks, with what they read and write, to
+// the fragment that is being built.
+class FragmentBuilder {
+ public:
+  FragmentBuilder(const Policy& policy, Residency& residency, Known known);
+
+  const Known& known() const { return known_; }
+  int32_t micro_batches() const { return static_cast<int32_t>(known_.group.size()); }
+  WeightUnit expert_of(LayerId layer, ExpertId expert) const;
+
+  // Brings a unit unless it is there or on its way; false where no slot is free for it.
+  bool request(const WeightUnit& unit, LoadReason reason);
+  // The same for what a gate has just chosen: it cannot have been known before.
+  bool request_chosen(const WeightUnit& unit, int32_t micro_batch);
+  // The same for what is used next: takes the slot of something requested for later if it must.
+  void need(const WeightUnit& unit);
+  // Gives the slot back at once.
+  void done(const WeightUnit& unit) { residency_.release(unit); }
+  // Experts of the layer requested and not done, in the order of their requests.
+  std::vector<WeightUnit> requested(LayerId layer) const;
+
+  void embed(int32_t micro_batch);
+  void load_kv(LayerId layer, int32_t micro_batch);
+  void attention(LayerId layer, int32_t micro_batch);
+  void store_kv(LayerId layer, int32_t micro_batch);
+  // `behind`: units whose arrival it waits for besides its own.
+  void gate(LayerId layer, int32_t micro_batch, const std::vector<WeightUnit>& behind = {});
+  void expert(LayerId layer, ExpertId expert, int32_t micro_batch);
+  void combine(LayerId layer, int32_t micro_batch);
+  void logits(int32_t micro_batch);
+
+  void now_at(LayerId layer) { residency_.now_at(layer); }
+
+  // What was built since the last call.
+  Fragment take();
+
+ private:
+  bool bring(const WeightUnit& unit, LoadReason reason, std::vector<Resource> after);
+  Task compute(Work work, const WeightUnit& unit, LayerId layer, int32_t micro_batch) const;
+  Resource slot_of(const WeightUnit& unit) const;
+  int32_t stage_of(int32_t micro_batch) const;
+
+  const Policy& policy_;
+  Residency& residency_;
+  Known known_;
+  Fragment fragment_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,39 @@
+#include "schedule/batch_order.h"
+
+namespace klotski {
+
+namespace {
+
+// Klotski's Figure 4(c): gate and experts are different layers. While attention runs, the gate and
+// the hot experts come (equation 2); what a gate chooses beyond them is requested at once.
+class HotPrefetch : public Schedule {
+ public:
+  void prefetch(FragmentBuilder& build, LayerId layer) const override {
+    build.request(attention_unit(layer), LoadReason::certain);
+    build.request(gate_unit(layer), LoadReason::certain);
+    for (const ExpertId expert : build.known().hot(layer)) {
+      if (!build.request(build.expert_of(layer, expert), LoadReason::prefetch)) return;
+    }
+  }
+
+  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const override {
+    build.gate(layer, micro_batch);
+  }
+
+  void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
+                     const std::vector<ExpertId>& chosen) const override {
+    for (const ExpertId expert : chosen) {
+      if (!build.request_chosen(build.expert_of(layer, expert), micro_batch)) return;
+    }
+  }
+
+  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
+    run_experts_in_batch_order(build, layer, activated);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_hot_prefetch() { return std::make_unique<HotPrefetch>(); }
+
+}  // namespace klotski

@@ -1,0 +1,82 @@
+#include <algorithm>
+
+#include "schedule/strategy.h"
+
+namespace klotski {
+
+namespace {
+
+// The expert-aware multi-batch pipeline: Klotski, section 5, Algorithm 1 and Figure 7(b). Prefetch
+// is that of Figure 4(c); what is new is the order. Attention runs batch by batch, an expert over
+// the tokens of all batches: first those that are there, among them the hot ones, then the others
+// in the order in which they arrive. An expert whose tokens are done gives its slot back at once.
+class Klotski : public Schedule {
+ public:
+  Klotski() : prefetcher_(make_hot_prefetch()) {}
+
+  void prefetch(FragmentBuilder& build, LayerId layer) const override {
+    prefetcher_->prefetch(build, layer);
+  }
+
+  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const override {
+    prefetcher_->gate(build, layer, micro_batch);
+  }
+
+  void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
+                     const std::vector<ExpertId>& chosen) const override {
+    prefetcher_->gate_finished(build, layer, micro_batch, chosen);
+  }
+
+  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
+    std::vector<WeightUnit> order = in_order_of_arrival(build, layer, activated);
+    for (size_t i = 0; i < order.size(); ++i) {
+      build.need(order[i]);
+      build.expert(layer, order[i].expert, kWholeGroup);
+      build.done(order[i]);
+      request_more(build, order, i + 1);
+    }
+    for (int32_t k = 0; k < build.micro_batches(); ++k) build.combine(layer, k);
+    build.done(gate_unit(layer));
+  }
+
+ private:
+  static std::vector<WeightUnit> in_order_of_arrival(FragmentBuilder& build, LayerId layer,
+                                                     const Activated& activated) {
+    std::vector<WeightUnit> chosen;
+    for (const std::vector<ExpertId>& experts : activated) {
+      for (const ExpertId expert : experts) chosen.push_back(build.expert_of(layer, expert));
+    }
+    std::sort(chosen.begin(), chosen.end());
+    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+
+    // Loads finish in the order of their requests, so that is the order of arrival.
+    std::vector<WeightUnit> order;
+    for (const WeightUnit& unit : build.requested(layer)) {
+      if (std::binary_search(chosen.begin(), chosen.end(), unit)) {
+        order.push_back(unit);
+      } else {
+        build.done(unit);  // prefetched, but no token wants it
+      }
+    }
+    for (const WeightUnit& unit : chosen) {
+      if (std::find(order.begin(), order.end(), unit) == order.end()) order.push_back(unit);
+    }
+    return order;
+  }
+
+  // A slot has come free: the next expert that found none is requested.
+  static void request_more(FragmentBuilder& build, const std::vector<WeightUnit>& order,
+                           size_t from) {
+    for (size_t i = from; i < order.size(); ++i) {
+      if (!build.request(order[i], LoadReason::demand)) return;
+    }
+  }
+
+  std::unique_ptr<Schedule> prefetcher_;
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_klotski() { return std::make_unique<Klotski>(); }
+
+}  // namespace klotski

@@ -1,0 +1,37 @@
+#include "schedule/batch_order.h"
+
+namespace klotski {
+
+namespace {
+
+// FlexGen's block schedule as Klotski's Figure 4(b) applies it to experts: the whole of a layer is
+// brought, whichever experts its tokens will choose, and every batch of the group runs on it. The
+// layer is one thing: its first gate waits for all of it (Algorithm 1, line 18).
+class MultiBatch : public Schedule {
+ public:
+  void prefetch(FragmentBuilder& build, LayerId layer) const override {
+    build.request(attention_unit(layer), LoadReason::certain);
+    build.request(gate_unit(layer), LoadReason::certain);
+    const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
+    for (int64_t e = 0; e < experts; ++e) {
+      if (!build.request(build.expert_of(layer, ExpertId(e)), LoadReason::certain)) return;
+    }
+  }
+
+  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const override {
+    build.gate(layer, micro_batch, build.requested(layer));
+  }
+
+  void gate_finished(FragmentBuilder&, LayerId, int32_t,
+                     const std::vector<ExpertId>&) const override {}
+
+  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
+    run_experts_in_batch_order(build, layer, activated);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_multi_batch() { return std::make_unique<MultiBatch>(); }
+
+}  // namespace klotski

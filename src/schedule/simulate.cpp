@@ -1,0 +1,29 @@
+#include "schedule/simulate.h"
+
+#include <algorithm>
+
+namespace klotski {
+
+Simulation::Simulation(Cost cost, Routing routing, Timeline& timeline)
+    : cost_(std::move(cost)), routing_(std::move(routing)), timeline_(timeline) {}
+
+void Simulation::submit(Fragment fragment) {
+  for (const Task& task : fragment) {
+    std::chrono::nanoseconds& lane_free = lane_free_[lane_index(task.lane)];
+    TimelineSpan span = span_of(task);
+    span.start = lane_free;
+    for (const TaskNumber number : dependencies_.add(task)) {
+      const Ended& earlier = ended_[static_cast<size_t>(number)];
+      if (earlier.at <= span.start) continue;
+      span.start = earlier.at;
+      span.waited_for = earlier.lane;
+    }
+    span.end = span.start + cost_(task);
+    lane_free = span.end;
+    end_ = std::max(end_, span.end);
+    ended_.push_back({span.end, task.lane});
+    timeline_.record(span);
+  }
+}
+
+}  // namespace klotski

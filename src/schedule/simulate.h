@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+
+#include "schedule/dependencies.h"
+#include "schedule/pass.h"
+#include "timeline/timeline.h"
+
+namespace klotski {
+
+// Plays fragments on lanes that take `cost` for a task: each lane does its tasks in program order,
+// each as soon as what it waits for is done. The same dependencies as in the executor, no threads.
+class Simulation : public TaskSink {
+ public:
+  using Cost = std::function<std::chrono::nanoseconds(const Task&)>;
+  using Routing = std::function<std::vector<ExpertId>(LayerId, int32_t micro_batch)>;
+
+  Simulation(Cost cost, Routing routing, Timeline& timeline);
+
+  void submit(Fragment fragment) override;
+  std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
+    return routing_(layer, micro_batch);
+  }
+
+  std::chrono::nanoseconds end() const { return end_; }  // of the last task
+
+ private:
+  struct Ended {
+    std::chrono::nanoseconds at{0};
+    Lane lane = Lane::compute;
+  };
+
+  Cost cost_;
+  Routing routing_;
+  Timeline& timeline_;
+  Dependencies dependencies_;
+  std::vector<Ended> ended_;  // by task number
+  std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
+  std::chrono::nanoseconds end_{0};
+};
+
+}  // namespace klotski

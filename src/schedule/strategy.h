@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "schedule/builder.h"
+
+namespace klotski {
+
+// Experts that the rows of each micro-batch chose: each once, ascending.
+using Activated = std::vector<std::vector<ExpertId>>;
+
+// One strategy. It is asked for every layer of a pass, in this order: what to bring before the layer
+// begins; then, attention being the same for all, how the gates run and what to do as each is
+// finished; and with all of the routing in hand how the experts run.
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+
+  virtual void prefetch(FragmentBuilder& build, LayerId layer) const = 0;
+  virtual void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const = 0;
+  virtual void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
+                             const std::vector<ExpertId>& chosen) const = 0;
+  virtual void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const = 0;
+};
+
+std::unique_ptr<Schedule> make_schedule(Strategy strategy);
+
+// Each in a file of its own.
+std::unique_ptr<Schedule> make_simple();
+std::unique_ptr<Schedule> make_multi_batch();
+std::unique_ptr<Schedule> make_hot_prefetch();
+std::unique_ptr<Schedule> make_klotski();
+
+}  // namespace klotski

@@ -1,0 +1,85 @@
+#pragma once
+
+// What a schedule is made of. A fragment is a value: it names no thread, stream or lock, so it can
+// be printed, tested, simulated and executed alike.
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/units.h"
+#include "timeline/span.h"
+
+namespace klotski {
+
+enum class Work {
+  load,       // a unit's bytes into a slot
+  settle,     // tensors of a loaded unit moved to where the kernels want them
+  embed,      // of a micro-batch
+  attention,  // of a micro-batch
+  gate,       // of a micro-batch: norm and routing
+  expert,     // over the rows that chose it, of one micro-batch or of the group
+  combine,    // of a micro-batch: expert outputs and the shared expert added to the hidden rows
+  logits,     // of a micro-batch
+  load_kv,    // spilled keys and values of a micro-batch and layer into a stage
+  store_kv,   // and the new ones back
+};
+
+std::string_view work_name(Work work);
+
+// Places that tasks read and write, as physical as the memory behind them: whoever writes a place
+// waits for its readers, so double buffering follows from there being two buffers.
+enum class Place {
+  slot,     // of a kind of unit: `number` is the slot, `kind` says of which
+  hidden,   // rows of a micro-batch; so are the following
+  normed,   // rows as the experts take them
+  routing,  // what the gate chose
+  outputs,  // of the experts, by row and choice
+  kv,       // keys and values, wherever they live
+  stage,    // a staging buffer of spilled keys and values
+  logits,   // one buffer for all micro-batches
+};
+
+struct Resource {
+  Place place = Place::hidden;
+  int32_t number = 0;
+  UnitKind kind = UnitKind::count_;  // of slots only
+
+  auto operator<=>(const Resource&) const = default;
+};
+
+// Why a unit is loaded: known to be needed, expected to be, or chosen by a gate.
+enum class LoadReason { certain, prefetch, demand };
+
+inline constexpr int32_t kWholeGroup = -1;
+
+struct Task {
+  Work work = Work::embed;
+  Lane lane = Lane::compute;
+  WeightUnit unit;                    // loaded or read
+  int32_t slot = 0;                   // where the unit lies
+  LayerId layer;                      // of the pass
+  int32_t micro_batch = kWholeGroup;  // or the whole group
+  int32_t stage = -1;                 // of spilled keys and values
+  uint64_t bytes = 0;                 // moved
+  LoadReason reason = LoadReason::certain;
+  std::vector<Resource> reads;
+  std::vector<Resource> writes;
+  // What the decision for this task rests on: it begins after these were written, but does not keep
+  // them from being written again while it runs.
+  std::vector<Resource> after;
+};
+
+// In program order: a task may depend on earlier ones only.
+using Fragment = std::vector<Task>;
+
+// What a task looks like on a timeline, times left out.
+TimelineSpan span_of(const Task& task);
+
+std::string format_task(const Task& task);
+std::string format_fragment(const Fragment& fragment);  // a line a task
+
+}  // namespace klotski
