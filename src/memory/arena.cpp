@@ -1,6 +1,7 @@
 #include "memory/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -38,7 +39,11 @@ uint64_t pool_bytes(std::string_view kind, int64_t count, uint64_t buffer_bytes)
 
 void* MapCalls::map(size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+  if (memory == MAP_FAILED) return nullptr;
+  // Direct reads into huge pages need far fewer entries in the disk's lists: twice as fast on some
+  // disks. With larger base pages a huge page has hundreds of MiB: too much for one touched byte.
+  if (::sysconf(_SC_PAGESIZE) == 4096) ::madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
 }
 
 ScopedMapCalls::ScopedMapCalls(MapCalls& calls) : previous_(std::exchange(current_calls, &calls)) {}

@@ -30,7 +30,8 @@ class ScopedMapCalls {
   MapCalls* previous_;
 };
 
-// Page-aligned zeroed memory, accounted in a tier; pages are taken from the system when touched.
+// Page-aligned zeroed memory, accounted in a tier; pages, huge ones where the system has them, are
+// taken from the system when touched.
 class Arena {
  public:
   Arena(Tier& tier, std::string_view kind, uint64_t bytes);
