@@ -31,7 +31,7 @@ uint64_t bytes_of(const Checkpoint& checkpoint, const std::vector<TensorSpec>& s
 }
 
 StoredBytes stored_bytes(const OpenedModel& model) {
-  ResidentModel::weight_bytes(model.description, model.checkpoint);  // every tensor is as described
+  UnitLayouts(model.description, model.checkpoint);  // refuses a tensor that is not as described
   const ModelDescription& description = model.description;
   StoredBytes bytes{.dense = bytes_of(model.checkpoint, model_tensors(description))};
   for (int64_t i = 0; i < description.layer_count(); ++i) {

@@ -35,7 +35,7 @@ struct Progress {
   SequenceId sequence;
   TokenId token = 0;  // meaningless where finish is `failed`
   Finish finish = Finish::not_yet;
-  std::string error;  // where it failed: why, in one line
+  std::string error{};  // where it failed: why, in one line
   ErrorKind error_kind = ErrorKind::internal;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +12,7 @@ struct MicroBatchLoad {
 };
 
 // Which micro-batch each request goes to.
-std::vector<size_t> balance(const std::vector<int64_t>& lengths, std::vector<MicroBatchLoad> loads,
+std::vector<std::size_t> balance(const std::vector<int64_t>& lengths, std::vector<MicroBatchLoad> loads,
                             int64_t most_requests);
 
 }  // namespace klotski

@@ -56,7 +56,7 @@ class Executor {
     Task task;
     int64_t step = 0;
     int64_t waits_for = 0;                // tasks
-    std::vector<TaskNumber> waited_by;    // tasks
+    std::vector<TaskNumber> waited_by{};  // tasks
     std::chrono::nanoseconds ready_at{};  // when the last task it waited for ended
     std::chrono::nanoseconds submitted_at{};
     Lane ready_by = Lane::compute;

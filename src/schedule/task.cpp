@@ -63,7 +63,8 @@ TimelineSpan span_of(const Task& task) {
             .is_expert_work = task.work == Work::expert,
             .layer = task.layer.value,
             .micro_batch = task.micro_batch,
-            .bytes = task.bytes};
+            .bytes = task.bytes,
+                    .waited_for = {}};
   const bool of_expert = task.unit.kind == UnitKind::expert || task.work == Work::expert;
   if (of_expert) span.expert = task.unit.expert.value;
   return span;

@@ -59,18 +59,18 @@ inline constexpr int32_t kWholeGroup = -1;
 struct Task {
   Work work = Work::embed;
   Lane lane = Lane::compute;
-  WeightUnit unit;                    // loaded or read
+  WeightUnit unit{};                  // loaded or read
   int32_t slot = 0;                   // where the unit lies
-  LayerId layer;                      // of the pass
+  LayerId layer{};                    // of the pass
   int32_t micro_batch = kWholeGroup;  // or the whole group
   int32_t stage = -1;                 // of spilled keys and values
   uint64_t bytes = 0;                 // moved
   LoadReason reason = LoadReason::certain;
-  std::vector<Resource> reads;
-  std::vector<Resource> writes;
+  std::vector<Resource> reads{};
+  std::vector<Resource> writes{};
   // What the decision for this task rests on: it begins after these were written, but does not keep
   // them from being written again while it runs.
-  std::vector<Resource> after;
+  std::vector<Resource> after{};
 };
 
 // In program order: a task may depend on earlier ones only.
