@@ -27,6 +27,8 @@ ssize_t ReadCalls::pread(int descriptor, void* buffer, size_t size, off_t offset
   return ::pread(descriptor, buffer, size, offset);
 }
 
+ReadCalls& read_calls() { return *current_calls; }
+
 ScopedReadCalls::ScopedReadCalls(ReadCalls& calls)
     : previous_(std::exchange(current_calls, &calls)) {}
 

@@ -18,6 +18,9 @@ class ReadCalls {
   virtual ssize_t pread(int descriptor, void* buffer, size_t size, off_t offset);
 };
 
+// The calls in force, for readers that need another descriptor than a File's.
+ReadCalls& read_calls();
+
 // Puts `calls` in force until the guard dies. Not for use while other threads read.
 class ScopedReadCalls {
  public:

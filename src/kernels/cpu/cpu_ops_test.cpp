@@ -140,11 +140,13 @@ TEST(CpuOps, EveryHalfIsReadExactly) {
 
 TEST(CpuOps, ARowOfAMatmulIsTheSameInAnyCompany) {
   std::mt19937 random(3);
-  for (const auto& [in_width, out_width] :
-       std::vector<std::pair<int64_t, int64_t>>{{17, 5}, {700, 37}, {1537, 100}}) {
+  for (const MatmulShape& shape :
+       std::vector<MatmulShape>{{40, 17, 5}, {40, 700, 37}, {40, 1537, 100}}) {
+    const int64_t rows_in_all = shape.rows;
+    const int64_t in_width = shape.in;
+    const int64_t out_width = shape.out;
     for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
-      constexpr int64_t kRows = 40;
-      const std::vector<float> in = random_floats(kRows * in_width, 1);
+      const std::vector<float> in = random_floats(rows_in_all * in_width, 1);
       const Weights weight(random_floats(out_width * in_width, 2), dtype, {out_width, in_width});
       std::vector<std::vector<float>> alone(static_cast<size_t>(cpu::all_kernels().count));
       with_every_machine([&](const cpu::Machine& machine, int threads) {
@@ -155,13 +157,13 @@ TEST(CpuOps, ARowOfAMatmulIsTheSameInAnyCompany) {
           return out;
         };
         std::vector<float> expected;
-        for (int64_t row = 0; row < kRows; ++row) {
+        for (int64_t row = 0; row < rows_in_all; ++row) {
           const std::vector<float> one = product(row, 1);
           expected.insert(expected.end(), one.begin(), one.end());
         }
-        for (int64_t first = 0; first < kRows;) {
+        for (int64_t first = 0; first < rows_in_all;) {
           const int64_t rows =
-              std::min<int64_t>(1 + static_cast<int64_t>(random() % 12), kRows - first);
+              std::min<int64_t>(1 + static_cast<int64_t>(random() % 12), rows_in_all - first);
           const std::vector<float> batch = product(first, rows);
           ASSERT_TRUE(
               same_bits(batch.data(), expected.data() + first * out_width, rows * out_width))
@@ -171,7 +173,7 @@ TEST(CpuOps, ARowOfAMatmulIsTheSameInAnyCompany) {
         for (size_t i = 0; i < alone.size(); ++i) {
           if (&machine.kernels != cpu::all_kernels().begin[i]) continue;
           if (threads == 1) alone[i] = expected;
-          ASSERT_TRUE(same_bits(alone[i].data(), expected.data(), kRows * out_width));
+          ASSERT_TRUE(same_bits(alone[i].data(), expected.data(), rows_in_all * out_width));
         }
       });
     }
