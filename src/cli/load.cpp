@@ -3,7 +3,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
-#include "cli/command.h"
 #include "model/config.h"
 #include "weights/model_folder.h"
 
@@ -36,6 +35,15 @@ ResidentModel load_weights(const OpenedModel& model, uint64_t kv_bytes) {
   StatusLine status("loading weights", "bytes");
   return ResidentModel(model.description, model.checkpoint,
                        [&](uint64_t done, uint64_t total) { status.update(done, total); });
+}
+
+void add_kernels_option(CLI::App& command, std::string& kernels) {
+  command.add_option("--kernels", kernels, "Arithmetic: cpu (default), or the slow reference")
+      ->check(CLI::IsMember({"cpu", "reference"}));
+}
+
+const Ops& ops_named(const std::string& kernels) {
+  return kernels == "reference" ? reference_ops() : cpu_ops();
 }
 
 }  // namespace klotski

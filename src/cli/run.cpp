@@ -32,6 +32,7 @@ struct Options {
   bool ignore_end = false;
   bool json = false;
   int64_t max_tokens = 256;
+  std::string kernels = "cpu";
   // Applied over what the model suggests, in the order of the command line.
   std::vector<std::function<void(SamplingOptions&)>> sampling;
   std::vector<std::string> stop_strings;
@@ -145,7 +146,7 @@ int run_once(const Session& session, const std::string& prompt) {
   Request request = request_for(session, std::move(tokens));
   const uint64_t kv_bytes = Engine::kv_bytes(session.opened.description, request);
   const ResidentModel model = load_weights(session.opened, kv_bytes);
-  Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
+  Engine engine(model, ops_named(options.kernels), {.kv_bytes = kv_bytes});
   const Outcome outcome = generate(session, engine, std::move(request), [&](std::string_view text) {
     if (!options.json) write_out(text);
   });
@@ -212,7 +213,7 @@ int run_interactive(const Session& session) {
   const uint64_t kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(positions)) *
                             PagedKvCache::page_bytes(description);
   const ResidentModel model = load_weights(session.opened, kv_bytes);
-  Engine engine(model, reference_ops(), {.kv_bytes = kv_bytes});
+  Engine engine(model, ops_named(session.options.kernels), {.kv_bytes = kv_bytes});
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   if (terminal) {
     write_err(chat_template ? "Chat: a line is a message; end with Ctrl-D.\n"
@@ -351,6 +352,7 @@ void add_run_command(CLI::App& app, Action& action) {
   command->add_flag("--ignore-end", options->ignore_end, "Go on past the model's end tokens");
   command->add_flag("--parse-special", options->parse_special,
                     "Special-token text in the prompt becomes those tokens");
+  add_kernels_option(*command, options->kernels);
   command->add_flag("--json", options->json, "Print one JSON object instead of streaming text");
   command->callback([options, &action] { action = [options] { return run_command(*options); }; });
 }

@@ -18,6 +18,7 @@ struct Options {
   std::string model;
   std::string reference;
   std::string precision = "f32";
+  std::string kernels = "cpu";
   bool json = false;
 };
 
@@ -80,7 +81,7 @@ int verify_command(const Options& options) {
   std::vector<PromptReport> reports;
   {
     StatusLine status("verifying", "tokens");
-    reports = verify(model, reference_ops(), prompts, tolerance,
+    reports = verify(model, ops_named(options.kernels), prompts, tolerance,
                      [&](uint64_t done, uint64_t total) { status.update(done, total); });
   }
   const Json report = as_json(reports, tolerance);
@@ -100,6 +101,7 @@ void add_verify_command(CLI::App& app, Action& action) {
       ->type_name("FILE");
   command->add_option("--precision", options->precision, "Arithmetic of the products (default f32)")
       ->check(CLI::IsMember({"f32"}));
+  add_kernels_option(*command, options->kernels);
   command->add_flag("--json", options->json, "Report as JSON");
   command->footer(
       "Exit code 0 only if every logit error is below the tolerance and every token agrees "
