@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/control_groups.h"
 #include "base/numbers.h"
 
 namespace klotski {
@@ -16,13 +17,6 @@ namespace klotski {
 namespace {
 
 constexpr uint64_t kUnlimited = UINT64_MAX;
-
-std::string first_line(const std::filesystem::path& path) {
-  std::string line;
-  std::ifstream file(path);
-  std::getline(file, line);
-  return line;
-}
 
 // The number after `key` in a file of "key value" lines, such as /proc/meminfo or memory.stat.
 std::optional<uint64_t> value_of(const std::filesystem::path& path, const std::string& key) {
@@ -48,41 +42,14 @@ uint64_t left_in_group(const std::filesystem::path& group, const char* limit_fil
   return *limit - std::min(*limit, held);
 }
 
-// Every group from the process's own up to the root, in one hierarchy.
-template <typename Left>
-uint64_t left_in_hierarchy(const std::filesystem::path& root, const std::string& own,
-                           const Left& left) {
-  uint64_t least = left(root);
-  std::filesystem::path group = root;
-  for (const auto& part : std::filesystem::path(own).relative_path()) {
-    if (part == "..") continue;  // seen from inside a container: its root is all there is
-    group /= part;
-    least = std::min(least, left(group));
-  }
-  return least;
-}
-
 uint64_t left_in_groups(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
   uint64_t least = kUnlimited;
-  std::ifstream file(proc / "self" / "cgroup");
-  std::string line;
-  while (std::getline(file, line)) {  // "id:controllers:path"
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string own = line.substr(second + 1);
-    if (controllers.empty()) {
-      least =
-          std::min(least, left_in_hierarchy(cgroups, own, [](const auto& group) {
-                     return left_in_group(group, "memory.max", "memory.current", "inactive_file");
-                   }));
-    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      least = std::min(least, left_in_hierarchy(cgroups / "memory", own, [](const auto& group) {
-                         return left_in_group(group, "memory.limit_in_bytes",
-                                              "memory.usage_in_bytes", "total_inactive_file");
-                       }));
-    }
+  for (const ControlGroup& group : control_groups(proc, cgroups, "memory")) {
+    least = std::min(
+        least, group.version == 2
+                   ? left_in_group(group.folder, "memory.max", "memory.current", "inactive_file")
+                   : left_in_group(group.folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                   "total_inactive_file"));
   }
   return least;
 }

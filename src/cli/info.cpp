@@ -6,6 +6,7 @@
 #include "cli/load.h"
 #include "model/counts.h"
 #include "model/tensors.h"
+#include "model/unit_layout.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 

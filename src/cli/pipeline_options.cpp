@@ -38,7 +38,7 @@ void write_file(const std::string& path, std::string_view option, const Write& w
 }
 
 const Ops& ops_named(const std::string& name) {
-  return name == "reference" ? reference_ops() : reference_ops();
+  return name == "reference" ? reference_ops() : cpu_ops();
 }
 
 void add_experiment_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {

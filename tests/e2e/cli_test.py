@@ -162,6 +162,12 @@ class Verify(Cli):
                            "f32")
             self.assertIn("prompts agree", text)
 
+    def test_the_reference_kernels_can_be_asked_for(self):
+        folder = MODELS / "olmoe"
+        text = self.ok("verify", folder, "--reference", folder / "reference.json", "--kernels",
+                       "reference")
+        self.assertIn("prompts agree", text)
+
     def test_a_wrong_reference_fails(self):
         reference = json.loads((MODELS / "olmoe" / "reference.json").read_text())
         reference["prompts"][0]["last_logits"][3] += 0.1
@@ -312,6 +318,7 @@ class Usage(Cli):
                 ("run", "tiny", "-n", "3", "-n", "4", "-p", "x"), ("run", "tiny", "-p"),
                 ("run", "tiny", "extra", "-p", "x"), ("verify", "tiny"),
                 ("verify", "tiny", "--reference", "x", "--precision", "f8"),
+                ("verify", "tiny", "--reference", "x", "--kernels", "slow"),
                 ("run", "tiny", "-p", "a", "-f", "b"), ("run", "tiny", "-p", ""),
                 ("run", "tiny", "-p", "x", "--stop", ""), ("run", "tiny", "-f", "/absent/file"),
                 ("run", "tiny", "-f", "/"), ("tokenize",), ("template",),

@@ -1,0 +1,166 @@
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <system_error>
+
+#include "base/cpu_limit.h"
+#include "base/error.h"
+
+namespace klotski {
+
+namespace {
+
+// Waking a sleeping thread takes tens of microseconds; the loops of a layer follow each other
+// faster than that.
+constexpr std::chrono::microseconds kSpin(50);
+
+// Several ranges a thread, so that one whose processor is busy with something else takes fewer.
+constexpr int64_t kRangesPerThread = 4;
+
+// The state: a counter of rounds, two flags and the number of workers inside the round. A worker
+// enters an open round by counting itself in; one that comes too late is not waited for.
+constexpr uint32_t kInside = (1u << 14) - 1;
+constexpr uint32_t kOpen = 1u << 14;
+constexpr uint32_t kEnd = 1u << 15;  // no more rounds
+constexpr uint32_t kRound = 1u << 16;
+
+constexpr uint32_t round_of(uint32_t state) { return state / kRound; }
+
+thread_local bool inside_a_body = false;
+
+// Best effort: a container may forbid it, and nothing but speed depends on it.
+void pin(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  (void)::pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
+}
+
+}  // namespace
+
+// One loop. Lives on the stack of its caller, who leaves after the last worker inside.
+struct ThreadPool::Job {
+  const Body& body;
+  int64_t count;
+  int64_t ranges;
+  std::atomic<int64_t> next{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+
+  void run() {
+    inside_a_body = true;
+    int64_t range;
+    while ((range = next.fetch_add(1, std::memory_order_relaxed)) < ranges) {
+      try {
+        body(bound(range), bound(range + 1));
+      } catch (...) {
+        next.store(ranges, std::memory_order_relaxed);
+        const std::lock_guard lock(error_mutex);
+        if (!error) error = std::current_exception();
+      }
+    }
+    inside_a_body = false;
+  }
+
+  // Where a range begins: count * range / ranges without the overflow.
+  int64_t bound(int64_t range) const {
+    return count / ranges * range + count % ranges * range / ranges;
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : owner_(::getpid()) {
+  if (threads < 1 || threads > static_cast<int>(kInside)) {
+    fail(ErrorKind::usage, "threads: expected 1 to {}, found {}", kInside, threads);
+  }
+  const std::vector<int> cpus = allowed_cpus();
+  spin_ = static_cast<size_t>(threads) <= cpus.size();
+  const bool whole_machine = static_cast<size_t>(threads) == cpus.size();
+  try {
+    for (int i = 1; i < threads; ++i) {
+      workers_.emplace_back([this] { serve(); });
+      if (whole_machine) pin(workers_.back(), cpus[static_cast<size_t>(i)]);
+    }
+  } catch (const std::system_error& error) {
+    const size_t started = workers_.size() + 1;
+    close();
+    fail(ErrorKind::internal, "cannot start thread {} of {}: {}; use fewer threads", started + 1,
+         threads, error.what());
+  }
+}
+
+ThreadPool::~ThreadPool() { close(); }
+
+void ThreadPool::close() {
+  const bool forked = ::getpid() != owner_;
+  if (!forked) {
+    state_.store(kEnd, std::memory_order_release);
+    state_.notify_all();
+  }
+  for (std::thread& worker : workers_) {
+    if (forked) {
+      worker.detach();  // it never existed in this process
+    } else {
+      worker.join();
+    }
+  }
+  workers_.clear();
+}
+
+void ThreadPool::parallel_for(int64_t count, const Body& body) {
+  if (count <= 0) return;
+  if (workers_.empty() || count == 1 || inside_a_body || ::getpid() != owner_) {
+    body(0, count);
+    return;
+  }
+  const std::lock_guard turn(turn_);
+  Job job{.body = body,
+          .count = count,
+          .ranges = std::min<int64_t>(count, kRangesPerThread * threads()),
+          .next = {},
+          .error_mutex = {},
+          .error = {}};
+  job_ = &job;
+  const uint32_t round = (round_of(state_.load(std::memory_order_relaxed)) + 1) * kRound;
+  state_.store(round | kOpen, std::memory_order_release);
+  state_.notify_all();
+  job.run();
+  state_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  uint32_t state;
+  while (((state = state_.load(std::memory_order_acquire)) & kInside) != 0) wait_while(state);
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+void ThreadPool::serve() {
+  uint32_t served = 0;  // the round this worker was in last
+  uint32_t state = state_.load(std::memory_order_acquire);
+  while ((state & kEnd) == 0) {
+    if ((state & kOpen) == 0 || round_of(state) == served) {
+      wait_while(state);
+      state = state_.load(std::memory_order_acquire);
+    } else if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) {
+      served = round_of(state);
+      job_->run();
+      const uint32_t before = state_.fetch_sub(1, std::memory_order_acq_rel);
+      if ((before & (kInside | kOpen)) == 1) state_.notify_all();
+      state = state_.load(std::memory_order_acquire);
+    }
+  }
+}
+
+void ThreadPool::wait_while(uint32_t state) const {
+  if (spin_) {
+    const auto until = std::chrono::steady_clock::now() + kSpin;
+    while (std::chrono::steady_clock::now() < until) {
+      if (state_.load(std::memory_order_acquire) != state) return;
+    }
+  }
+  state_.wait(state, std::memory_order_acquire);
+}
+
+}  // namespace klotski
