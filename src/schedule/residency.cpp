@@ -24,6 +24,7 @@ void Residency::forget_everything() {
     const std::string_view rule =
         kind == index_of(UnitKind::expert) ? std::string_view(policy_.eviction) : kCyclicRule;
     shelves_[kind].before = counters(static_cast<UnitKind>(kind));
+    if (policy_.slots[kind] == 0) continue;  // the model has no such units
     shelves_[kind].cache =
         std::make_unique<ExpertCache>(policy_.slots[kind], make_eviction_rule(rule, layers_));
   }
@@ -77,7 +78,9 @@ std::vector<WeightUnit> Residency::leased_of(UnitKind kind, LayerId layer) const
 }
 
 void Residency::now_at(LayerId layer) {
-  for (Shelf& of_kind : shelves_) of_kind.cache->now_at(layer);
+  for (Shelf& of_kind : shelves_) {
+    if (of_kind.cache) of_kind.cache->now_at(layer);
+  }
 }
 
 CacheCounters Residency::counters(UnitKind kind) const {

@@ -47,7 +47,7 @@ class Residency {
     ExpertLease lease;
   };
   struct Shelf {
-    std::unique_ptr<ExpertCache> cache;
+    std::unique_ptr<ExpertCache> cache;  // none where the model has no such units
     std::vector<Held> held;  // in the order in which the leases were taken
     CacheCounters before;    // of caches that were forgotten
   };
