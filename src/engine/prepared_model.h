@@ -14,12 +14,12 @@ namespace klotski {
 // What the user fixes; the rest is chosen.
 struct RunLimits {
   Strategy strategy = Strategy::klotski;
-  std::optional<uint64_t> ram_bytes;  // default: what is free within all limits, less a margin
-  std::optional<uint64_t> kv_bytes;
-  std::optional<int64_t> expert_slots;
-  std::optional<int64_t> micro_batch;
-  std::optional<int64_t> micro_batches;
-  std::optional<int64_t> hot_experts;
+  std::optional<uint64_t> ram_bytes{};  // default: what is free within all limits, less a margin
+  std::optional<uint64_t> kv_bytes{};
+  std::optional<int64_t> expert_slots{};
+  std::optional<int64_t> micro_batch{};
+  std::optional<int64_t> micro_batches{};
+  std::optional<int64_t> hot_experts{};
   std::string eviction = "furthest";
 };
 

@@ -6,12 +6,6 @@
 
 namespace klotski {
 
-namespace {
-
-constexpr int64_t kMostStressDelayMicroseconds = 200;
-
-}  // namespace
-
 Executor::Executor(Run run, Observe observe, Timeline& timeline, const ExecutorOptions& options)
     : run_(std::move(run)),
       observe_(std::move(observe)),
@@ -115,8 +109,10 @@ void Executor::work(Lane lane) {
 void Executor::run_task(std::unique_lock<std::mutex>& lock, TaskNumber number) {
   Node& running = node(number);  // stays where it is: only done nodes at the front are removed
   const bool give_up = error_ != nullptr;
-  const auto delay = std::chrono::microseconds(
-      options_.stress_seed ? static_cast<int64_t>(random_() % kMostStressDelayMicroseconds) : 0);
+  std::chrono::microseconds delay(0);
+  if (options_.stress_seed) {
+    delay = options_.stress_delay * static_cast<int64_t>(random_() % 256) / 256;
+  }
   TimelineSpan span = span_of(running.task);
   span.step = running.step;
   std::chrono::nanoseconds& lane_free = lane_free_[lane_index(span.lane)];

@@ -21,6 +21,7 @@ struct ExecutorOptions {
   // Every lane takes any of its tasks that may run, instead of the first, after a random delay: what
   // was not declared as read or written then goes wrong. For tests.
   std::optional<uint64_t> stress_seed;
+  std::chrono::microseconds stress_delay{200};  // at most
 };
 
 // Carries tasks out: one worker a lane, each taking its lane's tasks in order, each task as soon as

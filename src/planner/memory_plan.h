@@ -30,8 +30,8 @@ struct MemoryDemand {
 
 struct MemoryLimits {
   uint64_t ram_bytes = 0;
-  std::optional<uint64_t> kv_bytes;     // at most so much of it for keys and values
-  std::optional<int64_t> expert_slots;  // at most so many expert buffers
+  std::optional<uint64_t> kv_bytes{};     // at most so much of it for keys and values
+  std::optional<int64_t> expert_slots{};  // at most so many expert buffers
 };
 
 struct MemoryLine {

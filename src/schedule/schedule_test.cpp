@@ -1,0 +1,240 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "schedule/simulate.h"
+#include "schedule/testing.h"
+
+namespace klotski {
+namespace {
+
+// Replays a schedule in program order and checks that it makes sense. What is right in this order is
+// right in every order the executor may choose, since conflicting tasks keep it.
+class Replay {
+ public:
+  Replay(const ModelDescription& model, const Policy& policy, const RoutingTable& routing)
+      : model_(model), policy_(policy), routing_(routing) {}
+
+  void run(const Fragment& tasks) {
+    for (const Task& task : tasks) {
+      SCOPED_TRACE(format_task(task));
+      check(task);
+    }
+    for (size_t k = 0; k < routing_[0].size(); ++k) {
+      EXPECT_EQ(combined_[static_cast<int32_t>(k)], model_.layer_count());
+    }
+  }
+
+ private:
+  using Slot = std::pair<UnitKind, int32_t>;
+
+  void check(const Task& task) {
+    const Slot slot{task.unit.kind, task.slot};
+    switch (task.work) {
+      case Work::load:
+        EXPECT_LT(task.slot, policy_.slots[index_of(task.unit.kind)]);
+        EXPECT_EQ(task.lane, Lane::disk_read);
+        EXPECT_GT(task.bytes, 0u);
+        holds_[slot] = task.unit;
+        settled_[slot] = task.unit.expert.value != 1;
+        return;
+      case Work::settle:
+        EXPECT_EQ(holds_.at(slot), task.unit);
+        settled_[slot] = true;
+        return;
+      case Work::load_kv:
+        staged_[task.stage] = {task.layer, task.micro_batch};
+        return;
+      case Work::store_kv:
+        EXPECT_EQ(staged_.at(task.stage), std::pair(task.layer, task.micro_batch));
+        return;
+      default:
+        break;
+    }
+    EXPECT_EQ(task.lane, Lane::compute);
+    ASSERT_EQ(holds_.count(slot), 1u);
+    EXPECT_EQ(holds_.at(slot), task.unit);
+    EXPECT_TRUE(settled_.at(slot));
+    if (task.work == Work::attention) attend(task);
+    if (task.work == Work::gate) gated_[task.micro_batch] = task.layer;
+    if (task.work == Work::expert) run_expert(task);
+    if (task.work == Work::combine) combine(task);
+  }
+
+  void attend(const Task& task) {
+    EXPECT_EQ(combined_[task.micro_batch], task.layer.value);
+    if (task.stage >= 0) {
+      EXPECT_EQ(staged_.at(task.stage), std::pair(task.layer, task.micro_batch));
+    }
+  }
+
+  // An expert runs after the gate, once for each micro-batch that chose it and for no other layer.
+  void run_expert(const Task& task) {
+    const Activated& activated = routing_[static_cast<size_t>(task.layer.value)];
+    bool useful = false;
+    for (size_t k = 0; k < activated.size(); ++k) {
+      const auto batch = static_cast<int32_t>(k);
+      if (task.micro_batch != kWholeGroup && task.micro_batch != batch) continue;
+      EXPECT_EQ(gated_.at(batch), task.layer);
+      if (!std::binary_search(activated[k].begin(), activated[k].end(), task.unit.expert)) continue;
+      useful = true;
+      EXPECT_TRUE(done_[batch].insert(task.unit.expert).second);
+    }
+    EXPECT_TRUE(useful);
+  }
+
+  void combine(const Task& task) {
+    const auto& chosen = routing_[static_cast<size_t>(task.layer.value)]
+                                 [static_cast<size_t>(task.micro_batch)];
+    EXPECT_EQ(done_[task.micro_batch], std::set<ExpertId>(chosen.begin(), chosen.end()));
+    done_[task.micro_batch].clear();
+    EXPECT_EQ(combined_[task.micro_batch]++, task.layer.value);
+  }
+
+  const ModelDescription& model_;
+  const Policy& policy_;
+  const RoutingTable& routing_;
+  std::map<Slot, WeightUnit> holds_;
+  std::map<Slot, bool> settled_;
+  std::map<int32_t, std::pair<LayerId, int32_t>> staged_;
+  std::map<int32_t, LayerId> gated_;
+  std::map<int32_t, std::set<ExpertId>> done_;
+  std::map<int32_t, int64_t> combined_;  // layers, by micro-batch
+};
+
+TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
+  std::mt19937_64 random(1);
+  for (int trial = 0; trial < 10000; ++trial) {
+    const ModelDescription model = random_shape(random);
+    const Policy policy = random_policy(random, model);
+    Residency residency(model, policy);
+    const auto schedule = make_schedule(policy.strategy);
+    Fragment all;
+    for (int pass = 0; pass < 2; ++pass) {  // the second begins with what the first has left
+      const RoutingTable routing = random_routing(random, model, policy.micro_batches);
+      RecordingSink sink(routing);
+      FragmentBuilder build(policy, residency, random_known(random, model, policy.micro_batches));
+      run_pass(*schedule, build, sink);
+      if (pass == 0) {
+        all = std::move(sink.tasks);
+        Replay(model, policy, routing).run(all);
+      }
+    }
+    if (::testing::Test::HasFailure()) FAIL() << "trial " << trial << "\n" << format_fragment(all);
+  }
+}
+
+struct Example {
+  ModelDescription model = shape_of(2, 4, 1);
+  Policy policy;
+  // Batch 0 chooses experts 1 and 2, batch 1 experts 1 and 3, in both layers.
+  RoutingTable routing = RoutingTable(2, {{ExpertId(1), ExpertId(2)}, {ExpertId(1), ExpertId(3)}});
+
+  explicit Example(Strategy strategy) {
+    policy.strategy = strategy;
+    policy.micro_batches = 2;
+    policy.slots = {1, 2, 2, 0, 4};
+  }
+
+  Fragment tasks() {
+    Residency residency(model, policy);
+    Known known{.model = model,
+                .group = {{.rows = 1}, {.rows = 1}},
+                .facts = [](const WeightUnit&) { return UnitFacts{1024, false}; },
+                .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
+    RecordingSink sink(routing);
+    FragmentBuilder build(policy, residency, known);
+    run_pass(*make_schedule(policy.strategy), build, sink);
+    return sink.tasks;
+  }
+
+  // The tasks of layer 0 on a lane, in short.
+  std::string layer(Lane lane, bool with_next = false) {
+    std::string text;
+    for (const Task& task : tasks()) {
+      if (task.lane != lane || (task.layer != LayerId(0) && !with_next)) continue;
+      if (task.unit.kind == UnitKind::model) continue;
+      text += text.empty() ? "" : " ";
+      if (task.work == Work::load) {
+        text += std::string(unit_kind_name(task.unit.kind)).substr(0, 1);
+        if (task.unit.kind == UnitKind::expert) text += std::to_string(task.unit.expert.value);
+        continue;
+      }
+      text += std::string(work_name(task.work)).substr(0, 1);
+      if (task.work == Work::expert) text += std::to_string(task.unit.expert.value);
+      if (task.micro_batch != kWholeGroup) text += "." + std::to_string(task.micro_batch);
+    }
+    return text;
+  }
+};
+
+// The orders of the paper's Figure 4 and Figure 7.
+TEST(Schedule, TheOrdersOfThePaper) {
+  EXPECT_EQ(Example(Strategy::multi_batch).layer(Lane::disk_read).substr(0, 15), "a g e0 e1 e2 e3");
+  EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::disk_read).substr(0, 12), "a g e2 e1 e3");
+  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::disk_read).substr(0, 12), "a g e2 e1 e3");
+  EXPECT_EQ(Example(Strategy::multi_batch).layer(Lane::compute),
+            "a.0 a.1 g.0 g.1 e1.0 e2.0 c.0 e1.1 e3.1 c.1");
+  EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::compute),
+            "a.0 a.1 g.0 g.1 e1.0 e2.0 c.0 e1.1 e3.1 c.1");
+  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::compute),
+            "a.0 a.1 g.0 g.1 e2 e1 e3 c.0 c.1");
+}
+
+TEST(Schedule, PrintsOneLineATask) {
+  const Fragment tasks = Example(Strategy::klotski).tasks();
+  const std::string text = format_fragment(tasks);
+  EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')), tasks.size());
+  EXPECT_NE(text.find("disk read  load layer 1 expert 3             1.0 KiB  after routing 1  "
+                      "writes expert-slot"),
+            std::string::npos)
+      << text;
+}
+
+std::chrono::nanoseconds simulated(Strategy strategy, std::chrono::nanoseconds load,
+                                   std::chrono::nanoseconds compute) {
+  Example example(strategy);
+  Residency residency(example.model, example.policy);
+  Timeline timeline(0);
+  Simulation simulation(
+      [&](const Task& task) { return task.lane == Lane::compute ? compute : load; },
+      [&](LayerId layer, int32_t batch) {
+        return example.routing[static_cast<size_t>(layer.value)][static_cast<size_t>(batch)];
+      },
+      timeline);
+  Known known{.model = example.model,
+              .group = {{.rows = 1}, {.rows = 1}},
+              .facts = [](const WeightUnit&) { return UnitFacts{1, false}; },
+              .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
+  FragmentBuilder build(example.policy, residency, known);
+  run_pass(*make_schedule(strategy), build, simulation);
+  const TimelineTotals totals = timeline.totals();
+  EXPECT_EQ(totals.lane(Lane::compute).busy % compute, std::chrono::nanoseconds(0));
+  return simulation.end();
+}
+
+TEST(Simulation, IsAsLongAsItsBusiestLaneWhereTheOtherIsFree) {
+  using std::chrono::nanoseconds;
+  // Compute alone: 2 embeds and 2 layers of 2 attentions, 2 gates, 3 experts, 2 combines.
+  EXPECT_EQ(simulated(Strategy::klotski, nanoseconds(0), nanoseconds(10)), nanoseconds(200));
+  // Loads alone: the model, 2 x (attention, gate, 3 experts), and what the next pass begins with:
+  // all of layer 0 but what is still there.
+  const nanoseconds loads = simulated(Strategy::klotski, nanoseconds(10), nanoseconds(0) + nanoseconds(1));
+  EXPECT_GE(loads, nanoseconds(110));
+}
+
+// With transfers slower than computing each step of the paper's ablation is a gain.
+TEST(Simulation, TheAblationsOrder) {
+  using std::chrono::nanoseconds;
+  const nanoseconds load(100);
+  const nanoseconds compute(30);
+  const auto whole = simulated(Strategy::multi_batch, load, compute);
+  const auto hot = simulated(Strategy::hot_prefetch, load, compute);
+  const auto klotski = simulated(Strategy::klotski, load, compute);
+  EXPECT_GT(whole, hot);
+  EXPECT_GT(hot, klotski);
+}
+
+}  // namespace
+}  // namespace klotski

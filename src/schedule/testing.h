@@ -1,0 +1,117 @@
+#pragma once
+
+// What the tests of schedules share: models of random shape without weights, and routing for them.
+
+#include <algorithm>
+#include <random>
+
+#include "schedule/pass.h"
+
+namespace klotski {
+
+inline ModelDescription shape_of(int64_t layers, int64_t experts, int top_k) {
+  ModelDescription model;
+  model.hidden = 8;
+  for (int64_t i = 0; i < layers; ++i) {
+    Layer layer;
+    layer.feed_forward.experts = experts;
+    layer.feed_forward.routed = true;
+    layer.feed_forward.router.top_k = top_k;
+    model.layers.push_back(layer);
+  }
+  return model;
+}
+
+// A random number in [least, most].
+inline int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
+  return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+}
+
+inline ModelDescription random_shape(std::mt19937_64& random) {
+  const int64_t experts = between(random, 2, 8);
+  ModelDescription model = shape_of(between(random, 1, 4), experts,
+                                    static_cast<int>(between(random, 1, std::min<int64_t>(experts, 3))));
+  for (Layer& layer : model.layers) {
+    if (between(random, 0, 4) > 0) continue;
+    layer.feed_forward.routed = false;
+    layer.feed_forward.experts = 1;
+  }
+  return model;
+}
+
+inline Policy random_policy(std::mt19937_64& random, const ModelDescription& model) {
+  Policy policy;
+  policy.strategy = static_cast<Strategy>(between(random, 0, static_cast<int64_t>(kStrategies) - 1));
+  policy.micro_batches = policy.strategy == Strategy::simple ? 1 : between(random, 1, 4);
+  policy.kv_stages = between(random, 1, 3);
+  constexpr std::array kRules = {"furthest", "lru", "lfu"};
+  policy.eviction = kRules[static_cast<size_t>(between(random, 0, 2))];
+  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+    const auto units = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
+    policy.slots[kind] = units == 0 ? 0 : between(random, 1, units);
+  }
+  return policy;
+}
+
+// Choices of all layers and micro-batches: [layer][micro-batch], ascending, at least one.
+using RoutingTable = std::vector<Activated>;
+
+inline RoutingTable random_routing(std::mt19937_64& random, const ModelDescription& model,
+                                   int64_t micro_batches) {
+  RoutingTable table;
+  for (const Layer& layer : model.layers) {
+    Activated& activated = table.emplace_back();
+    for (int64_t k = 0; k < micro_batches; ++k) {
+      std::vector<ExpertId>& chosen = activated.emplace_back();
+      for (int64_t e = 0; e < layer.feed_forward.experts; ++e) {
+        if (between(random, 0, 1) == 1) chosen.push_back(ExpertId(e));
+      }
+      if (chosen.empty()) {
+        chosen.push_back(ExpertId(between(random, 0, layer.feed_forward.experts - 1)));
+      }
+    }
+  }
+  return table;
+}
+
+inline Known random_known(std::mt19937_64& random, const ModelDescription& model,
+                          int64_t micro_batches) {
+  Known known{.model = model,
+              .group = {},
+              .facts =
+                  [](const WeightUnit& unit) {
+                    return UnitFacts{100 + static_cast<uint64_t>(unit.layer.value),
+                                     unit.expert.value == 1};
+                  },
+              .hot =
+                  [&model, &random](LayerId layer) {
+                    std::vector<ExpertId> hot;
+                    const FeedForward& part = model.layer(layer).feed_forward;
+                    for (int64_t e = 0; e < part.experts; ++e) {
+                      if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
+                    }
+                    return hot;
+                  }};
+  for (int64_t k = 0; k < micro_batches; ++k) {
+    known.group.push_back({.rows = 1, .spilled = between(random, 0, 1) == 1});
+  }
+  return known;
+}
+
+// Keeps what it is given.
+class RecordingSink : public TaskSink {
+ public:
+  explicit RecordingSink(const RoutingTable& routing) : routing_(routing) {}
+  void submit(Fragment fragment) override {
+    for (Task& task : fragment) tasks.push_back(std::move(task));
+  }
+  std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
+    return routing_[static_cast<size_t>(layer.value)][static_cast<size_t>(micro_batch)];
+  }
+  Fragment tasks;
+
+ private:
+  const RoutingTable& routing_;
+};
+
+}  // namespace klotski
