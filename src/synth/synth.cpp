@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -28,7 +29,7 @@ namespace {
 
 constexpr uint64_t kOtherBytes = 64 * kMiB;   // tokenizer, configuration and headers
 constexpr size_t kMaxShardTensors = 100'000;  // keeps a header far below its limit
-constexpr uint64_t kPieceElements = 1 << 18;  // stays in a core's cache
+constexpr uint64_t kPieceElements = 1 << 19;  // made and written at a time
 constexpr unsigned kMaxThreads = 8;
 
 struct PlacedTensor {
@@ -124,7 +125,8 @@ class ShardWork {
 
   void work() {
     try {
-      for (size_t i = next_++; i < pieces_.size(); i = next_++) write(pieces_[i]);
+      std::vector<std::byte> buffer(kPieceElements * element_bytes(fill_.dtype()));
+      for (size_t i = next_++; i < pieces_.size(); i = next_++) write(pieces_[i], buffer);
     } catch (...) {
       next_ = pieces_.size();
       const std::lock_guard lock(mutex_);
@@ -132,10 +134,11 @@ class ShardWork {
     }
   }
 
-  void write(const Piece& piece) {
+  void write(const Piece& piece, std::span<std::byte> buffer) {
     const PlacedTensor& tensor = shard_[piece.tensor];
     const uint64_t size = element_bytes(fill_.dtype());
-    std::vector<std::byte> bytes(size * std::min(kPieceElements, tensor.elements - piece.first));
+    const uint64_t elements = std::min(kPieceElements, tensor.elements - piece.first);
+    const std::span<std::byte> bytes = buffer.first(elements * size);
     fill_.fill(tensor.spec, tensor.layer, piece.first, bytes);
     writer_.write(piece.tensor, piece.first * size, bytes);
     const std::lock_guard lock(mutex_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -22,6 +23,8 @@ constexpr double kAdded = 0.5;
 constexpr double kLogits = 3.0;  // standard deviation of the output
 constexpr double kBias = 0.02;
 
+constexpr size_t kBlockElements = 1 << 14;  // made at a time: floats that stay in a core's cache
+
 bool is_norm(Role role) {
   return role == Role::final_norm || role == Role::attention_norm ||
          role == Role::feed_forward_norm || role == Role::query_norm || role == Role::key_norm;
@@ -33,7 +36,7 @@ bool adds_to_stream(Role role) {
 }
 
 template <typename Element, typename Convert>
-void store(std::span<std::byte> out, std::span<const float> values, Convert convert) {
+void store_as(std::span<std::byte> out, std::span<const float> values, Convert convert) {
   for (size_t i = 0; i < values.size(); ++i) {
     const Element element = convert(values[i]);
     std::memcpy(out.data() + i * sizeof(Element), &element, sizeof(Element));
@@ -138,15 +141,24 @@ std::vector<float> TensorFill::values(const TensorSpec& spec, LayerId layer, uin
 
 void TensorFill::fill(const TensorSpec& spec, LayerId layer, uint64_t first,
                       std::span<std::byte> out) const {
-  const size_t count = out.size() / static_cast<size_t>(bits_per_element(dtype_) / 8);
-  const std::vector<float> floats = values(spec, layer, first, count);
+  const auto size = static_cast<size_t>(bits_per_element(dtype_) / 8);
+  while (!out.empty()) {
+    const size_t count = std::min(out.size() / size, kBlockElements);
+    const std::vector<float> block = values(spec, layer, first, count);
+    store(out.first(count * size), block);
+    first += count;
+    out = out.subspan(count * size);
+  }
+}
+
+void TensorFill::store(std::span<std::byte> out, std::span<const float> values) const {
   switch (dtype_) {
     case DType::F32:
-      return store<float>(out, floats, [](float value) { return value; });
+      return store_as<float>(out, values, [](float value) { return value; });
     case DType::F16:
-      return store<uint16_t>(out, floats, float_to_f16);
+      return store_as<uint16_t>(out, values, float_to_f16);
     case DType::BF16:
-      return store<uint16_t>(out, floats, float_to_bf16);
+      return store_as<uint16_t>(out, values, float_to_bf16);
     default:
       fail(ErrorKind::internal, "random weights are F32, F16 or BF16, not {}", dtype_name(dtype_));
   }

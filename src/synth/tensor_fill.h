@@ -38,6 +38,7 @@ class TensorFill {
   std::vector<float> values_by_row(const TensorSpec& spec, LayerId layer, uint64_t first,
                                    size_t count) const;
   std::vector<float> row_off_common(uint64_t key, uint64_t row, double scale) const;
+  void store(std::span<std::byte> out, std::span<const float> values) const;
   double router_bias(LayerId layer, uint64_t expert) const;
   double deviation(const TensorSpec& spec) const;
 
