@@ -61,7 +61,7 @@ OrderedJson vocabulary_of(int64_t tokens) {
     add(to_byte_level(std::string(1, static_cast<char>(byte))));
   for (const Pair& pair : kPairs)
     add(to_byte_level(std::string(pair.left) + std::string(pair.right)));
-  for (int64_t word = 0; next < tokens; ++word) add(to_byte_level(made_up_word(word)));
+  for (int64_t id = next; id < tokens; ++id) add(to_byte_level(made_up_word(id)));
   return entries;
 }
 

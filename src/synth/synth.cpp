@@ -157,7 +157,7 @@ class ShardWork {
 
 void write_weights(const std::filesystem::path& folder, const std::vector<Shard>& shards,
                    const TensorFill& fill, const std::function<void(uint64_t)>& written) {
-  OrderedJson weight_map = OrderedJson::object();
+  Json weight_map = Json::object();  // sorted: looks names up fast
   uint64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =
@@ -174,8 +174,7 @@ void write_weights(const std::filesystem::path& folder, const std::vector<Shard>
     if (shards.size() == 1) return;
     for (const NewTensor& tensor : tensors) weight_map[tensor.name] = name;
   }
-  const OrderedJson index = {{"metadata", {{"total_size", total}}},
-                             {"weight_map", std::move(weight_map)}};
+  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}};
   write_text_file(folder / "model.safetensors.index.json", index.dump(1) + "\n");
 }
 

@@ -134,8 +134,8 @@ TEST_F(TensorFillTest, BytesAreTheSameOnEveryMachine) {
 }
 
 TEST(Popularity, StrengthGrowsWithTheShare) {
-  for (const auto& [experts, top_k] :
-       {std::pair<int64_t, int64_t>(8, 2), {128, 8}, {2, 1}, {4096, 1}}) {
+  using Kind = std::pair<int64_t, int64_t>;
+  for (const auto& [experts, top_k] : {Kind(8, 2), Kind(128, 8), Kind(2, 1), Kind(1000, 1)}) {
     const double even = static_cast<double>(top_k) / static_cast<double>(experts);
     EXPECT_EQ(popularity_for_share(experts, top_k, even).strength, 0.0);
     double before = 0.0;
