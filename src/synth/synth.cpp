@@ -178,13 +178,13 @@ void write_weights(const std::filesystem::path& folder, const std::vector<Shard>
   write_text_file(folder / "model.safetensors.index.json", index.dump(1) + "\n");
 }
 
-void check_space(const std::filesystem::path& folder, uint64_t weights) {
+void check_space(const NewFolder& folder, uint64_t weights) {
   std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  const std::filesystem::space_info space = std::filesystem::space(folder.files(), error);
   const uint64_t needed = weights + kOtherBytes;
   if (error || space.available >= needed) return;
   fail(ErrorKind::does_not_fit, "{}: needs {} of disk, {} is free: {} too little",
-       in_quotes(folder.native(), 300), format_bytes(needed), format_bytes(space.available),
+       in_quotes(folder.name().native(), 300), format_bytes(needed), format_bytes(space.available),
        format_bytes(needed - space.available));
 }
 
@@ -219,7 +219,7 @@ SynthReport synthesise(const SynthOptions& options,
   report.weight_bytes = static_cast<uint64_t>(report.parameters) * element_bytes(options.dtype);
   NewFolder folder(options.folder);
   report.folder = folder.name();
-  check_space(folder.files(), report.weight_bytes);
+  check_space(folder, report.weight_bytes);
   write_text_file(folder.files() / "config.json", config.dump(2) + "\n");
   write_text_file(folder.files() / "generation_config.json", generation.dump(2) + "\n");
   for (const auto& file : tokenizer.files)
