@@ -1,0 +1,193 @@
+#include "model/families/shapes.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/numbers.h"
+#include "model/config.h"
+
+namespace klotski {
+
+namespace {
+
+struct NamedShape {
+  std::string_view name;
+  std::string_view config;  // as published, without what concerns training and token ids
+};
+
+constexpr std::array kShapes = {
+    NamedShape{"mixtral-8x7b", R"({
+      "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
+      "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+      "num_experts_per_tok": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
+      "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false,
+      "vocab_size": 32000})"},
+    NamedShape{"mixtral-8x22b", R"({
+      "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
+      "hidden_size": 6144, "intermediate_size": 16384, "num_hidden_layers": 56,
+      "num_attention_heads": 48, "num_key_value_heads": 8, "num_local_experts": 8,
+      "num_experts_per_tok": 2, "max_position_embeddings": 65536, "rms_norm_eps": 1e-05,
+      "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false,
+      "vocab_size": 32000})"},
+    NamedShape{"qwen3-30b-a3b", R"({
+      "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu",
+      "attention_bias": false, "decoder_sparse_step": 1, "mlp_only_layers": [],
+      "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+      "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+      "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+      "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+      "use_sliding_window": false, "sliding_window": null, "tie_word_embeddings": false,
+      "vocab_size": 151936})"},
+    NamedShape{"qwen3-235b-a22b", R"({
+      "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu",
+      "attention_bias": false, "decoder_sparse_step": 1, "mlp_only_layers": [],
+      "hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536,
+      "num_hidden_layers": 94, "num_attention_heads": 64, "num_key_value_heads": 4,
+      "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+      "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+      "use_sliding_window": false, "sliding_window": null, "tie_word_embeddings": false,
+      "vocab_size": 151936})"},
+    NamedShape{"qwen1.5-moe-a2.7b", R"({
+      "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "hidden_act": "silu",
+      "decoder_sparse_step": 1, "hidden_size": 2048, "intermediate_size": 5632,
+      "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632,
+      "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+      "num_experts": 60, "num_experts_per_tok": 4, "norm_topk_prob": false,
+      "max_position_embeddings": 8192, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+      "use_sliding_window": false, "tie_word_embeddings": false, "vocab_size": 151936})"},
+    NamedShape{"olmoe-1b-7b", R"({
+      "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "hidden_act": "silu",
+      "attention_bias": false, "clip_qkv": null, "hidden_size": 2048, "intermediate_size": 1024,
+      "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16,
+      "num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": false,
+      "max_position_embeddings": 4096, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+      "tie_word_embeddings": false, "vocab_size": 50304})"},
+};
+
+// What a shape by hand does not say is taken from the first of the table.
+constexpr const NamedShape& kByHand = kShapes[0];
+
+constexpr std::array<std::string_view, 10> kFields = {
+    "L", "H", "F", "E", "K", "heads", "kv_heads", "head_dim", "vocab", "shared"};
+constexpr int64_t kMaxValue = 1 << 24;
+
+using Values = std::map<std::string_view, int64_t>;
+
+[[noreturn]] void refuse(std::string_view shape, std::string_view why) {
+  fail(ErrorKind::usage, "shape {}: {}; expected {}", in_quotes(shape), why, shape_syntax());
+}
+
+// "L=18,H=2048": every field once, known, a positive number.
+Values parse_fields(std::string_view shape, std::string_view list) {
+  Values values;
+  for (bool more = true; more;) {
+    const size_t comma = list.find(',');
+    const std::string_view item = list.substr(0, comma);
+    more = comma != std::string_view::npos;
+    if (more) list.remove_prefix(comma + 1);
+    const size_t equals = std::min(item.find('='), item.size());
+    const auto field = std::find(kFields.begin(), kFields.end(), item.substr(0, equals));
+    const auto value = parse_int(item.substr(std::min(equals + 1, item.size())));
+    if (field == kFields.end()) refuse(shape, fmt::format("unknown field {}", in_quotes(item)));
+    if (!value || *value < 1 || *value > kMaxValue) {
+      refuse(shape, fmt::format("{} is no number from 1 to {}", in_quotes(item), kMaxValue));
+    }
+    if (!values.emplace(*field, *value).second)
+      refuse(shape, fmt::format("{} is given twice", *field));
+  }
+  return values;
+}
+
+// Heads of the usual 128 numbers, or one of all the width where that is less; four query heads
+// share keys and values where they can.
+void add_default_heads(Values& values, int64_t hidden) {
+  const int64_t head_dim =
+      values.try_emplace("head_dim", std::min<int64_t>(128, hidden)).first->second;
+  const int64_t heads =
+      values.try_emplace("heads", std::max<int64_t>(1, hidden / head_dim)).first->second;
+  int64_t kv_heads = std::max<int64_t>(1, heads / 4);
+  while (heads % kv_heads != 0) --kv_heads;
+  values.try_emplace("kv_heads", kv_heads);
+}
+
+void change(OrderedJson& config, std::string_view shape, const Values& values) {
+  const auto first_present = [&](std::string_view a, std::string_view b) {
+    return std::string(config.contains(std::string(a)) ? a : b);
+  };
+  const std::map<std::string_view, std::string> keys = {
+      {"L", "num_hidden_layers"},
+      {"H", "hidden_size"},
+      {"F", first_present("moe_intermediate_size", "intermediate_size")},
+      {"E", first_present("num_local_experts", "num_experts")},
+      {"K", "num_experts_per_tok"},
+      {"heads", "num_attention_heads"},
+      {"kv_heads", "num_key_value_heads"},
+      {"head_dim", "head_dim"},
+      {"vocab", "vocab_size"},
+      {"shared", "shared_expert_intermediate_size"},
+  };
+  for (const auto& [field, value] : values) {
+    if (field == "shared" && !config.contains(keys.at(field))) {
+      refuse(shape, "this architecture has no shared expert");
+    }
+    config[keys.at(field)] = value;
+  }
+}
+
+const NamedShape* find_shape(std::string_view name) {
+  for (const NamedShape& shape : kShapes) {
+    if (shape.name == name) return &shape;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string_view> shape_names() {
+  std::vector<std::string_view> names;
+  for (const NamedShape& shape : kShapes) names.push_back(shape.name);
+  return names;
+}
+
+std::string_view shape_syntax() {
+  static const std::string text = [] {
+    std::string names;
+    for (const std::string_view name : shape_names()) names += std::string(name) + ", ";
+    return names +
+           "or L=,H=,F=,E=,K= (layers, hidden, expert width, experts, experts a token) and "
+           "optionally heads=,kv_heads=,head_dim=,vocab=,shared=, alone or after a name";
+  }();
+  return text;
+}
+
+OrderedJson shape_config(std::string_view shape, int64_t tokens) {
+  const std::string_view name = shape.substr(0, shape.find(','));
+  const NamedShape* named = find_shape(name);
+  if (named == nullptr && name.find('=') == std::string_view::npos) refuse(shape, "no such shape");
+  Values values;
+  if (named == nullptr) {
+    values = parse_fields(shape, shape);
+  } else if (name.size() < shape.size()) {
+    values = parse_fields(shape, shape.substr(name.size() + 1));
+  }
+  if (named == nullptr) {
+    for (const std::string_view field : {"L", "H", "F", "E", "K"}) {
+      if (values.count(field) == 0) refuse(shape, fmt::format("{} is missing", field));
+    }
+    values.try_emplace("vocab", tokens);
+  }
+  if (values.count("H") > 0) add_default_heads(values, values.at("H"));
+
+  OrderedJson config = parse_ordered_json((named == nullptr ? kByHand : *named).config, "shape");
+  change(config, shape, values);
+  try {
+    parse_config(config.dump(), "its config.json");
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "shape {}: {}", in_quotes(shape), error.what());
+  }
+  return config;
+}
+
+}  // namespace klotski

@@ -1,0 +1,78 @@
+#include "synth/new_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace klotski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string quoted_path(const fs::path& path) { return in_quotes(path.native(), 300); }
+
+fs::path full_name(const fs::path& name) {
+  if (name.empty()) fail(ErrorKind::usage, "expected the name of a new folder, found nothing");
+  fs::path full = fs::absolute(name).lexically_normal();
+  return full.has_filename() ? full : full.parent_path();
+}
+
+void refuse_existing(const fs::path& name) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(name, error);
+  if (!fs::exists(status)) return;
+  if (fs::is_directory(status) && fs::is_empty(name, error) && !error) return;
+  fail(ErrorKind::usage, "{}: expected a new or empty folder, found {}", quoted_path(name),
+       fs::is_directory(status) ? "one with files in it" : "something else");
+}
+
+}  // namespace
+
+NewFolder::NewFolder(const fs::path& name) : name_(full_name(name)) {
+  refuse_existing(name_);
+  if (!fs::is_directory(name_.parent_path())) {
+    fail(ErrorKind::usage, "{}: no such folder to write {} into", quoted_path(name_.parent_path()),
+         quoted_path(name_.filename()));
+  }
+  files_ = name_.parent_path() / ("." + name_.filename().native() + ".klotski-partial");
+  std::error_code error;
+  fs::create_directory(files_, error);
+  lock_ = error ? -1 : ::open(files_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (lock_ < 0) {
+    fail(ErrorKind::usage, "{}: cannot be made: {}", quoted_path(files_),
+         error ? error.message() : std::strerror(errno));
+  }
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    ::close(lock_);
+    fail(ErrorKind::usage, "{}: another program is writing it", quoted_path(name_));
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(files_)) {
+    fs::remove_all(entry.path());
+  }
+}
+
+NewFolder::~NewFolder() {
+  std::error_code ignored;
+  if (lock_ >= 0) fs::remove_all(files_, ignored);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void NewFolder::publish() {
+  refuse_existing(name_);
+  std::error_code error;
+  fs::rename(files_, name_, error);  // replaces an empty folder
+  if (error) {
+    fail(ErrorKind::internal, "{}: cannot get its name: {}", quoted_path(name_), error.message());
+  }
+  ::close(std::exchange(lock_, -1));
+}
+
+}  // namespace klotski

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "model/description.h"
+#include "model/tensors.h"
+#include "synth/popularity.h"
+#include "tensor/dtype.h"
+
+namespace klotski {
+
+// The values of a random model, chosen so that activations keep a sane size through any number of
+// layers: norms are 1, matrices keep the size of what they multiply, and what is added to the
+// residual stream is small beside the embedding.
+//
+// Routers are skewed as asked. Every embedding row has a small part in common, a vector of signs
+// that the residual stream and the norms preserve; a popular expert's router row contains that
+// vector, any other row is orthogonal to it. So are the rows of the output projection: no token is
+// likelier than others for what all positions have in common.
+class TensorFill {
+ public:
+  // The model must outlive the fill.
+  TensorFill(const ModelDescription& model, uint64_t seed, double share, DType dtype);
+
+  // Elements `first` and on of a tensor; out has room for whole elements. Thread-safe.
+  void fill(const TensorSpec& spec, LayerId layer, uint64_t first, std::span<std::byte> out) const;
+
+  DType dtype() const { return dtype_; }
+
+ private:
+  std::vector<float> values(const TensorSpec& spec, LayerId layer, uint64_t first,
+                            size_t count) const;
+  std::vector<float> values_by_row(const TensorSpec& spec, LayerId layer, uint64_t first,
+                                   size_t count) const;
+  std::vector<float> row_off_common(uint64_t key, uint64_t row, double scale) const;
+  void store(std::span<std::byte> out, std::span<const float> values) const;
+  double router_bias(LayerId layer, uint64_t expert) const;
+  double deviation(const TensorSpec& spec) const;
+
+  const ModelDescription& model_;
+  uint64_t seed_;
+  DType dtype_;
+  std::vector<float> common_;                                     // [hidden] of signs
+  std::map<std::pair<int64_t, int64_t>, Popularity> popularity_;  // by experts and top_k
+};
+
+}  // namespace klotski

@@ -1,0 +1,53 @@
+#include "synth/tokenizer_files.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+
+namespace klotski {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxFileBytes = 256 * kMiB;
+constexpr std::array<std::string_view, 7> kNames = {
+    "tokenizer.json",    "tokenizer.model",     "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja", "chat_template.json"};
+
+bool is_tokenizer_file(const fs::path& name) {
+  const fs::path plain = name.extension() == ".gz" ? name.stem() : name;
+  return plain.extension() == ".tiktoken" ||
+         std::find(kNames.begin(), kNames.end(), plain.native()) != kNames.end();
+}
+
+}  // namespace
+
+TokenizerFiles copied_tokenizer(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    fail(ErrorKind::usage, "{}: expected a folder with a tokenizer, found none",
+         in_quotes(folder.native(), 300));
+  }
+  const Tokenizer tokenizer = Tokenizer::load(folder);
+  const TokenizerConfig config = TokenizerConfig::load(folder);
+  TokenizerFiles result;
+  result.tokens = static_cast<int64_t>(tokenizer.vocabulary_size());
+  if (!config.bos_token.empty()) result.begin_token = tokenizer.id_of(config.bos_token);
+  if (!config.eos_token.empty()) result.end_token = tokenizer.id_of(config.eos_token);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().native();
+    if (!is_tokenizer_file(name)) continue;
+    result.files.push_back({name, read_text_file(file_in_folder(folder, name), kMaxFileBytes)});
+  }
+  return result;
+}
+
+}  // namespace klotski
