@@ -34,7 +34,10 @@ void check(const ModelDescription& model, const Request& request) {
 }  // namespace
 
 Engine::Engine(const ResidentModel& model, const Ops& ops, const EngineLimits& limits)
-    : model_(model), ops_(ops), limits_(limits), cache_(model.description(), limits.kv_bytes) {}
+    : model_(model),
+      ops_(ops),
+      limits_(limits),
+      cache_(model.description(), {.memory_bytes = limits.kv_bytes}) {}
 
 uint64_t Engine::kv_bytes(const ModelDescription& model, const Request& request) {
   check(model, request);

@@ -102,8 +102,9 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
     cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows));
+    const KvView view = cache.pages(*sequences[i], layer);
     attention(with, attended.rows(rows), inputs.queries.rows(rows), weights, layer,
-              {cache.pages(*sequences[i], layer), rows.past});
+              {view.pages(), rows.past});
   }
   post_attention(with, hidden, attended.rows(), weights);
 }

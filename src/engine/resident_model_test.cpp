@@ -22,7 +22,7 @@ struct LogitTrace {
 // tokens are fixed, so that the comparison is of logits, not of choices.
 std::vector<LogitTrace> run_together(const ResidentModel& model,
                                      const std::vector<std::vector<TokenId>>& prompts, int steps) {
-  PagedKvCache cache(model.description(), uint64_t{1} << 28);
+  PagedKvCache cache(model.description(), {.memory_bytes = uint64_t{1} << 28});
   std::vector<KvSequence> sequences(prompts.size());
   std::vector<KvSequence*> members;
   for (KvSequence& sequence : sequences) members.push_back(&sequence);
@@ -73,7 +73,7 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 13 % 96);
   const LogitTrace whole = run_together(model, {prompt}, 0)[0];
   for (const size_t piece : {1u, 7u, 16u, 36u}) {
-    PagedKvCache cache(model.description(), uint64_t{1} << 28);
+    PagedKvCache cache(model.description(), {.memory_bytes = uint64_t{1} << 28});
     KvSequence sequence;
     KvSequence* const members[] = {&sequence};
     std::vector<float> last;

@@ -90,7 +90,7 @@ class Verification {
         prompts_(prompts),
         tolerance_(tolerance),
         progress_(progress),
-        cache_(model.description(), cache_bytes(model.description(), prompts)),
+        cache_(model.description(), {.memory_bytes = cache_bytes(model.description(), prompts)}),
         sequences_(prompts.size()),
         reports_(prompts.size()) {}
 
