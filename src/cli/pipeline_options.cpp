@@ -41,6 +41,15 @@ const Ops& ops_named(const std::string& name) {
   return name == "reference" ? reference_ops() : cpu_ops();
 }
 
+void add_lossy_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
+  add_integer(command, "--attention-window", {1, INT64_MAX},
+              "Lossy: attend to the last so many tokens only, and to the first --attention-sinks",
+              [flags](int64_t value) { flags->limits.attention_window = value; });
+  add_integer(command, "--attention-sinks", {0, INT64_MAX},
+              "Lossy: with --attention-window, first tokens that stay visible (default 0)",
+              [flags](int64_t value) { flags->limits.attention_sinks = value; });
+}
+
 void add_experiment_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
   add_integer(command, "--expert-slots", {1, 1 << 30},
               "At most so many expert buffers in memory (for experiments)",
@@ -106,6 +115,7 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
                   "Write the expert correlation table when done")
       ->type_name("FILE");
   command.add_flag("--plan", flags->show_plan, "Print the memory plan before anything is read");
+  add_lossy_flags(command, flags);
   add_experiment_flags(command, flags);
 }
 

@@ -49,11 +49,14 @@ SequenceId Engine::submit(Request request) {
   const ModelDescription& model = pipeline_.description();
   check(model, request);
   const int64_t tokens = most_tokens_of(model, request);
-  if (!pipeline_.cache().can_ever_hold(tokens)) {
+  const PagedKvCache& cache = pipeline_.cache();
+  const int64_t pages = cache.pages_needed(tokens, pipeline_.policy().micro_batch_rows);
+  const int64_t most_pages = std::max(cache.capacity_pages(), cache.spill_capacity_pages());
+  if (pages > most_pages) {
     fail(ErrorKind::does_not_fit,
          "the request needs {} of KV cache, the limit is {}; ask for fewer tokens or more memory",
-         format_bytes(PagedKvCache::bytes_for(model, tokens)),
-         format_bytes(std::max(pipeline_.policy().kv_bytes, pipeline_.policy().kv_spill_bytes)));
+         format_bytes(static_cast<uint64_t>(pages) * cache.page_bytes()),
+         format_bytes(static_cast<uint64_t>(most_pages) * cache.page_bytes()));
   }
   const SequenceId id(next_id_++);
   std::vector<TokenId> prompt = request.prompt;
@@ -94,7 +97,7 @@ void Engine::admit() {
     if (sequence->micro_batch) continue;
     if (places-- == 0) break;
     const int64_t tokens = sequence->most_tokens(pipeline_.description());
-    if (!pipeline_.cache().place(sequence->kv, tokens)) break;
+    if (!pipeline_.cache().place(sequence->kv, tokens, pipeline_.policy().micro_batch_rows)) break;
     admitted.push_back(sequence.get());
     lengths.push_back(sequence->pending());
   }

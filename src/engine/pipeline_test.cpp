@@ -53,7 +53,7 @@ std::vector<Logits> run_resident(const TestModel& test, const Texts& texts) {
   std::vector<Logits> results(texts.tokens.size());
   for (size_t i = 0; i < texts.tokens.size(); ++i) {
     KvSequence sequence;
-    require(cache.place(sequence, texts.longest()));
+    require(cache.place(sequence, texts.longest(), texts.longest()));
     std::vector<KvSequence*> members = {&sequence};
     for (size_t at = 0; at < texts.tokens[i].size();) {
       const size_t count = at == 0 ? static_cast<size_t>(texts.prompt[i]) : 1;
@@ -93,7 +93,8 @@ std::vector<Logits> run_pipeline(const TestModel& test, const Texts& texts,
     std::vector<KvSequence> sequences(per_group);
     std::vector<size_t> members;  // texts
     while (first + members.size() < order.size() && members.size() < per_group &&
-           pipeline.cache().place(sequences[members.size()], texts.longest())) {
+           pipeline.cache().place(sequences[members.size()], texts.longest(),
+                                  pipeline.policy().micro_batch_rows)) {
       members.push_back(order[first + members.size()]);
     }
     if (members.empty()) throw std::runtime_error("no room for a single text");

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/memory_limit.h"
 #include "base/process_memory.h"
+#include "memory/alignment.h"
 
 namespace klotski {
 
@@ -34,6 +35,8 @@ Policy group_policy(const RunLimits& limits, const Workload& workload) {
       divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
   policy.hot_experts = limits.hot_experts.value_or(0);
   policy.eviction = limits.eviction;
+  policy.attention_sinks = limits.attention_sinks;
+  policy.attention_window = limits.attention_window;
   policy = with_strategy(std::move(policy), limits.strategy);
   policy.micro_batch_rows =
       std::max(policy.micro_batch, std::min(kMicroBatchRows, workload.prompt_tokens * policy.micro_batch));
@@ -74,11 +77,10 @@ class Planner {
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
     const uint64_t wanted = kv_wanted(policy);
     if (may_spill_ && plan.kv_bytes < wanted) {
-      const uint64_t stages = kStages * PagedKvCache::stage_bytes(model_, policy.micro_batch,
-                                                                  workload_.tokens_per_sequence);
-      plan = plan_memory(demand(policy, stages), limits);
       policy.kv_stages = kStages;
-      policy.kv_spill_bytes = wanted - std::min(wanted, plan.kv_bytes);
+      policy.kv_stage_bytes = stage_bytes(policy);
+      plan = plan_memory(demand(policy, kStages * policy.kv_stage_bytes), limits);
+      policy.kv_spill_bytes = spill_bytes(policy, plan.kv_bytes);
     }
     policy.kv_bytes = plan.kv_bytes;
     policy.slots = plan.slots;
@@ -86,10 +88,40 @@ class Planner {
   }
 
  private:
+  // Of one sequence, in memory.
+  int64_t kv_pages(const Policy& policy) const {
+    const PagedKvCache nothing(
+        model_, {.streaming = {policy.attention_sinks, policy.attention_window}});
+    return nothing.pages_needed(workload_.tokens_per_sequence, policy.micro_batch_rows);
+  }
+  uint64_t kv_bytes(const Policy& policy) const {
+    return static_cast<uint64_t>(kv_pages(policy)) * PagedKvCache::page_bytes(model_);
+  }
+  int64_t sequences_wanted(const Policy& policy) const {
+    return std::min(workload_.sequences, policy.group_sequences());
+  }
   uint64_t kv_wanted(const Policy& policy) const {
-    const int64_t sequences = std::min(workload_.sequences, policy.group_sequences());
-    return static_cast<uint64_t>(sequences) *
-           PagedKvCache::bytes_for(model_, workload_.tokens_per_sequence);
+    return static_cast<uint64_t>(sequences_wanted(policy)) * kv_bytes(policy);
+  }
+
+  // One layer's pages as they lie in the spill file.
+  uint64_t spilled_page_bytes(const Layer& layer) const {
+    const int64_t floats = 2 * PagedKvCache::kPageTokens * layer.attention.kv_width();
+    return round_up_to_alignment(static_cast<uint64_t>(floats) * sizeof(float));
+  }
+  uint64_t stage_bytes(const Policy& policy) const {
+    uint64_t largest = 0;
+    for (const Layer& layer : model_.layers) {
+      largest = std::max(largest, spilled_page_bytes(layer));
+    }
+    return static_cast<uint64_t>(policy.micro_batch * kv_pages(policy)) * largest;
+  }
+  // Room for the sequences that memory does not take.
+  uint64_t spill_bytes(const Policy& policy, uint64_t memory_bytes) const {
+    const auto in_memory = static_cast<int64_t>(memory_bytes / kv_bytes(policy));
+    uint64_t page = 0;
+    for (const Layer& layer : model_.layers) page += spilled_page_bytes(layer);
+    return static_cast<uint64_t>((sequences_wanted(policy) - in_memory) * kv_pages(policy)) * page;
   }
 
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
@@ -98,7 +130,7 @@ class Planner {
         .process_bytes = process_bytes_,
         .activation_bytes = activation_bytes(model_, policy, logit_rows),
         .units = {},
-        .kv_least_bytes = PagedKvCache::bytes_for(model_, workload_.tokens_per_sequence),
+        .kv_least_bytes = kv_bytes(policy),
         .kv_wanted_bytes = kv_wanted(policy),
         .kv_stage_bytes = stage_bytes};
     if (stage_bytes > 0) demand.kv_least_bytes = 0;

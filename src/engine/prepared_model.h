@@ -21,6 +21,8 @@ struct RunLimits {
   std::optional<int64_t> micro_batches{};
   std::optional<int64_t> hot_experts{};
   std::string eviction = "furthest";
+  int64_t attention_sinks = 0;   // lossy: see Policy
+  int64_t attention_window = 0;
 };
 
 // What is to be computed, as far as memory is concerned.

@@ -111,7 +111,10 @@ class Verification {
     size_t end = first;
     while (end < prompts_.size() && end - first < most) {
       const size_t tokens = prompts_[end].input.size() + prompts_[end].greedy.size();
-      if (!pipeline_.cache().place(sequences_[end], static_cast<int64_t>(tokens))) break;
+      if (!pipeline_.cache().place(sequences_[end], static_cast<int64_t>(tokens),
+                                   static_cast<int64_t>(kPieceTokens))) {
+        break;
+      }
       ++end;
     }
     if (end == first) fail(ErrorKind::internal, "the verification's KV cache is too small");

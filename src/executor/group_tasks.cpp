@@ -44,8 +44,13 @@ uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, i
   return static_cast<uint64_t>(floats) * sizeof(float);
 }
 
-GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache)
-    : with_(with), slots_(slots), cache_(cache), most_choices_(most_choices(with.model)) {}
+GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,
+                       const Policy& policy, Tier& compute_tier)
+    : with_(with), slots_(slots), cache_(cache), most_choices_(most_choices(with.model)) {
+  if (policy.kv_stages == 0) return;
+  stage_buffers_.emplace(compute_tier, "KV staging", policy.kv_stages, policy.kv_stage_bytes);
+  for (int64_t i = 0; i < policy.kv_stages; ++i) stages_.emplace_back(stage_buffers_->buffer(i));
+}
 
 void GroupTasks::begin(std::span<const MicroBatch> group) {
   members_.clear();
@@ -100,7 +105,7 @@ Rows GroupTasks::rows_of(Buffer& rows, const Member& member) const {
 }
 
 KvStage* GroupTasks::stage(const Task& task) {
-  return task.stage < 0 ? nullptr : &cache_.stage(task.stage);
+  return task.stage < 0 ? nullptr : &stages_[static_cast<size_t>(task.stage)];
 }
 
 void GroupTasks::embed(const Task& task) {
@@ -121,9 +126,9 @@ void GroupTasks::attention(const Task& task) {
     const KvSequence& sequence = *here.micro_batch->sequences[i];
     cache_.write(sequence, task.layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows),
                  stage(task));
-    const KvPageList pages = cache_.pages(sequence, task.layer, stage(task));
+    const KvView keys_and_values = cache_.pages(sequence, task.layer, stage(task));
     klotski::attention(with_, attended.rows(rows), inputs.queries.rows(rows), weights, task.layer,
-                       {pages.view(), rows.past});
+                       {keys_and_values.pages(), rows.past});
   }
   post_attention(with_, hidden, attended.rows(), weights);
 }
@@ -195,7 +200,7 @@ void GroupTasks::load_kv(const Task& task) {
 }
 
 void GroupTasks::store_kv(const Task& task) {
-  cache_.store(*stage(task), member(task).micro_batch->sequences, task.layer);
+  cache_.store(*stage(task));
 }
 
 }  // namespace klotski

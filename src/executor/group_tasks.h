@@ -24,7 +24,8 @@ uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, i
 // the other, so that an expert finds those that chose it in one place.
 class GroupTasks {
  public:
-  GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache);
+  GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache, const Policy& policy,
+             Tier& compute_tier);
 
   // Takes the group to work on next; it must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
@@ -64,6 +65,8 @@ class GroupTasks {
   Arithmetic with_;
   WeightSlots& slots_;
   PagedKvCache& cache_;
+  std::optional<BufferPool> stage_buffers_;
+  std::vector<KvStage> stages_;  // of spilled keys and values
   std::vector<Member> members_;
   int64_t most_choices_ = 1;  // experts a token, in any layer
   Buffer hidden_{0, 0};       // [rows][hidden]

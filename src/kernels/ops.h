@@ -48,6 +48,12 @@ struct KvPages {
   std::span<const float* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
   std::span<const float* const> values;  // per page: [page_tokens][kv_heads * head_dim]
   int64_t page_tokens = 0;
+
+  // A cache that keeps only the first and the latest positions (lossy): a token sees the first
+  // kept_prefix positions and its last kept_window ones, itself included. Pages without any of
+  // them may be null. kept_window 0: all positions are kept.
+  int64_t kept_prefix = 0;
+  int64_t kept_window = 0;
 };
 
 // Causal attention of consecutive query tokens of one sequence over its cached positions.
@@ -56,13 +62,24 @@ struct AttentionArguments {
   ConstRows queries;  // [tokens][query_heads * head_dim]
   int64_t query_heads = 0;
   int64_t kv_heads = 0;  // each serves query_heads / kv_heads neighbouring query heads
-  KvPages cache;         // holds positions 0 .. first_position + tokens - 1
+  KvPages cache;  // holds positions 0 .. first_position + tokens - 1, but for what it left out
   int64_t first_position = 0;
   float scale = 1.0f;  // on the scores
   int64_t window = 0;  // a token sees the last `window` positions, itself included; 0: all
   std::span<const float>
       sinks;  // per query head a score that takes its share of the softmax, or none
 };
+
+// The positions a query token sees: [prefix_begin, prefix_end) and [begin, end).
+struct VisiblePositions {
+  int64_t prefix_begin = 0;
+  int64_t prefix_end = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t count() const { return prefix_end - prefix_begin + end - begin; }
+};
+VisiblePositions visible_positions(const AttentionArguments& arguments, int64_t token);
 
 enum class ScoreFunction { softmax, sigmoid };
 enum class GroupScore { best, best_two };  // a group counts as its best expert, or the sum of two

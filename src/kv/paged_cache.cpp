@@ -1,16 +1,34 @@
 #include "kv/paged_cache.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "base/error.h"
 #include "model/counts.h"
 
 namespace klotski {
+
+namespace {
+
+// Bytes of one page [keys | values] of each layer.
+std::vector<uint64_t> layer_page_bytes(const ModelDescription& model) {
+  std::vector<uint64_t> bytes;
+  for (const Layer& layer : model.layers) {
+    bytes.push_back(static_cast<uint64_t>(2 * kKvPageTokens * layer.attention.kv_width()) *
+                    sizeof(float));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 uint64_t PagedKvCache::page_bytes(const ModelDescription& model) {
   return static_cast<uint64_t>(kPageTokens * kv_numbers_per_token(model)) * sizeof(float);
 }
 
-PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits) {
+PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits, SpillCalls& calls)
+    : streaming_(limits.streaming),
+      spill_(limits.spill_folder, limits.spill_bytes, layer_page_bytes(model), calls) {
   for (const Layer& layer : model.layers) {
     layer_offset_.push_back(page_floats_);
     layer_width_.push_back(layer.attention.kv_width());
@@ -20,60 +38,138 @@ PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits
       std::min<uint64_t>(limits.memory_bytes / page_bytes(), static_cast<uint64_t>(INT32_MAX)));
 }
 
-bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
-  const int64_t missing =
-      pages_for(sequence.length_ + tokens) - static_cast<int64_t>(sequence.pages_.size());
-  if (pages_in_use_ + std::max<int64_t>(missing, 0) > capacity_pages_) return false;
-  for (int64_t i = 0; i < missing; ++i) {
-    if (free_.empty()) {
-      storage_.push_back(std::make_unique<float[]>(page_floats_));
-      free_.push_back(static_cast<int32_t>(storage_.size() - 1));
-    }
-    sequence.pages_.push_back(free_.back());
-    free_.pop_back();
-    ++pages_in_use_;
+int64_t PagedKvCache::pages_needed(int64_t total_tokens, int64_t step_tokens) const {
+  const int64_t all = pages_for(total_tokens);
+  if (!streaming_.on()) return all;
+  // The window and the step may begin and end in the middle of a page.
+  const int64_t seen = streaming_.window - 1 + step_tokens;
+  return std::min(all, streaming_.sink_pages() + pages_for(seen) + 1);
+}
+
+bool PagedKvCache::place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens) {
+  if (sequence.booked_ > 0) fail(ErrorKind::internal, "a sequence was placed twice");
+  const int64_t pages = pages_needed(total_tokens, step_tokens);
+  if (book(sequence, pages)) return true;
+  sequence.spilled_ = true;
+  if (book(sequence, pages)) return true;
+  sequence.spilled_ = false;
+  return false;
+}
+
+bool PagedKvCache::book(KvSequence& sequence, int64_t pages) {
+  if (sequence.spilled_) {
+    const std::optional<std::vector<int32_t>> places = spill_.take(pages);
+    if (!places) return false;
+    sequence.spare_.insert(sequence.spare_.begin(), places->rbegin(), places->rend());
+  } else {
+    if (pages > capacity_pages_ - booked_pages_) return false;
+    booked_pages_ += pages;
   }
+  sequence.booked_ += pages;
   return true;
 }
 
-void PagedKvCache::write(const KvSequence& sequence, LayerId layer, int64_t first_position,
-                         ConstRows keys, ConstRows values, KvStage*) {
-  const int64_t width = layer_width_[static_cast<size_t>(layer.value)];
-  for (int64_t i = 0; i < keys.count; ++i) {
-    const int64_t position = first_position + i;
-    const int32_t page = sequence.pages_[static_cast<size_t>(position / kPageTokens)];
-    const int64_t offset = position % kPageTokens * width;
-    std::copy_n(keys.row(i), width, keys_at(page, layer) + offset);
-    std::copy_n(values.row(i), width, values_at(page, layer) + offset);
-  }
+bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
+  const int64_t missing = std::max<int64_t>(
+      pages_for(sequence.length_ + tokens) - static_cast<int64_t>(sequence.pages_.size()), 0);
+  const int64_t unbooked = sequence.live_pages() + missing - sequence.booked_;
+  if (unbooked > 0 && !book(sequence, unbooked)) return false;
+  for (int64_t i = 0; i < missing; ++i) sequence.pages_.push_back(next_page(sequence));
+  sequence.reserved_ = tokens;
+  return true;
 }
 
-KvPageList PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvStage*) const {
-  KvPageList list;
-  for (const int32_t page : sequence.pages_) {
-    list.keys.push_back(keys_at(page, layer));
-    list.values.push_back(values_at(page, layer));
+// A page among those booked.
+int32_t PagedKvCache::next_page(KvSequence& sequence) {
+  if (!sequence.spilled_ && free_.empty()) {
+    storage_.push_back(std::make_unique<float[]>(page_floats_));
+    free_.push_back(static_cast<int32_t>(storage_.size() - 1));
   }
-  list.page_tokens = kPageTokens;
-  return list;
+  std::vector<int32_t>& source = sequence.spilled_ ? sequence.spare_ : free_;
+  const int32_t page = source.back();
+  source.pop_back();
+  if (!sequence.spilled_) ++pages_in_use_;
+  return page;
+}
+
+void PagedKvCache::commit(KvSequence& sequence, int64_t tokens) {
+  sequence.length_ += tokens;
+  sequence.reserved_ = 0;
+  if (streaming_.on()) give_back_unseen(sequence);
+}
+
+// Pages that neither the next token nor any after it can see.
+void PagedKvCache::give_back_unseen(KvSequence& sequence) {
+  const int64_t window_begin = sequence.length_ - streaming_.window + 1;
+  const int64_t sink_pages = streaming_.sink_pages();
+  for (int64_t page = sink_pages + sequence.given_back_; (page + 1) * kPageTokens <= window_begin;
+       ++page) {
+    int32_t& place = sequence.pages_[static_cast<size_t>(page)];
+    if (sequence.spilled_) {
+      sequence.spare_.push_back(place);
+    } else {
+      free_.push_back(place);
+      --pages_in_use_;
+    }
+    place = KvSequence::kGivenBack;
+    ++sequence.given_back_;
+  }
 }
 
 void PagedKvCache::release(KvSequence& sequence) {
-  pages_in_use_ -= static_cast<int64_t>(sequence.pages_.size());
-  free_.insert(free_.end(), sequence.pages_.begin(), sequence.pages_.end());
-  sequence.pages_.clear();
-  sequence.length_ = 0;
-  promised_ -= sequence.promised_;
-  sequence.promised_ = 0;
+  std::vector<int32_t>& pages = sequence.pages_;
+  std::erase(pages, KvSequence::kGivenBack);
+  if (sequence.spilled_) {
+    spill_.give_back(pages);
+    spill_.give_back(sequence.spare_);
+  } else {
+    pages_in_use_ -= static_cast<int64_t>(pages.size());
+    booked_pages_ -= sequence.booked_;
+    free_.insert(free_.end(), pages.begin(), pages.end());
+  }
+  sequence = KvSequence();
 }
 
-float* PagedKvCache::keys_at(int32_t page, LayerId layer) const {
-  return storage_[static_cast<size_t>(page)].get() +
-         layer_offset_[static_cast<size_t>(layer.value)];
+void PagedKvCache::write(const KvSequence& sequence, LayerId layer, int64_t first_position,
+                         ConstRows keys, ConstRows values, const KvStage* stage) {
+  const int64_t width = layer_width_[static_cast<size_t>(layer.value)];
+  for (int64_t i = 0; i < keys.count; ++i) {
+    const int64_t position = first_position + i;
+    float* page = page_at(sequence, layer, static_cast<size_t>(position / kPageTokens), stage);
+    const int64_t offset = position % kPageTokens * width;
+    std::copy_n(keys.row(i), width, page + offset);
+    std::copy_n(values.row(i), width, page + kPageTokens * width + offset);
+  }
 }
 
-float* PagedKvCache::values_at(int32_t page, LayerId layer) const {
-  return keys_at(page, layer) + kPageTokens * layer_width_[static_cast<size_t>(layer.value)];
+KvView PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvStage* stage) const {
+  const int64_t width = layer_width_[static_cast<size_t>(layer.value)];
+  KvView view;
+  view.kept_ = streaming_;
+  for (size_t i = 0; i < sequence.pages_.size(); ++i) {
+    const bool given_back = sequence.pages_[i] == KvSequence::kGivenBack;
+    const float* page = given_back ? nullptr : page_at(sequence, layer, i, stage);
+    view.keys_.push_back(page);
+    view.values_.push_back(given_back ? nullptr : page + kPageTokens * width);
+  }
+  return view;
+}
+
+// The layer's [keys | values] of a page, wherever they are now.
+float* PagedKvCache::page_at(const KvSequence& sequence, LayerId layer, size_t page,
+                             const KvStage* stage) const {
+  if (!sequence.spilled_) {
+    return storage_[static_cast<size_t>(sequence.pages_[page])].get() +
+           layer_offset_[static_cast<size_t>(layer.value)];
+  }
+  if (stage && stage->layer_ == layer) {
+    for (const KvStage::Area& area : stage->areas_) {
+      if (area.sequence == &sequence) {
+        return reinterpret_cast<float*>(staged_page(area, layer, page));
+      }
+    }
+  }
+  fail(ErrorKind::internal, "layer {}: a spilled sequence is not in the stage", layer.value);
 }
 
 }  // namespace klotski

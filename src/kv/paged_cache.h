@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -7,97 +8,104 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "kv/sequence.h"
+#include "kv/spill_pages.h"
+#include "kv/stage.h"
 #include "model/description.h"
 
 namespace klotski {
 
-// The pages and the length of one sequence. Owned by whoever runs the sequence; only the cache
-// changes it.
-class KvSequence {
- public:
-  int64_t length() const { return length_; }  // committed positions
-  bool spilled() const { return false; }
-
- private:
-  friend class PagedKvCache;
-  std::vector<int32_t> pages_;
-  int64_t length_ = 0;
-  int64_t promised_ = 0;
-};
-
 struct KvLimits {
   uint64_t memory_bytes = 0;
-  uint64_t spill_bytes = 0;
-  std::filesystem::path spill_folder;
-  int64_t stages = 0;
+  uint64_t spill_bytes = 0;  // of a file for the sequences that memory has no room for
+  std::filesystem::path spill_folder = {};
+  StreamingWindow streaming = {};
 };
 
-class KvStage {};
-
-class KvPageList {
- public:
-  KvPages view() const { return {keys, values, page_tokens}; }
-  std::vector<const float*> keys;
-  std::vector<const float*> values;
-  int64_t page_tokens = 0;
-};
-
-// Keys and values of many sequences in pages of a fixed number of positions, float32, within a byte
-// limit. A step reserves room, writes every layer, then commits; a step that fails half-way leaves
-// the committed positions as they were.
+// Keys and values of many sequences in pages of a fixed number of positions, float32, within byte
+// limits: a sequence's pages are all in memory or all in a file.
+//
+// A step of a sequence:
+//   reserve   makes room for its new positions; nothing that was committed changes from here on
+//   for every layer: load (if any sequence is spilled), write, pages + attention, store
+//   commit    makes the new positions part of the sequence
+// A step that fails before commit is undone by not committing: the next reserve takes its place.
+// Only pages with new positions are stored; the one that also holds committed positions gets those
+// again as they were. If the disk fails in the middle of that write they are lost, and the sequence
+// is refused by load from then on: release it and compute it anew.
+//
+// load, write, pages and store may run on several threads for different sequences and stages; not
+// beside place, reserve, commit or release.
 class PagedKvCache {
  public:
-  static constexpr int64_t kPageTokens = 16;
+  static constexpr int64_t kPageTokens = kKvPageTokens;
 
-  // Memory is taken page by page as sequences grow, never above limit_bytes.
-  PagedKvCache(const ModelDescription& model, const KvLimits& limits);
-  static uint64_t bytes_for(const ModelDescription& model, int64_t tokens) {
-    return static_cast<uint64_t>(pages_for(tokens)) * page_bytes(model);
-  }
-  static uint64_t stage_bytes(const ModelDescription&, int64_t, int64_t) { return 0; }
-  bool can_ever_hold(int64_t tokens) const { return pages_for(tokens) <= capacity_pages_; }
-  [[nodiscard]] bool place(KvSequence& sequence, int64_t tokens) {
-    if (promised_ + pages_for(tokens) > capacity_pages_) return false;
-    sequence.promised_ = pages_for(tokens);
-    promised_ += sequence.promised_;
-    return true;
-  }
-  KvStage& stage(int32_t) { return stage_; }
-  void load(KvStage&, std::span<KvSequence* const>, LayerId) {}
-  void store(KvStage&, std::span<KvSequence* const>, LayerId) {}
+  // Memory is taken page by page as sequences grow, the file's space at once. `calls` must live
+  // longer than the cache.
+  PagedKvCache(const ModelDescription& model, const KvLimits& limits,
+               SpillCalls& calls = SpillCalls::system());
 
   static uint64_t page_bytes(const ModelDescription& model);
   uint64_t page_bytes() const { return page_floats_ * sizeof(float); }
-  int64_t pages_in_use() const { return pages_in_use_; }
+  int64_t pages_in_use() const { return pages_in_use_; }  // of memory
   int64_t capacity_pages() const { return capacity_pages_; }
-  static int64_t pages_for(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+  int64_t spilled_pages() const { return spill_.in_use(); }
+  int64_t spill_capacity_pages() const { return spill_.capacity(); }
+  static int64_t pages_for(int64_t tokens) { return kv_pages_for(tokens); }
 
-  // Makes room for `tokens` positions beyond the committed ones; false if the limit forbids it.
+  // The most pages a sequence of total_tokens holds at any time if it gains at most step_tokens in
+  // a step.
+  int64_t pages_needed(int64_t total_tokens, int64_t step_tokens) const;
+
+  // Decides where a new sequence lives and books all pages it may come to need: in memory if there
+  // is room, else in the file, else false. Without it a sequence lives in memory and books what it
+  // reserves.
+  [[nodiscard]] bool place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens);
+
+  // Makes room for `tokens` positions beyond the committed ones; false if the limit forbids it,
+  // which cannot happen within what was booked.
   [[nodiscard]] bool reserve(KvSequence& sequence, int64_t tokens);
-
-  // Stores one layer's keys and values of consecutive reserved positions from `first_position` on.
-  void write(const KvSequence& sequence, LayerId layer, int64_t first_position, ConstRows keys,
-             ConstRows values, KvStage*);
-
-  // The layer's pages of a sequence, reserved ones included. Valid until the next call.
-  KvPageList pages(const KvSequence& sequence, LayerId layer, const KvStage*) const;
-
-  void commit(KvSequence& sequence, int64_t tokens) { sequence.length_ += tokens; }
+  void commit(KvSequence& sequence, int64_t tokens);
   void release(KvSequence& sequence);
 
- private:
-  float* keys_at(int32_t page, LayerId layer) const;
-  float* values_at(int32_t page, LayerId layer) const;
+  // Bytes of a stage for these sequences, with what they have reserved: enough for any layer.
+  uint64_t stage_bytes(std::span<KvSequence* const> sequences) const;
 
+  // Brings the committed pages of the spilled ones among `sequences` into the stage.
+  void load(KvStage& stage, std::span<KvSequence* const> sequences, LayerId layer) const;
+
+  // Writes the stage's pages with new positions back to the file.
+  void store(const KvStage& stage);
+
+  // Puts one layer's keys and values of consecutive reserved positions from `first_position` on
+  // into memory, or into the stage that was loaded for this layer.
+  void write(const KvSequence& sequence, LayerId layer, int64_t first_position, ConstRows keys,
+             ConstRows values, const KvStage* stage = nullptr);
+
+  // The layer's pages of a sequence, reserved ones included.
+  KvView pages(const KvSequence& sequence, LayerId layer, const KvStage* stage = nullptr) const;
+
+ private:
+  [[nodiscard]] bool book(KvSequence& sequence, int64_t pages);
+  int32_t next_page(KvSequence& sequence);
+  void give_back_unseen(KvSequence& sequence);
+  float* page_at(const KvSequence& sequence, LayerId layer, size_t page,
+                 const KvStage* stage) const;
+  std::byte* staged_page(const KvStage::Area& area, LayerId layer, size_t page) const;
+  template <typename Visit>
+  void visit_runs(const KvStage::Area& area, LayerId layer, int64_t begin, int64_t end,
+                  const Visit& visit) const;
+
+  StreamingWindow streaming_;
   std::vector<uint64_t> layer_offset_;  // floats from a page's start to the layer's keys
   std::vector<int64_t> layer_width_;    // kv_heads * head_dim
   uint64_t page_floats_ = 0;
   int64_t capacity_pages_ = 0;
+  int64_t booked_pages_ = 0;
   int64_t pages_in_use_ = 0;
-  std::vector<std::unique_ptr<float[]>> storage_;
+  std::vector<std::unique_ptr<float[]>> storage_;  // pages in memory: every layer [keys | values]
   std::vector<int32_t> free_;
-  int64_t promised_ = 0;
-  KvStage stage_;
+  SpillPages spill_;
 };
 
 }  // namespace klotski

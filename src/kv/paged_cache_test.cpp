@@ -2,29 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
+
+#include "kv/testing.h"
 
 namespace klotski {
 namespace {
 
-ModelDescription two_layers() {
-  ModelDescription model;
-  for (const int64_t kv_heads : {1, 2}) {
-    Layer layer;
-    layer.attention.query_heads = 2;
-    layer.attention.kv_heads = kv_heads;
-    layer.attention.head_dim = 3;
-    model.layers.push_back(layer);
-  }
-  return model;
-}
+using testing::two_layers;
 
 TEST(PagedKvCache, CountsPagesWithinTheLimit) {
   const ModelDescription model = two_layers();
   const uint64_t page = PagedKvCache::page_bytes(model);
   EXPECT_EQ(page, 16u * 2 * (3 + 6) * sizeof(float));
-  PagedKvCache cache(model, 3 * page + page / 2);
+  PagedKvCache cache(model, {.memory_bytes = 3 * page + page / 2});
   EXPECT_EQ(cache.capacity_pages(), 3);
   KvSequence a;
   KvSequence b;
@@ -40,12 +31,30 @@ TEST(PagedKvCache, CountsPagesWithinTheLimit) {
   EXPECT_TRUE(cache.reserve(b, 33));
 }
 
+TEST(PagedKvCache, ABookedSequenceNeverLacksAPage) {
+  const ModelDescription model = two_layers();
+  PagedKvCache cache(model, {.memory_bytes = 4 * PagedKvCache::page_bytes(model)});
+  KvSequence a;
+  KvSequence b;
+  ASSERT_TRUE(cache.place(a, 40, 40));
+  EXPECT_EQ(cache.pages_in_use(), 0) << "booked, not taken";
+  EXPECT_FALSE(cache.place(b, 17, 17)) << "there is no file to spill to";
+  EXPECT_FALSE(b.spilled());
+  EXPECT_TRUE(cache.reserve(b, 16)) << "one page is left";
+  EXPECT_FALSE(cache.reserve(b, 17));
+  EXPECT_TRUE(cache.reserve(a, 48));
+  EXPECT_FALSE(cache.reserve(a, 49));
+  EXPECT_EQ(cache.pages_in_use(), 4);
+  cache.release(a);
+  EXPECT_TRUE(cache.place(a, 48, 48)) << "a released sequence can be placed anew";
+}
+
 // Random sequences grow, shrink to nothing and grow again; every number written must be found where
 // it was written, in every layer, whatever the others did.
 TEST(PagedKvCache, RandomUseNeverMixesSequences) {
   const ModelDescription model = two_layers();
   std::mt19937 random(7);
-  PagedKvCache cache(model, 40 * PagedKvCache::page_bytes(model));
+  PagedKvCache cache(model, {.memory_bytes = 40 * PagedKvCache::page_bytes(model)});
   std::vector<KvSequence> sequences(6);
   std::vector<std::vector<float>> marks(6);  // one a position
   float next_mark = 1.0f;
@@ -77,7 +86,8 @@ TEST(PagedKvCache, RandomUseNeverMixesSequences) {
     for (size_t other = 0; other < sequences.size(); ++other) {
       for (int32_t layer = 0; layer < 2; ++layer) {
         const int64_t width = model.layers[static_cast<size_t>(layer)].attention.kv_width();
-        const KvPages pages = cache.pages(sequences[other], LayerId(layer));
+        const KvView view = cache.pages(sequences[other], LayerId(layer));
+        const KvPages pages = view.pages();
         ASSERT_EQ(sequences[other].length(), static_cast<int64_t>(marks[other].size()));
         for (size_t p = 0; p < marks[other].size(); ++p) {
           const size_t offset = p % 16 * static_cast<size_t>(width);

@@ -30,6 +30,10 @@ struct Policy {
   uint64_t kv_bytes = 0;                    // of the compute tier
   uint64_t kv_spill_bytes = 0;              // of the tier below
   int64_t kv_stages = 0;                    // buffers through which spilled keys and values pass
+  uint64_t kv_stage_bytes = 0;              // of one of them
+  // Lossy: attention to the first `sinks` and the last `window` positions only; window 0: to all.
+  int64_t attention_sinks = 0;
+  int64_t attention_window = 0;
 
   int64_t group_sequences() const { return micro_batch * micro_batches; }
   int64_t group_rows() const { return micro_batch_rows * micro_batches; }

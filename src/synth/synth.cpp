@@ -70,7 +70,8 @@ std::vector<Shard> plan_shards(const ModelDescription& model, DType dtype,
   add(model_tensors(model), LayerId(0));
   for (int64_t i = 0; i < model.layer_count(); ++i) {
     const LayerId layer(i);
-    add(layer_tensors(model, layer), layer);
+    add(attention_tensors(model, layer), layer);
+    add(gate_tensors(model, layer), layer);
     for (int64_t e = 0; e < model.layer(layer).feed_forward.experts; ++e) {
       add(expert_tensors(model, layer, ExpertId(e)), layer);
     }

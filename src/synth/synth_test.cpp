@@ -42,7 +42,9 @@ class Pass {
     double shares = 0;
     for (int64_t i = 0; i < model_.layer_count(); ++i) {
       const LayerId layer(i);
-      const WeightSet layer_weights = load(layer_tensors(model_, layer));
+      std::vector<TensorSpec> specs = attention_tensors(model_, layer);
+      for (const TensorSpec& spec : gate_tensors(model_, layer)) specs.push_back(spec);
+      const WeightSet layer_weights = load(specs);
       attend(with, hidden.rows(), layer_weights, layer, batch);
       shares += feed_forward(with, hidden.rows(), layer_weights, layer);
     }

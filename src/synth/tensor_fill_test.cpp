@@ -25,7 +25,8 @@ class TensorFillTest : public ::testing::Test {
   std::vector<TensorSpec> specs() const {
     std::vector<TensorSpec> all = model_tensors(model_);
     for (const auto& more :
-         {layer_tensors(model_, LayerId(1)), expert_tensors(model_, LayerId(1), ExpertId(3))}) {
+         {attention_tensors(model_, LayerId(1)), gate_tensors(model_, LayerId(1)),
+          expert_tensors(model_, LayerId(1), ExpertId(3))}) {
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

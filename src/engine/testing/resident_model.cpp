@@ -55,11 +55,10 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
   Buffer attended(hidden.count, inputs.queries.rows().width);
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
-    cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows),
-                nullptr);
-    const KvPageList pages = cache.pages(*sequences[i], layer, nullptr);
+    cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows));
+    const KvView view = cache.pages(*sequences[i], layer);
     attention(with, attended.rows(rows), inputs.queries.rows(rows), weights, layer,
-              {pages.view(), rows.past});
+              {view.pages(), rows.past});
   }
   post_attention(with, hidden, attended.rows(), weights);
 }

@@ -34,11 +34,11 @@ void attention(const Machine& with, const AttentionArguments& arguments) {
     for (int64_t group = first; group < last; ++group) {
       const int64_t token = group / arguments.kv_heads;
       const int64_t kv_head = group % arguments.kv_heads;
-      const int64_t end = arguments.first_position + token + 1;  // positions the token may see
-      const int64_t begin = arguments.window > 0 ? std::max<int64_t>(0, end - arguments.window) : 0;
+      const VisiblePositions seen = visible_positions(arguments, token);
       runs.clear();
-      append_runs(runs, arguments.cache, kv_width, begin, end);
-      scores.resize(static_cast<size_t>(heads * (end - begin)));
+      append_runs(runs, arguments.cache, kv_width, seen.prefix_begin, seen.prefix_end);
+      append_runs(runs, arguments.cache, kv_width, seen.begin, seen.end);
+      scores.resize(static_cast<size_t>(heads * seen.count()));
       with.kernels.attend(
           {.output = arguments.output.row(token) + kv_head * heads * head_dim,
            .queries = arguments.queries.row(token) + kv_head * heads * head_dim,
@@ -48,7 +48,7 @@ void attention(const Machine& with, const AttentionArguments& arguments) {
            .run_count = static_cast<int64_t>(runs.size()),
            .head_offset = kv_head * head_dim,
            .stride = kv_width,
-           .positions = end - begin,
+           .positions = seen.count(),
            .scale = arguments.scale,
            .sinks = arguments.sinks.empty() ? nullptr : arguments.sinks.data() + kv_head * heads,
            .scores = scores.data()});

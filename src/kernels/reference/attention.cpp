@@ -35,19 +35,22 @@ void attention(const AttentionArguments& arguments) {
   const int64_t kv_width = arguments.kv_heads * head_dim;
   const KvPages& cache = arguments.cache;
   std::vector<float> scores;
+  std::vector<int64_t> positions;
 
   for (int64_t token = 0; token < arguments.queries.count; ++token) {
-    const int64_t end = arguments.first_position + token + 1;  // positions the token may see
-    const int64_t begin = arguments.window > 0 ? std::max<int64_t>(0, end - arguments.window) : 0;
+    const VisiblePositions seen = visible_positions(arguments, token);
+    positions.clear();
+    for (int64_t p = seen.prefix_begin; p < seen.prefix_end; ++p) positions.push_back(p);
+    for (int64_t p = seen.begin; p < seen.end; ++p) positions.push_back(p);
     for (int64_t head = 0; head < arguments.query_heads; ++head) {
       const float* query = arguments.queries.row(token) + head * head_dim;
       const int64_t kv_offset = head / queries_per_kv * head_dim;
-      scores.assign(static_cast<size_t>(end - begin), 0.0f);
-      for (int64_t p = begin; p < end; ++p) {
-        const float* key = at(cache.keys, cache.page_tokens, p, kv_width, kv_offset);
+      scores.assign(positions.size(), 0.0f);
+      for (size_t i = 0; i < positions.size(); ++i) {
+        const float* key = at(cache.keys, cache.page_tokens, positions[i], kv_width, kv_offset);
         float sum = 0.0f;
         for (int64_t d = 0; d < head_dim; ++d) sum += query[d] * key[d];
-        scores[static_cast<size_t>(p - begin)] = sum * arguments.scale;
+        scores[i] = sum * arguments.scale;
       }
       const auto sink = arguments.sinks.empty()
                             ? std::span<const float>()
@@ -55,10 +58,9 @@ void attention(const AttentionArguments& arguments) {
       softmax(scores, sink);
       float* out = arguments.output.row(token) + head * head_dim;
       std::fill_n(out, head_dim, 0.0f);
-      for (int64_t p = begin; p < end; ++p) {
-        const float* value = at(cache.values, cache.page_tokens, p, kv_width, kv_offset);
-        const float share = scores[static_cast<size_t>(p - begin)];
-        for (int64_t d = 0; d < head_dim; ++d) out[d] += share * value[d];
+      for (size_t i = 0; i < positions.size(); ++i) {
+        const float* value = at(cache.values, cache.page_tokens, positions[i], kv_width, kv_offset);
+        for (int64_t d = 0; d < head_dim; ++d) out[d] += scores[i] * value[d];
       }
     }
   }

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace klotski {
+
+// Positions in a page of keys and values.
+inline constexpr int64_t kKvPageTokens = 16;
+
+inline int64_t kv_pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
+
+// Lossy: a token sees only the first `sinks` positions and the last `window` ones, itself included
+// (StreamingLLM), and the pages between them are given back. Off where window is 0. Keys stay
+// rotated to their positions in the text: counting positions within the cache instead, as the paper
+// does, would rotate every cached key anew at every step, and matters only to texts longer than the
+// model's positions, which are not run.
+struct StreamingWindow {
+  int64_t sinks = 0;
+  int64_t window = 0;
+
+  bool on() const { return window > 0; }
+  int64_t sink_pages() const { return kv_pages_for(sinks); }
+};
+
+// The pages and the length of one sequence. Owned by whoever runs the sequence; only the cache
+// changes it.
+class KvSequence {
+ public:
+  int64_t length() const { return length_; }  // committed positions
+  bool spilled() const { return spilled_; }   // its pages are in the file, not in memory
+
+ private:
+  friend class PagedKvCache;
+  friend class KvStage;
+  static constexpr int32_t kGivenBack = -1;
+
+  int64_t live_pages() const { return static_cast<int64_t>(pages_.size()) - given_back_; }
+
+  std::vector<int32_t> pages_;  // by position / kKvPageTokens: places in memory or in the file
+  std::vector<int32_t> spare_;  // places in the file booked for pages to come, the next one last
+  int64_t booked_ = 0;          // pages it may hold without asking
+  int64_t given_back_ = 0;      // pages between sinks and window
+  int64_t length_ = 0;
+  int64_t reserved_ = 0;  // positions of the step at hand
+  bool spilled_ = false;
+  bool lost_ = false;  // a failed write left committed positions in no known state
+};
+
+// One layer's pages of one sequence, for attention.
+class KvView {
+ public:
+  KvPages pages() const {
+    return {.keys = keys_,
+            .values = values_,
+            .page_tokens = kKvPageTokens,
+            .kept_prefix = kept_.sinks,
+            .kept_window = kept_.window};
+  }
+
+ private:
+  friend class PagedKvCache;
+  std::vector<const float*> keys_;  // null where the page was given back
+  std::vector<const float*> values_;
+  StreamingWindow kept_;
+};
+
+}  // namespace klotski

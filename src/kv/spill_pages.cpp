@@ -1,0 +1,66 @@
+#include "kv/spill_pages.h"
+
+#include <algorithm>
+
+#include "memory/alignment.h"
+
+namespace klotski {
+
+SpillPages::SpillPages(const std::filesystem::path& folder, uint64_t limit_bytes,
+                       std::span<const uint64_t> page_bytes_of_layers, SpillCalls& calls) {
+  uint64_t place_bytes = 0;
+  for (const uint64_t bytes : page_bytes_of_layers) {
+    layers_.push_back({.offset = 0, .page_bytes = round_up_to_alignment(bytes)});
+    place_bytes += layers_.back().page_bytes;
+  }
+  const uint64_t places =
+      std::min<uint64_t>(limit_bytes / std::max<uint64_t>(place_bytes, 1), INT32_MAX);
+  taken_.assign(places, false);
+  uint64_t offset = 0;
+  for (Region& layer : layers_) {
+    layer.offset = offset;
+    offset += places * layer.page_bytes;
+  }
+  if (places > 0) file_.emplace(folder, offset, calls);
+}
+
+uint64_t SpillPages::largest_page_bytes() const {
+  uint64_t largest = 0;
+  for (const Region& layer : layers_) largest = std::max(largest, layer.page_bytes);
+  return largest;
+}
+
+std::optional<std::vector<int32_t>> SpillPages::take(int64_t count) {
+  if (count > capacity() - in_use_) return std::nullopt;
+  // The first gap that is long enough, or else whatever is free.
+  const auto gap = std::search_n(taken_.begin(), taken_.end(), static_cast<size_t>(count), false);
+  auto place = gap == taken_.end() ? taken_.begin() : gap;
+  std::vector<int32_t> places;
+  for (; static_cast<int64_t>(places.size()) < count; ++place) {
+    if (*place) continue;
+    *place = true;
+    places.push_back(static_cast<int32_t>(place - taken_.begin()));
+  }
+  in_use_ += count;
+  return places;
+}
+
+void SpillPages::give_back(std::span<const int32_t> places) {
+  for (const int32_t place : places) taken_[static_cast<size_t>(place)] = false;
+  in_use_ -= static_cast<int64_t>(places.size());
+}
+
+void SpillPages::read(LayerId layer, int32_t first, std::span<std::byte> pages) const {
+  file_->read(offset_of(layer, first), pages);
+}
+
+void SpillPages::write(LayerId layer, int32_t first, std::span<const std::byte> pages) {
+  file_->write(offset_of(layer, first), pages);
+}
+
+uint64_t SpillPages::offset_of(LayerId layer, int32_t place) const {
+  const Region& region = layers_[index(layer)];
+  return region.offset + static_cast<uint64_t>(place) * region.page_bytes;
+}
+
+}  // namespace klotski

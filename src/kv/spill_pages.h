@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "memory/spill_file.h"
+
+namespace klotski {
+
+// Pages of keys and values in a file. A region of the file for each layer; in it, place after
+// place, one page [keys | values], rounded up to what direct transfers ask for. The pages of a
+// sequence take neighbouring places as far as there are any, so that many are read at once.
+class SpillPages {
+ public:
+  // As many places as fit in limit_bytes, all layers together. The file takes its space at once.
+  SpillPages(const std::filesystem::path& folder, uint64_t limit_bytes,
+             std::span<const uint64_t> page_bytes_of_layers, SpillCalls& calls);
+
+  int64_t capacity() const { return static_cast<int64_t>(taken_.size()); }
+  int64_t in_use() const { return in_use_; }
+
+  // Of one page of a layer, in the file and in a stage.
+  uint64_t page_bytes(LayerId layer) const { return layers_[index(layer)].page_bytes; }
+  uint64_t largest_page_bytes() const;
+
+  // `count` places in ascending order, or nothing where fewer are free.
+  [[nodiscard]] std::optional<std::vector<int32_t>> take(int64_t count);
+  void give_back(std::span<const int32_t> places);
+
+  // Neighbouring pages of a layer from `first` on. Any thread, for places of different sequences.
+  void read(LayerId layer, int32_t first, std::span<std::byte> pages) const;
+  void write(LayerId layer, int32_t first, std::span<const std::byte> pages);
+
+ private:
+  struct Region {
+    uint64_t offset = 0;
+    uint64_t page_bytes = 0;
+  };
+
+  static size_t index(LayerId layer) { return static_cast<size_t>(layer.value); }
+  uint64_t offset_of(LayerId layer, int32_t place) const;
+
+  std::vector<Region> layers_;
+  std::vector<bool> taken_;  // by place
+  int64_t in_use_ = 0;
+  std::optional<SpillFile> file_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "kv/sequence.h"
+
+namespace klotski {
+
+// Memory for one layer's keys and values of a micro-batch's spilled sequences while their attention
+// is computed: filled by PagedKvCache::load, written back by PagedKvCache::store.
+class KvStage {
+ public:
+  // The buffer begins at a multiple of kDirectAlignment and outlives the stage; its size is
+  // PagedKvCache::stage_bytes of the largest micro-batch it has to serve.
+  explicit KvStage(std::span<std::byte> buffer) : buffer_(buffer) {}
+
+ private:
+  friend class PagedKvCache;
+
+  // Where the pages of one sequence lie, one after the other, those given back left out.
+  struct Area {
+    KvSequence* sequence;
+    std::byte* begin;
+  };
+
+  std::span<std::byte> buffer_;
+  LayerId layer_{-1};
+  std::vector<Area> areas_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,82 @@
+// The way of spilled pages into a stage and back.
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kv/paged_cache.h"
+
+namespace klotski {
+
+uint64_t PagedKvCache::stage_bytes(std::span<KvSequence* const> sequences) const {
+  uint64_t pages = 0;
+  for (const KvSequence* sequence : sequences) {
+    if (sequence->spilled_) pages += static_cast<uint64_t>(sequence->live_pages());
+  }
+  return pages * spill_.largest_page_bytes();
+}
+
+std::byte* PagedKvCache::staged_page(const KvStage::Area& area, LayerId layer, size_t page) const {
+  const auto index = static_cast<int64_t>(page);
+  const int64_t before = index < streaming_.sink_pages() ? 0 : area.sequence->given_back_;
+  return area.begin + static_cast<uint64_t>(index - before) * spill_.page_bytes(layer);
+}
+
+// Pages begin .. end - 1 of an area, as runs that are neighbours both in the file and in the stage.
+template <typename Visit>
+void PagedKvCache::visit_runs(const KvStage::Area& area, LayerId layer, int64_t begin, int64_t end,
+                              const Visit& visit) const {
+  const std::vector<int32_t>& pages = area.sequence->pages_;
+  const auto last = static_cast<size_t>(end);
+  for (auto page = static_cast<size_t>(begin); page < last;) {
+    const size_t first = page++;
+    if (pages[first] == KvSequence::kGivenBack) continue;
+    while (page < last && pages[page] == pages[page - 1] + 1) ++page;
+    visit(pages[first],
+          std::span(staged_page(area, layer, first), (page - first) * spill_.page_bytes(layer)));
+  }
+}
+
+void PagedKvCache::load(KvStage& stage, std::span<KvSequence* const> sequences,
+                        LayerId layer) const {
+  std::vector<KvStage::Area> areas;
+  uint64_t used = 0;
+  for (KvSequence* sequence : sequences) {
+    if (!sequence->spilled_) continue;
+    if (sequence->lost_) {
+      fail(ErrorKind::internal,
+           "keys and values of a sequence were lost by a failed write; compute it anew");
+    }
+    areas.push_back({.sequence = sequence, .begin = stage.buffer_.data() + used});
+    used += static_cast<uint64_t>(sequence->live_pages()) * spill_.page_bytes(layer);
+  }
+  if (used > stage.buffer_.size()) {
+    fail(ErrorKind::internal, "a stage of {} bytes was asked to hold {}", stage.buffer_.size(),
+         used);
+  }
+  stage.areas_.clear();  // what it held is overwritten from here on
+  for (const KvStage::Area& area : areas) {
+    visit_runs(
+        area, layer, 0, pages_for(area.sequence->length_),
+        [&](int32_t place, std::span<std::byte> pages) { spill_.read(layer, place, pages); });
+  }
+  stage.layer_ = layer;
+  stage.areas_ = std::move(areas);
+}
+
+void PagedKvCache::store(const KvStage& stage) {
+  for (const KvStage::Area& area : stage.areas_) {
+    KvSequence& sequence = *area.sequence;
+    const int64_t first = sequence.length_ / kPageTokens;
+    const int64_t end = pages_for(sequence.length_ + sequence.reserved_);
+    try {
+      visit_runs(area, stage.layer_, first, end, [&](int32_t place, std::span<std::byte> pages) {
+        spill_.write(stage.layer_, place, pages);
+      });
+    } catch (...) {
+      sequence.lost_ = sequence.length_ % kPageTokens != 0;
+      throw;
+    }
+  }
+}
+
+}  // namespace klotski

@@ -1,0 +1,162 @@
+// First and latest positions only: pages are given back, and attention sees exactly the rest.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "kv/paged_cache.h"
+#include "kv/testing.h"
+
+namespace klotski {
+namespace {
+
+using testing::StageBuffer;
+using testing::two_layers;
+
+const ModelDescription model = two_layers();
+
+KvLimits limits_of(uint64_t memory_pages, uint64_t spill_pages, StreamingWindow streaming) {
+  return {.memory_bytes = memory_pages * PagedKvCache::page_bytes(model),
+          .spill_bytes = spill_pages * testing::kSpillPageBytes,
+          .spill_folder = ::testing::TempDir(),
+          .streaming = streaming};
+}
+
+TEST(Streaming, PagesBetweenSinksAndWindowAreGivenBack) {
+  PagedKvCache cache(model, limits_of(100, 0, {.sinks = 4, .window = 20}));
+  KvSequence sequence;
+  int64_t most = 0;
+  for (int64_t position = 0; position < 300; ++position) {
+    ASSERT_TRUE(cache.reserve(sequence, 1));
+    testing::write_marks(cache, model, 0, sequence, LayerId(0), 1, nullptr);
+    most = std::max(most, cache.pages_in_use());
+    cache.commit(sequence, 1);
+    const int64_t window_begin = sequence.length() - 20 + 1;  // of the next token
+    const KvView view = cache.pages(sequence, LayerId(0));
+    ASSERT_TRUE(testing::holds_marks(
+        view.pages(), model, 0, sequence.length(), LayerId(0),
+        [&](int64_t page) { return page == 0 || (page + 1) * 16 > window_begin; }));
+  }
+  EXPECT_LE(most, cache.pages_needed(300, 1));
+  EXPECT_EQ(cache.pages_needed(300, 1), 1 + 2 + 1);
+  EXPECT_EQ(cache.pages_needed(20, 1), 2) << "a short text needs no more than its pages";
+  cache.release(sequence);
+  EXPECT_EQ(cache.pages_in_use(), 0);
+}
+
+// Attention written another way: every position with a mask, in double precision.
+std::vector<double> masked_attention(const std::vector<float>& query,
+                                     const std::vector<std::vector<float>>& keys,
+                                     const std::vector<std::vector<float>>& values,
+                                     const std::vector<bool>& seen, const Attention& shape) {
+  std::vector<double> out(query.size(), 0.0);
+  const auto dim = static_cast<size_t>(shape.head_dim);
+  const auto heads = static_cast<size_t>(shape.query_heads);
+  const size_t sharing = heads / static_cast<size_t>(shape.kv_heads);
+  for (size_t head = 0; head < heads; ++head) {
+    const size_t offset = head / sharing * dim;
+    double total = 0.0;
+    for (size_t p = 0; p < seen.size(); ++p) {
+      if (!seen[p]) continue;
+      double score = 0.0;
+      for (size_t d = 0; d < dim; ++d) {
+        score += static_cast<double>(query[head * dim + d]) * keys[p][offset + d];
+      }
+      const double share = std::exp(0.5 * score);
+      total += share;
+      for (size_t d = 0; d < dim; ++d) out[head * dim + d] += share * values[p][offset + d];
+    }
+    for (size_t d = 0; d < dim; ++d) out[head * dim + d] /= total;
+  }
+  return out;
+}
+
+std::vector<float> random_row(std::mt19937& random, int64_t width) {
+  std::normal_distribution<float> normal;
+  std::vector<float> row(static_cast<size_t>(width));
+  for (float& value : row) value = normal(random);
+  return row;
+}
+
+struct StreamingCase {
+  StreamingWindow kept;
+  int64_t layer_window;  // the model's own
+  bool spilled;
+};
+
+class StreamingAttention : public ::testing::TestWithParam<StreamingCase> {};
+
+// A text computed in pieces of random sizes: each token sees the sinks and its own window, however
+// the text was cut and wherever the pages are.
+TEST_P(StreamingAttention, IsThatOfAMask) {
+  const auto& [kept, layer_window, spilled] = GetParam();
+  std::mt19937 random(3);
+  const Attention& shape = model.layers[1].attention;
+  const LayerId layer(1);
+  PagedKvCache cache(model, limits_of(spilled ? 0 : 100, spilled ? 100 : 0, kept));
+  KvSequence sequence;
+  ASSERT_TRUE(cache.place(sequence, 150, 10));
+  EXPECT_EQ(sequence.spilled(), spilled);
+  std::vector<std::vector<float>> keys;
+  std::vector<std::vector<float>> values;
+  while (sequence.length() < 140) {
+    const auto tokens = static_cast<int64_t>(1 + random() % 10);
+    ASSERT_TRUE(cache.reserve(sequence, tokens));
+    KvSequence* const members[] = {&sequence};
+    const StageBuffer buffer(cache.stage_bytes(members));
+    KvStage stage(buffer.bytes());
+    cache.load(stage, members, layer);
+    std::vector<float> queries;
+    for (int64_t i = 0; i < tokens; ++i) {
+      keys.push_back(random_row(random, shape.kv_width()));
+      values.push_back(random_row(random, shape.kv_width()));
+      cache.write(sequence, layer, sequence.length() + i, {keys.back().data(), 1, shape.kv_width()},
+                  {values.back().data(), 1, shape.kv_width()}, &stage);
+      const std::vector<float> query = random_row(random, shape.query_width());
+      queries.insert(queries.end(), query.begin(), query.end());
+    }
+    const KvView view = cache.pages(sequence, layer, &stage);
+    for (const Ops* ops : {&reference_ops(), &cpu_ops()}) {
+      std::vector<float> out(queries.size());
+      ops->attention({.output = {out.data(), tokens, shape.query_width()},
+                      .queries = {queries.data(), tokens, shape.query_width()},
+                      .query_heads = shape.query_heads,
+                      .kv_heads = shape.kv_heads,
+                      .cache = view.pages(),
+                      .first_position = sequence.length(),
+                      .scale = 0.5f,
+                      .window = layer_window,
+                      .sinks = {}});
+      for (int64_t i = 0; i < tokens; ++i) {
+        const int64_t position = sequence.length() + i;
+        std::vector<bool> seen;
+        for (int64_t p = 0; p <= position; ++p) {
+          const bool in_cache = kept.window == 0 || p < kept.sinks || position - p < kept.window;
+          seen.push_back(in_cache && (layer_window == 0 || position - p < layer_window));
+        }
+        const auto begin = queries.begin() + i * shape.query_width();
+        const std::vector<double> expected = masked_attention(
+            std::vector<float>(begin, begin + shape.query_width()), keys, values, seen, shape);
+        for (size_t c = 0; c < expected.size(); ++c) {
+          ASSERT_NEAR(out[static_cast<size_t>(i * shape.query_width()) + c], expected[c], 1e-5)
+              << "position " << position;
+        }
+      }
+    }
+    cache.store(stage);
+    cache.commit(sequence, tokens);
+    ASSERT_LE(cache.pages_in_use() + cache.spilled_pages(), cache.pages_needed(150, 10));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kept, StreamingAttention,
+    ::testing::Values(StreamingCase{{0, 0}, 0, false}, StreamingCase{{0, 0}, 7, true},
+                      StreamingCase{{4, 30}, 0, false}, StreamingCase{{4, 30}, 0, true},
+                      StreamingCase{{0, 17}, 0, true}, StreamingCase{{33, 1}, 0, false},
+                      StreamingCase{{20, 16}, 25, true}, StreamingCase{{4, 30}, 10, false},
+                      StreamingCase{{200, 50}, 0, true}));
+
+}  // namespace
+}  // namespace klotski
