@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string_view>
+
+namespace klotski {
+
+// Plain English for measurements and warm-ups when the user gives no text: random tokens would
+// falsify what routers choose.
+std::string_view sample_text();
+
+}  // namespace klotski
