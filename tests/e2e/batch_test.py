@@ -36,7 +36,9 @@ class Batch(unittest.TestCase):
         self.output = self.folder / "out.jsonl"
 
     def write(self, rows):
-        self.input.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with self.input.open("w") as file:
+            for row in rows:
+                file.write(json.dumps(row) + "\n")
 
     def command(self, *arguments, model="tiny", output=None):
         return [KLOTSKI, "batch", model, "-i", self.input, "-o", output or self.output, *arguments]
@@ -120,7 +122,8 @@ class Errors(Batch):
         bad = ["{", "[1]", "{}", json.dumps({"custom_id": ""}), "\x00", '{"custom_id": "\\ud800"}',
                json.dumps({"custom_id": "no-url", "method": "POST", "body": {}}), "[" * 100000,
                json.dumps(completion("words", "word " * 3000)), json.dumps(chat("chat"))]
-        lines = [line for text in bad for line in (text, json.dumps(completion(f"good{text[:9]}")))]
+        lines = [line for i, text in enumerate(bad)
+                 for line in (text, json.dumps(completion(f"good {i}")))]
         self.input.write_text("\n".join(lines))
         self.run_batch(says=f"{len(bad)} ok, {len(bad)} failed")
         results = self.results()
@@ -198,7 +201,7 @@ class Ends(Batch):
 
     @unittest.skipIf(SANITIZED, "a sanitizer keeps freed memory")
     def test_memory_does_not_grow_with_rows(self):
-        peaks = []
+        peaks = []  # of a child they include what this process had when it began it: keep that small
         for rows in (400, 2000):
             self.write(completion(str(i), "The", max_tokens=1, user="x" * 10000)
                        for i in range(rows))
