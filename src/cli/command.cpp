@@ -143,7 +143,7 @@ StatusLine::~StatusLine() {
   if (visible_) write_err("\r\033[K");
 }
 
-void StatusLine::update(uint64_t done, uint64_t total) {
+void StatusLine::update(uint64_t done, uint64_t total, std::string_view remark) {
   const double now = seconds_now();
   const bool terminal = err_is_terminal();
   const double last = shown_ == 0.0 ? started_ : shown_;
@@ -155,7 +155,8 @@ void StatusLine::update(uint64_t done, uint64_t total) {
   const std::string counts = unit_ == "bytes"
                                  ? fmt::format("{} of {}", format_bytes(done), format_bytes(total))
                                  : fmt::format("{} of {} {}", done, total, unit_);
-  const std::string line = fmt::format("{} {:3.0f} %  {}", label_, 100.0 * share, counts);
+  const std::string line = fmt::format("{} {:3.0f} %  {}{}{}", label_, 100.0 * share, counts,
+                                       remark.empty() ? "" : "  ", remark);
   write_err(terminal ? "\r\033[K" + line : line + "\n");
 }
 

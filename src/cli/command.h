@@ -15,6 +15,7 @@ namespace klotski {
 using Action = std::function<int()>;
 
 // Each registers a sub-command that sets `action` when it was chosen.
+void add_batch_command(CLI::App& app, Action& action);
 void add_info_command(CLI::App& app, Action& action);
 void add_run_command(CLI::App& app, Action& action);
 void add_synth_command(CLI::App& app, Action& action);
@@ -73,7 +74,7 @@ class StatusLine {
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
-  void update(uint64_t done, uint64_t total);
+  void update(uint64_t done, uint64_t total, std::string_view remark = {});
 
  private:
   std::string label_;

@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
       "fit in memory,\n5 device unavailable, 130 and 143 on SIGINT and SIGTERM.");
   Action action;
   add_run_command(app, action);
+  add_batch_command(app, action);
   add_info_command(app, action);
   add_verify_command(app, action);
   add_tokenize_command(app, action);

@@ -2,9 +2,15 @@
 
 namespace klotski {
 
-// SIGINT and SIGTERM end the process at once, wherever it is, with exit code 128 + signal: no
-// command keeps anything that would have to be put in order. SIGPIPE is ignored: a closed pipe
+// SIGINT and SIGTERM end the process at once, wherever it is, with exit code 128 + signal: most
+// commands keep nothing that would have to be put in order. SIGPIPE is ignored: a closed pipe
 // shows as a failed write.
 void install_signal_handlers();
+
+// From now on the first SIGINT or SIGTERM only asks to stop, for a command that has something to
+// put in order; a second one ends the process at once.
+void let_signals_ask();
+// The signal that asked to stop, or 0.
+int signal_asking_to_stop();
 
 }  // namespace klotski

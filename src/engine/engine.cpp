@@ -101,9 +101,11 @@ void Engine::admit() {
     admitted.push_back(sequence.get());
     lengths.push_back(sequence->pending());
   }
-  const std::vector<size_t> balanced =
-      balance(lengths, std::move(loads), pipeline_.policy().micro_batch);
-  for (size_t i = 0; i < admitted.size(); ++i) admitted[i]->micro_batch = balanced[i];
+  const RequestBatches batches = batch_requests(
+      lengths, loads, {.requests_per_micro_batch = pipeline_.policy().micro_batch});
+  for (size_t k = 0; k < batches.micro_batches.size(); ++k) {
+    for (const size_t i : batches.micro_batches[k]) admitted[i]->micro_batch = k;
+  }
 }
 
 // Every sequence contributes its tokens that are not in the cache yet: one while decoding, before

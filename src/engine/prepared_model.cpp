@@ -88,11 +88,14 @@ class Planner {
   }
 
  private:
-  // Of one sequence, in memory.
-  int64_t kv_pages(const Policy& policy) const {
+  // Pages of one sequence.
+  int64_t kv_pages(const Policy& policy, int64_t tokens) const {
     const PagedKvCache nothing(
         model_, {.streaming = {policy.attention_sinks, policy.attention_window}});
-    return nothing.pages_needed(workload_.tokens_per_sequence, policy.micro_batch_rows);
+    return nothing.pages_needed(tokens, policy.micro_batch_rows);
+  }
+  int64_t kv_pages(const Policy& policy) const {
+    return kv_pages(policy, workload_.tokens_per_sequence);
   }
   uint64_t kv_bytes(const Policy& policy) const {
     return static_cast<uint64_t>(kv_pages(policy)) * PagedKvCache::page_bytes(model_);
@@ -101,7 +104,12 @@ class Planner {
     return std::min(workload_.sequences, policy.group_sequences());
   }
   uint64_t kv_wanted(const Policy& policy) const {
-    return static_cast<uint64_t>(sequences_wanted(policy)) * kv_bytes(policy);
+    if (workload_.typical_tokens == 0) {
+      return static_cast<uint64_t>(sequences_wanted(policy)) * kv_bytes(policy);
+    }
+    const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.typical_tokens);
+    return std::max(kv_bytes(policy),
+                    static_cast<uint64_t>(pages) * PagedKvCache::page_bytes(model_));
   }
 
   // One layer's pages as they lie in the spill file.

@@ -29,7 +29,7 @@ struct Policy {
   std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
   uint64_t kv_bytes = 0;                    // of the compute tier
   uint64_t kv_spill_bytes = 0;              // of the tier below
-  int64_t kv_stages = 0;                    // buffers through which spilled keys and values pass
+  int64_t kv_stages = 0;  // buffers through which spilled keys and values pass: none, or two and up
   uint64_t kv_stage_bytes = 0;              // of one of them
   // Lossy: attention to the first `sinks` and the last `window` positions only; window 0: to all.
   int64_t attention_sinks = 0;

@@ -43,7 +43,7 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   Policy policy;
   policy.strategy = static_cast<Strategy>(between(random, 0, static_cast<int64_t>(kStrategies) - 1));
   policy.micro_batches = policy.strategy == Strategy::simple ? 1 : between(random, 1, 4);
-  policy.kv_stages = between(random, 1, 3);
+  policy.kv_stages = between(random, 2, 3);
   constexpr std::array kRules = {"furthest", "lru", "lfu"};
   policy.eviction = kRules[static_cast<size_t>(between(random, 0, 2))];
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {

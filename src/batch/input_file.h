@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/file.h"
+
+namespace klotski {
+
+// Longer lines are handed out as such, without their text.
+inline constexpr uint64_t kMaxLineBytes = 64 * kMiB;
+
+struct InputLine {
+  int64_t number = 0;   // from 1, blank lines included
+  uint64_t offset = 0;  // of its first byte
+  std::string text;     // without line end and byte-order mark
+  bool too_long = false;
+};
+
+// The lines of a JSONL file, read in pieces so that memory does not grow with the file. Blank lines
+// are left out; lines may end with CRLF, and the last one without a line end.
+class InputFile {
+ public:
+  explicit InputFile(const std::filesystem::path& path, uint64_t max_line_bytes = kMaxLineBytes);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  int descriptor() const { return file_.descriptor(); }
+
+  bool next(InputLine& line);  // false at the end
+  void rewind();
+
+ private:
+  bool read_line(InputLine& line);
+  bool read_piece();
+
+  File file_;
+  uint64_t max_line_bytes_;
+  uint64_t read_ = 0;   // bytes of the file that went into the buffer
+  std::string buffer_;  // from at_ on not handed out yet
+  size_t at_ = 0;
+  int64_t lines_ = 0;
+};
+
+struct InputSize {
+  int64_t rows = 0;
+  uint64_t bytes = 0;          // of all rows
+  uint64_t longest_bytes = 0;  // of the longest row
+};
+
+// Reads the whole file once and returns what it holds. Refuses (usage) a custom_id that occurs
+// twice, naming both lines. Takes 16 bytes of memory a row.
+InputSize measure_rows(InputFile& input);
+
+}  // namespace klotski

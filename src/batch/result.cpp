@@ -1,0 +1,69 @@
+#include "batch/result.h"
+
+#include "base/json.h"
+
+namespace klotski {
+
+namespace {
+
+OrderedJson or_null(const std::string& text) {
+  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+}
+
+std::string result_line(const ResultHead& head, OrderedJson response, OrderedJson error) {
+  const OrderedJson row = {
+      {"id", fmt::format("batch_req_{}", head.line)},
+      {"custom_id", head.custom_id ? OrderedJson(*head.custom_id) : OrderedJson(nullptr)},
+      {"response", std::move(response)},
+      {"error", std::move(error)}};
+  // A model may generate what is no UTF-8.
+  return row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+OrderedJson response_with(const ResultHead& head, int status, OrderedJson body) {
+  return {{"status_code", status},
+          {"request_id", fmt::format("req_{}", head.line)},
+          {"body", std::move(body)}};
+}
+
+}  // namespace
+
+std::string completion_line(const ResultHead& head, const Completion& completion) {
+  OrderedJson choice = {{"index", 0}};
+  if (completion.chat) {
+    choice["message"] = {{"role", "assistant"}, {"content", completion.text}};
+  } else {
+    choice["text"] = completion.text;
+  }
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = completion.by_length ? "length" : "stop";
+  const OrderedJson body = {
+      {"id", fmt::format("{}-{}", completion.chat ? "chatcmpl" : "cmpl", head.line)},
+      {"object", completion.chat ? "chat.completion" : "text_completion"},
+      {"created", completion.created},
+      {"model", completion.model},
+      {"choices", OrderedJson::array({std::move(choice)})},
+      {"usage",
+       {{"prompt_tokens", completion.prompt_tokens},
+        {"completion_tokens", completion.completion_tokens},
+        {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
+  return result_line(head, response_with(head, 200, body), nullptr);
+}
+
+std::string refusal_line(const ResultHead& head, const std::string& message,
+                         const std::string& param) {
+  const OrderedJson body = {{"error",
+                             {{"message", fmt::format("line {}: {}", head.line, message)},
+                              {"type", "invalid_request_error"},
+                              {"param", or_null(param)},
+                              {"code", nullptr}}}};
+  return result_line(head, response_with(head, 400, body), nullptr);
+}
+
+std::string failure_line(const ResultHead& head, const std::string& message) {
+  return result_line(
+      head, nullptr,
+      {{"code", "server_error"}, {"message", fmt::format("line {}: {}", head.line, message)}});
+}
+
+}  // namespace klotski

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "engine/engine.h"
+#include "model/description.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+
+namespace klotski {
+
+// A row that cannot be run; the others go on. `param` is the field at fault, if one is.
+class BadRow : public Error {
+ public:
+  explicit BadRow(const std::string& message, std::string param = "")
+      : Error(ErrorKind::usage, message), param_(std::move(param)) {}
+  const std::string& param() const { return param_; }
+
+ private:
+  std::string param_;
+};
+
+// A row as far as it says to whom its answer goes.
+struct RowEnvelope {
+  std::string custom_id;
+  OrderedJson document;
+};
+
+// Throws BadRow for what is not a JSON object with a custom_id.
+RowEnvelope parse_envelope(std::string_view line);
+
+// What turns a row into tokens and what holds where a row says nothing.
+struct RowDefaults {
+  const Tokenizer& tokenizer;
+  const TokenizerConfig& tokenizer_config;
+  const ModelDescription& model;
+  const ChatTemplate* chat_template = nullptr;  // null: chat rows are refused
+  SamplingOptions sampling;
+  int64_t max_tokens = 256;
+};
+
+// A row that can be submitted.
+struct RowRequest {
+  bool chat = false;
+  Request request;
+  std::vector<std::string> stop_strings;
+};
+
+// Throws BadRow for what is wrong or not supported. Fields that do not change the answer are
+// ignored.
+RowRequest build_request(const RowEnvelope& row, const RowDefaults& defaults);
+
+}  // namespace klotski

@@ -1,0 +1,157 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "batch/batch_job.h"
+#include "cli/command.h"
+#include "cli/load.h"
+#include "cli/pipeline_options.h"
+#include "cli/signals.h"
+#include "engine/engine.h"
+#include "engine/generation_defaults.h"
+
+namespace klotski {
+
+namespace {
+
+struct Options {
+  std::string model;
+  std::string input;
+  std::string output;
+  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  bool overwrite = false;
+  int64_t max_tokens = 256;
+  std::optional<int64_t> context;
+};
+
+// Progress while the job runs and a summary at its end.
+class Report {
+ public:
+  Report(int64_t rows, const Pipeline& pipeline) : rows_(rows), pipeline_(pipeline) {}
+
+  void update(const BatchCounts& counts) {
+    const double seconds = elapsed();
+    std::string remark = speeds(counts, seconds);
+    if (counts.rows_done() > 0) {
+      const double left = seconds * static_cast<double>(rows_ - counts.rows_done()) /
+                          static_cast<double>(counts.rows_done());
+      remark += fmt::format(", {:.0f} s left", std::max(left, 0.0));
+    }
+    const CacheCounters experts = pipeline_.report().experts;
+    if (const int64_t requests = experts.hits + experts.misses; requests > 0) {
+      remark += fmt::format(", {:.1f} % of experts found",
+                            100.0 * static_cast<double>(experts.hits) /
+                                static_cast<double>(requests));
+    }
+    status_->update(static_cast<uint64_t>(counts.rows_done()), static_cast<uint64_t>(rows_),
+                    remark);
+  }
+
+  void finish(const BatchCounts& counts) {
+    status_.reset();
+    const double seconds = elapsed();
+    write_err(fmt::format(
+        "{} of {} rows done: {} ok, {} failed; {} prompt and {} generated tokens in {:.1f} s "
+        "({})\n",
+        counts.rows_done(), rows_, counts.rows_ok, counts.rows_failed, counts.prompt_tokens,
+        counts.generated_tokens, seconds, speeds(counts, seconds)));
+  }
+
+ private:
+  double elapsed() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  }
+  static std::string speeds(const BatchCounts& counts, double seconds) {
+    const double divisor = std::max(seconds, 1e-9);
+    return fmt::format("{:.1f} generated and {:.1f} prompt tokens/s",
+                       static_cast<double>(counts.generated_tokens) / divisor,
+                       static_cast<double>(counts.prompt_tokens) / divisor);
+  }
+
+  int64_t rows_;
+  const Pipeline& pipeline_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  std::optional<StatusLine> status_{std::in_place, "batch", "rows"};
+};
+
+// Rows are not tokenised before the plan is made: their sizes bound what they may need. A token has
+// at least two bytes or so of JSON, in English about four.
+Workload workload_of(const InputSize& size, const Options& options, const ModelDescription& model) {
+  const auto bound = [&](uint64_t bytes, uint64_t bytes_per_token) {
+    const auto tokens = static_cast<int64_t>(bytes / bytes_per_token) + options.max_tokens;
+    return std::min({tokens, model.max_positions, options.context.value_or(INT64_MAX)});
+  };
+  const uint64_t typical = size.rows == 0 ? 0 : size.bytes / static_cast<uint64_t>(size.rows);
+  const int64_t most = bound(size.longest_bytes, 2);
+  return {.sequences = std::max<int64_t>(1, size.rows),
+          .tokens_per_sequence = most,
+          .prompt_tokens = most,
+          .typical_tokens = bound(typical, 4)};
+}
+
+int batch_command(const Options& options) {
+  InputFile input(options.input);
+  const InputSize size = measure_rows(input);
+  const OpenedModel opened = open_model(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(opened.folder);
+  const TokenizerConfig config = TokenizerConfig::load(opened.folder);
+  std::optional<ChatTemplate> chat_template;
+  if (config.chat_template) {
+    chat_template = ChatTemplate::parse(*config.chat_template, "chat template");
+  }
+  const RowDefaults defaults{.tokenizer = tokenizer,
+                             .tokenizer_config = config,
+                             .model = opened.description,
+                             .chat_template = chat_template ? &*chat_template : nullptr,
+                             .sampling = suggested_sampling(opened.folder),
+                             .max_tokens = options.max_tokens};
+  const auto model = prepare_model(opened, *options.pipeline,
+                                   workload_of(size, options, opened.description));
+  Engine engine(model->pipeline());
+  ResultFile output(options.output, options.overwrite, input.descriptor());
+
+  let_signals_ask();
+  Report report(size.rows, model->pipeline());
+  BatchJob job(engine, defaults, options.model, input, output);
+  const BatchCounts counts =
+      job.run({.stop_asked = [] { return signal_asking_to_stop() != 0; },
+               .after_step = [&](const BatchCounts& now) { report.update(now); }});
+  report.finish(counts);
+  write_err(format_summary(*model));
+  write_pipeline_files(*options.pipeline, *model);
+  const int signal = signal_asking_to_stop();
+  return signal != 0 && counts.rows_done() < size.rows ? 128 + signal : 0;
+}
+
+}  // namespace
+
+void add_batch_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("batch", "Answer the requests of a JSONL file in OpenAI's batch format");
+  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_option("-i,--input", options->input, "Requests, one JSON object a line")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("-o,--output", options->output, "Results, in the order they finish")
+      ->type_name("FILE")
+      ->required();
+  command->add_flag("--overwrite", options->overwrite,
+                    "Replace an output that is there (a job cannot be resumed yet)");
+  add_integer(*command, "-n,--max-tokens", {1, 1 << 30},
+              "Most tokens to generate where a row does not say (default 256)",
+              [options](int64_t value) { options->max_tokens = value; });
+  add_integer(*command, "--context", {1, 1 << 30},
+              "Most tokens of a row, prompt and answer (default: what the longest row may need)",
+              [options](int64_t value) { options->context = value; });
+  add_pipeline_flags(*command, options->pipeline);
+  command->footer(
+      "Where a row does not say how to sample, the model's suggestion holds, else the most likely\n"
+      "token. A bad row gives an error row and the job goes on. SIGINT or SIGTERM ends the job\n"
+      "after the running step; results written so far are kept.");
+  command->callback([options, &action] { action = [options] { return batch_command(*options); }; });
+}
+
+}  // namespace klotski
