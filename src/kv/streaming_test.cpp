@@ -117,6 +117,11 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
       queries.insert(queries.end(), query.begin(), query.end());
     }
     const KvView view = cache.pages(sequence, layer, &stage);
+    for (const float* page : view.pages().keys) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(page);
+      ASSERT_TRUE(!spilled || !page ||
+                  (bytes >= buffer.bytes().data() && bytes < &buffer.bytes().back()));
+    }
     for (const Ops* ops : {&reference_ops(), &cpu_ops()}) {
       std::vector<float> out(queries.size());
       ops->attention({.output = {out.data(), tokens, shape.query_width()},

@@ -77,6 +77,7 @@ bool holds_marks(const KvPages& pages, const ModelDescription& model, int64_t nu
       if (pages.keys[page] != nullptr || pages.values[page] != nullptr) return false;
       continue;
     }
+    if (pages.keys[page] == nullptr || pages.values[page] == nullptr) return false;
     for (int64_t c = 0; c < width; ++c) {
       const int64_t at = p % kKvPageTokens * width + c;
       if (pages.keys[page][at] != mark(number, p, layer)) return false;
