@@ -38,7 +38,7 @@ TEST(BatchRow, FieldsBecomeARequest) {
   EXPECT_EQ(built.request.sampling.top_k, 7);
   EXPECT_EQ(built.request.sampling.seed, UINT64_MAX);
   EXPECT_EQ(built.stop_strings, (std::vector<std::string>{"x", "y"}));
-  EXPECT_EQ(built.request.stop_tokens, tiny().model.description().end_tokens);
+  EXPECT_EQ(built.request.stop_tokens, tiny().model.description.end_tokens);
   EXPECT_EQ(build(row(R"({"prompt":["Once"]})")).request.prompt, built.request.prompt);
   EXPECT_EQ(build(row(R"({"prompt":"Once"})")).request.max_tokens, 8);
   EXPECT_EQ(build(row(R"({"prompt":"Once","max_completion_tokens":3})")).request.max_tokens, 3);
