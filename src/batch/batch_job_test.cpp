@@ -1,6 +1,7 @@
 #include "batch/batch_job.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <map>
@@ -12,7 +13,7 @@ namespace {
 
 class BatchJobTest : public testing::Test {
  protected:
-  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "batch_job_test";
+  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_batch_job_test");
 
   void SetUp() override { std::filesystem::create_directory(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }

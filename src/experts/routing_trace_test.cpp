@@ -1,6 +1,7 @@
 #include "experts/routing_trace.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <functional>
@@ -101,7 +102,7 @@ TEST(RoutingTrace, RandomTracesComeBack) {
 }
 
 TEST(RoutingTrace, FileOfSeveralPiecesIsRead) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "routing_trace_test.kltrace";
+  const auto path = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_routing_trace_test.kltrace");
   {
     std::ofstream out(path, std::ios::binary);
     RoutingTraceWriter writer(out, small_shape());

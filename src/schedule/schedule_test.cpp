@@ -186,7 +186,7 @@ TEST(Schedule, PrintsOneLineATask) {
   const Fragment tasks = Example(Strategy::klotski).tasks();
   const std::string text = format_fragment(tasks);
   EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')), tasks.size());
-  EXPECT_NE(text.find("disk read  load layer 1 expert 3             1.0 KiB  after routing 1  "
+  EXPECT_NE(text.find("disk read  load layer 1 expert 3         1.0 KiB  after routing 1  "
                       "writes expert-slot"),
             std::string::npos)
       << text;

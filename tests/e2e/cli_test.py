@@ -305,10 +305,13 @@ class BadModels(Cli):
         self.refused(3, "info", model, says="config.json")
 
     def test_too_little_memory_is_said_before_loading(self):
+        self.refused(4, "run", "tiny", "-p", "x", "-n", "900", "--ram", "8MiB", says="too little")
+        self.refused(4, "run", "tiny", "-p", "x", "-n", "900", "--kv-limit", "4KiB",
+                     says="too little")
         if SANITIZED:
             return  # a sanitizer reserves more address space than any limit here
         self.refused(4, "run", "tiny", "-p", "x", "-n", "900", says="too little",
-                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (140 << 20, 140 << 20)))
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (50 << 20, 50 << 20)))
 
 
 class Usage(Cli):
