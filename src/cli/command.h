@@ -16,11 +16,13 @@ using Action = std::function<int()>;
 
 // Each registers a sub-command that sets `action` when it was chosen.
 void add_batch_command(CLI::App& app, Action& action);
+void add_bench_command(CLI::App& app, Action& action);
 void add_info_command(CLI::App& app, Action& action);
 void add_run_command(CLI::App& app, Action& action);
 void add_synth_command(CLI::App& app, Action& action);
 void add_template_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
+void add_trace_command(CLI::App& app, Action& action);
 void add_verify_command(CLI::App& app, Action& action);
 
 // Options whose whole value must be a decimal number within bounds; anything else is a usage error

@@ -1,0 +1,296 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/numbers.h"
+#include "base/process_memory.h"
+#include "cli/command.h"
+#include "cli/measure.h"
+#include "cli/sample_text.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxTextBytes = 64 * kMiB;
+
+struct Options {
+  std::string model;
+  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  std::string text;
+  bool ablation = false;
+  std::string sweep;
+  std::vector<int64_t> n_values = {1, 2, 4, 8};
+  std::vector<int64_t> batch_values = {4, 8, 16};
+  int64_t prompt_tokens = 32;
+  int64_t generate = 8;
+  int64_t repeat = 1;
+  std::string json_file;
+  std::string markdown_file;
+};
+
+// One setting: several runs of it, of which the median by time counts.
+struct Setting {
+  std::string name;
+  PipelineFlags flags;
+  std::vector<Measurement> runs;
+
+  const Measurement& median() const { return runs[runs.size() / 2]; }
+};
+
+double percent(std::chrono::nanoseconds part, std::chrono::nanoseconds whole) {
+  return whole.count() == 0 ? 0.0
+                            : 100.0 * static_cast<double>(part.count()) /
+                                  static_cast<double>(whole.count());
+}
+
+Json as_json(const Setting& setting) {
+  const Measurement& measured = setting.median();
+  const PipelineReport& report = measured.report;
+  Json lanes = Json::object();
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const LaneTotals& lane = report.totals.lanes[i];
+    if (lane.spans == 0) continue;
+    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {
+        {"busy_percent", percent(lane.busy, report.totals.elapsed)},
+        {"busy_seconds", std::chrono::duration<double>(lane.busy).count()},
+        {"bytes", lane.bytes}};
+  }
+  Json accuracy = Json::array();
+  for (const LayerAccuracy& layer : report.accuracy) {
+    accuracy.push_back({{"layer", layer.layer.value},
+                        {"foretold", layer.foretold},
+                        {"participated", layer.participated},
+                        {"truly_hot", layer.truly_hot}});
+  }
+  Json runs = Json::array();
+  for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
+  return {{"setting", setting.name},
+          {"strategy", strategy_name(measured.policy.strategy)},
+          {"n_batches", measured.policy.micro_batches},
+          {"micro_batch", measured.policy.micro_batch},
+          {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
+          {"tokens_per_second", measured.tokens_per_second()},
+          {"tokens_per_second_of_all_runs", runs},
+          {"prefill_tokens_per_second", measured.prefill_rate()},
+          {"decode_tokens_per_second", measured.decode_rate()},
+          {"seconds", measured.seconds},
+          {"lanes", lanes},
+          {"bubbles_inter_layer_percent", percent(report.totals.inter_layer, report.totals.elapsed)},
+          {"bubbles_intra_layer_percent", percent(report.totals.intra_layer, report.totals.elapsed)},
+          {"expert_hits", report.experts.hits},
+          {"expert_misses", report.experts.misses},
+          {"prefetch_useful_bytes", report.prefetch.useful},
+          {"prefetch_late_bytes", report.prefetch.late},
+          {"prefetch_wasted_bytes", report.prefetch.wasted},
+          {"prefetch_accuracy", accuracy}};
+}
+
+std::string settings_table(const std::vector<Setting>& settings) {
+  std::string text =
+      "| setting | n x batch | tokens/s | gain | prefill tok/s | decode tok/s | compute busy | disk "
+      "busy | disk GB/s | read GB | bubbles inter + intra | experts found | prefetch useful / late / "
+      "wasted GB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  double previous = 0.0;
+  for (const Setting& setting : settings) {
+    const Measurement& measured = setting.median();
+    const PipelineReport& report = measured.report;
+    const LaneTotals& disk = report.totals.lane(Lane::disk_read);
+    const double rate = measured.tokens_per_second();
+    const double gigabytes = static_cast<double>(disk.bytes) / 1e9;
+    const int64_t requests = report.experts.hits + report.experts.misses;
+    const auto in_gigabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+    text += fmt::format(
+        "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {:.1f} % | {:.2f} | {:.1f} | "
+        "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
+        setting.name, measured.policy.micro_batches, measured.policy.micro_batch, rate,
+        previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
+        measured.decode_rate(),
+        percent(report.totals.lane(Lane::compute).busy, report.totals.elapsed),
+        percent(disk.busy, report.totals.elapsed),
+        gigabytes / std::max(std::chrono::duration<double>(disk.busy).count(), 1e-9), gigabytes,
+        percent(report.totals.inter_layer, report.totals.elapsed),
+        percent(report.totals.intra_layer, report.totals.elapsed),
+        requests == 0 ? 0.0
+                      : 100.0 * static_cast<double>(report.experts.hits) /
+                            static_cast<double>(requests),
+        in_gigabytes(report.prefetch.useful), in_gigabytes(report.prefetch.late),
+        in_gigabytes(report.prefetch.wasted));
+    previous = rate;
+  }
+  return text;
+}
+
+// The two lines of the paper's Figure 13.
+std::string accuracy_table(const Setting& setting) {
+  std::string text = "| layer | prefetched experts that participated | truly hot |\n|---|---|---|\n";
+  for (const LayerAccuracy& layer : setting.median().report.accuracy) {
+    const double foretold = std::max<double>(static_cast<double>(layer.foretold), 1.0);
+    text += fmt::format("| {} | {:.1f} % | {:.1f} % |\n", layer.layer.value,
+                        100.0 * static_cast<double>(layer.participated) / foretold,
+                        100.0 * static_cast<double>(layer.truly_hot) / foretold);
+  }
+  return text;
+}
+
+std::vector<Setting> settings_of(const Options& options) {
+  std::vector<Setting> settings;
+  const auto add = [&](std::string name, const PipelineFlags& flags) {
+    settings.push_back({.name = std::move(name), .flags = flags, .runs = {}});
+  };
+  if (options.ablation) {
+    for (size_t i = 0; i < kStrategies; ++i) {
+      PipelineFlags flags = *options.pipeline;
+      flags.limits.strategy = static_cast<Strategy>(i);
+      add(std::string(strategy_name(flags.limits.strategy)), flags);
+    }
+  } else if (!options.sweep.empty()) {
+    const bool over_n = options.sweep != "batch";
+    const bool over_batch = options.sweep != "n";
+    const std::vector<int64_t> given_n = {options.pipeline->limits.micro_batches.value_or(4)};
+    const std::vector<int64_t> given_batch = {options.pipeline->limits.micro_batch.value_or(4)};
+    for (const int64_t batch : over_batch ? options.batch_values : given_batch) {
+      for (const int64_t n : over_n ? options.n_values : given_n) {
+        PipelineFlags flags = *options.pipeline;
+        flags.limits.micro_batches = n;
+        flags.limits.micro_batch = batch;
+        add(fmt::format("n={} batch={}", n, batch), flags);
+      }
+    }
+  } else {
+    add(std::string(strategy_name(options.pipeline->limits.strategy)), *options.pipeline);
+  }
+  return settings;
+}
+
+void run_setting(Setting& setting, const OpenedModel& opened, const Tokenizer& tokenizer,
+                 const Options& options, std::string_view text) {
+  RunLimits& limits = setting.flags.limits;
+  limits.micro_batch = limits.micro_batch.value_or(4);
+  limits.micro_batches = limits.micro_batches.value_or(4);
+  const MeasuredWork work =
+      work_from_text(tokenizer, text, *limits.micro_batch * *limits.micro_batches,
+                     options.prompt_tokens, options.generate);
+  const CorrelationTable table = learn_correlation(opened, setting.flags, work);
+  for (int64_t i = 0; i < options.repeat; ++i) {
+    write_err(fmt::format("measuring {} ({} of {})\n", setting.name, i + 1, options.repeat));
+    setting.runs.push_back(measure(opened, setting.flags, work, table,
+                                   options.ablation ? setting.name : std::string()));
+  }
+  std::sort(setting.runs.begin(), setting.runs.end(),
+            [](const Measurement& a, const Measurement& b) { return a.seconds < b.seconds; });
+}
+
+// Strategies may differ in time, never in what they generate.
+void require_same_output(const std::vector<Setting>& settings) {
+  for (const Setting& setting : settings) {
+    for (const Measurement& run : setting.runs) {
+      if (run.generated != settings.front().runs.front().generated) {
+        fail(ErrorKind::internal, "{} generated other tokens than {}", setting.name,
+             settings.front().name);
+      }
+    }
+  }
+}
+
+void write_report(const std::string& path, std::string_view option, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.flush();
+  if (!out) fail(ErrorKind::internal, "{}: {} cannot be written", option, in_quotes(path, 300));
+}
+
+int bench_command(const Options& options) {
+  if (options.ablation && !options.sweep.empty()) {
+    fail(ErrorKind::usage, "--ablation and --sweep: expected at most one of them");
+  }
+  const OpenedModel opened = open_model(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(opened.folder);
+  const std::string text = options.text.empty()
+                               ? std::string(sample_text())
+                               : read_argument_file(options.text, "--text", kMaxTextBytes);
+  std::vector<Setting> settings = settings_of(options);
+  for (Setting& setting : settings) run_setting(setting, opened, tokenizer, options, text);
+  if (options.ablation) require_same_output(settings);
+
+  std::string markdown = settings_table(settings);
+  if (options.sweep.empty()) markdown += "\n" + accuracy_table(settings.back());
+  markdown += fmt::format("\nPeak memory {}", format_bytes(peak_resident_bytes()));
+  if (options.pipeline->limits.ram_bytes) {
+    markdown += fmt::format(" of {} allowed", format_bytes(*options.pipeline->limits.ram_bytes));
+  }
+  markdown += ".\n";
+  Json report = {{"model", opened.description.family},
+                 {"prompt_tokens", options.prompt_tokens},
+                 {"generated_tokens", options.generate},
+                 {"peak_resident_bytes", peak_resident_bytes()},
+                 {"settings", Json::array()}};
+  for (const Setting& setting : settings) report["settings"].push_back(as_json(setting));
+  write_out(markdown);
+  write_report(options.markdown_file, "--markdown", markdown);
+  write_report(options.json_file, "--json", report.dump(2) + "\n");
+  return 0;
+}
+
+std::vector<int64_t> number_list(const std::string& option, const std::string& text) {
+  std::vector<int64_t> values;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto value = parse_int(std::string_view(text).substr(begin, end - begin));
+    if (!value || *value < 1 || *value > 4096) {
+      fail(ErrorKind::usage, "{}: expected numbers from 1 to 4096 with commas between, found {}",
+           option, in_quotes(text));
+    }
+    values.push_back(*value);
+    begin = end + 1;
+  }
+  return values;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "bench", "Measure a model on prompts of real text; compare strategies or group sizes");
+  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_flag("--ablation", options->ablation,
+                    "Run all strategies side by side on the same work");
+  command->add_option("--sweep", options->sweep, "Vary the group: n, batch or n,batch")
+      ->check(CLI::IsMember({"n", "batch", "n,batch"}));
+  const auto add_list = [&](const char* name, const char* help, std::vector<int64_t>* values) {
+    command
+        ->add_option_function<std::string>(
+            name,
+            [options, name, values](const std::string& text) { *values = number_list(name, text); },
+            help)
+        ->type_name("N,N,...");
+  };
+  add_list("--n-values", "Micro-batches a group to try (default 1,2,4,8)", &options->n_values);
+  add_list("--batch-values", "Sequences a micro-batch to try (default 4,8,16)",
+           &options->batch_values);
+  command->add_option("--text", options->text, "Text to cut prompts from; - is stdin")
+      ->type_name("FILE");
+  add_integer(*command, "--prompt-tokens", {1, 1 << 20}, "Tokens of a prompt (default 32)",
+              [options](int64_t value) { options->prompt_tokens = value; });
+  add_integer(*command, "--generate", {1, 1 << 20}, "Tokens generated for each (default 8)",
+              [options](int64_t value) { options->generate = value; });
+  add_integer(*command, "--repeat", {1, 1000}, "Runs of each setting; the median counts (default 1)",
+              [options](int64_t value) { options->repeat = value; });
+  command->add_option("--json", options->json_file, "Write the results as JSON")->type_name("FILE");
+  command->add_option("--markdown", options->markdown_file, "Write the tables as Markdown")
+      ->type_name("FILE");
+  add_pipeline_flags(*command, options->pipeline);
+  command->footer(
+      "Every setting gets --n-batches (default 4) x --micro-batch (default 4) prompts and starts with\n"
+      "an empty expert cache and a correlation table learnt from a pass over the first prompts.\n"
+      "tokens/s counts generated tokens over prefill and decode; gain is over the line before.");
+  command->callback([options, &action] { action = [options] { return bench_command(*options); }; });
+}
+
+}  // namespace klotski

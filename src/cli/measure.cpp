@@ -1,0 +1,125 @@
+#include "cli/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/text_pass.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr size_t kWarmUpTexts = 8;  // as many as the paper's pre-run takes
+
+Workload workload_of(const MeasuredWork& work) {
+  return {.sequences = static_cast<int64_t>(work.prompts.size()),
+          .tokens_per_sequence = work.longest_prompt() + work.generate,
+          .prompt_tokens = work.longest_prompt()};
+}
+
+// out.svg becomes out-klotski.svg.
+std::string labelled(const std::string& path, const std::string& label) {
+  if (path.empty() || label.empty()) return path;
+  const std::filesystem::path given(path);
+  std::filesystem::path name = given.stem();
+  name += "-" + label;
+  name += given.extension();
+  return given.parent_path() / name;
+}
+
+}  // namespace
+
+int64_t MeasuredWork::longest_prompt() const {
+  size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  return static_cast<int64_t>(longest);
+}
+
+MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, int64_t prompts,
+                            int64_t prompt_tokens, int64_t generate) {
+  const std::vector<TokenId> tokens = tokenizer.encode(text, {});
+  const auto length = static_cast<size_t>(prompt_tokens);
+  if (tokens.size() < length) {
+    fail(ErrorKind::usage, "the text has {} tokens, a prompt needs {}; give a longer --text",
+         tokens.size(), prompt_tokens);
+  }
+  MeasuredWork work{.prompts = {}, .generate = generate};
+  const size_t places = tokens.size() - length + 1;
+  for (int64_t i = 0; i < prompts; ++i) {
+    const size_t at = static_cast<size_t>(i) * places / static_cast<size_t>(prompts);
+    work.prompts.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                              tokens.begin() + static_cast<std::ptrdiff_t>(at + length));
+  }
+  return work;
+}
+
+int64_t Measurement::generated_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& sequence : generated) tokens += static_cast<int64_t>(sequence.size());
+  return tokens;
+}
+
+double Measurement::tokens_per_second() const {
+  return static_cast<double>(generated_tokens()) / seconds;
+}
+
+double Measurement::prefill_rate() const {
+  return prefill_seconds > 0 ? static_cast<double>(prompt_tokens) / prefill_seconds : 0.0;
+}
+
+double Measurement::decode_rate() const {
+  return decode_seconds > 0 ? static_cast<double>(decoded_tokens) / decode_seconds : 0.0;
+}
+
+CorrelationTable learn_correlation(const OpenedModel& opened, const PipelineFlags& flags,
+                                   const MeasuredWork& work) {
+  MeasuredWork sample = work;
+  sample.prompts.resize(std::min(kWarmUpTexts, sample.prompts.size()));
+  const auto model = prepare_model(opened, flags, workload_of(sample));
+  pass_texts(model->pipeline(), sample.prompts);
+  return model->pipeline().hot_experts().table();
+}
+
+Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const MeasuredWork& work,
+                    const CorrelationTable& table, const std::string& label) {
+  using Clock = std::chrono::steady_clock;
+  const auto model = prepare_model(opened, flags, workload_of(work));
+  Pipeline& pipeline = model->pipeline();
+  pipeline.hot_experts().table() = table;
+  Engine engine(pipeline);
+  Measurement result;
+  result.generated.resize(work.prompts.size());
+  for (const std::vector<TokenId>& prompt : work.prompts) {
+    engine.submit(
+        {.prompt = prompt, .sampling = {}, .max_tokens = work.generate, .stop_tokens = {}});
+    result.prompt_tokens += static_cast<int64_t>(prompt.size());
+  }
+  const Clock::time_point start = Clock::now();
+  while (!engine.idle()) {
+    const int64_t computed = pipeline.report().tokens;
+    const Clock::time_point before = Clock::now();
+    const std::vector<Progress> gained = engine.step();
+    const double seconds = std::chrono::duration<double>(Clock::now() - before).count();
+    for (const Progress& progress : gained) {
+      if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
+      result.generated[static_cast<size_t>(progress.sequence.value)].push_back(progress.token);
+    }
+    const bool decodes =
+        pipeline.report().tokens - computed == static_cast<int64_t>(gained.size());
+    (decodes ? result.decode_seconds : result.prefill_seconds) += seconds;
+    if (decodes) result.decoded_tokens += static_cast<int64_t>(gained.size());
+  }
+  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  result.policy = model->policy();
+  result.report = pipeline.report();
+  PipelineFlags files = flags;
+  files.trace_file = labelled(flags.trace_file, label);
+  files.timeline_file = labelled(flags.timeline_file, label);
+  write_pipeline_files(files, *model);
+  return result;
+}
+
+}  // namespace klotski

@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/pipeline_options.h"
+#include "cli/sample_text.h"
+#include "engine/text_pass.h"
+#include "experts/routing_trace.h"
+#include "text/tokenizer.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxTextBytes = 256 * kMiB;
+
+struct Options {
+  std::string model;
+  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  std::string text;
+  std::string output;
+  int64_t tokens = 512;
+};
+
+// The text in pieces of at most so many tokens, each a sequence of its own.
+std::vector<std::vector<TokenId>> sequences_of(const std::vector<TokenId>& tokens, int64_t most) {
+  std::vector<std::vector<TokenId>> sequences;
+  for (size_t at = 0; at < tokens.size(); at += static_cast<size_t>(most)) {
+    const size_t end = std::min(tokens.size(), at + static_cast<size_t>(most));
+    sequences.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                           tokens.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  return sequences;
+}
+
+void append(RoutingTraceWriter& writer, const RoutedPiece& piece, const GroupChoices& choices) {
+  for (size_t i = 0; i < piece.tokens.size(); ++i) {
+    RoutingRecord record{.sequence = static_cast<uint32_t>(piece.text),
+                         .position = static_cast<uint32_t>(piece.first_position) +
+                                     static_cast<uint32_t>(i),
+                         .token = piece.tokens[i],
+                         .choices = {}};
+    for (size_t layer = 0; layer < choices.known_layers(); ++layer) {
+      const std::span<const ExpertId> chosen =
+          choices.token(layer, piece.first_row + static_cast<int64_t>(i));
+      record.choices.insert(record.choices.end(), chosen.begin(), chosen.end());
+    }
+    writer.append(record);
+  }
+}
+
+int trace_command(const Options& options) {
+  const OpenedModel opened = open_model(options.model);
+  const RoutingTraceShape shape = routing_shape(opened.description);
+  if (shape.layers.empty()) {
+    fail(ErrorKind::usage, "{} has no routed layers: there is nothing to trace",
+         in_quotes(options.model));
+  }
+  const Tokenizer tokenizer = Tokenizer::load(opened.folder);
+  const std::string text = options.text.empty()
+                               ? std::string(sample_text())
+                               : read_argument_file(options.text, "-f", kMaxTextBytes);
+  const int64_t most = std::min(options.tokens, opened.description.max_positions);
+  const std::vector<std::vector<TokenId>> sequences = sequences_of(tokenizer.encode(text, {}), most);
+  const auto model =
+      prepare_model(opened, *options.pipeline,
+                    {.sequences = static_cast<int64_t>(sequences.size()),
+                     .tokens_per_sequence = most,
+                     .prompt_tokens = most});
+  std::ofstream out(options.output, std::ios::binary | std::ios::trunc);
+  RoutingTraceWriter writer(out, shape);
+  StatusLine status("tracing", "tokens");
+  int64_t tokens = 0;
+  pass_texts(model->pipeline(), sequences,
+             [&](std::span<const RoutedPiece> pieces, const GroupChoices& choices) {
+               for (const RoutedPiece& piece : pieces) append(writer, piece, choices);
+               tokens += choices.tokens();
+               status.update(static_cast<uint64_t>(tokens), 0);
+             });
+  out.flush();
+  if (!out) {
+    fail(ErrorKind::internal, "-o: {} cannot be written", in_quotes(options.output, 300));
+  }
+  write_pipeline_files(*options.pipeline, *model);
+  write_out(fmt::format("{}: {} tokens of {} sequences, {} routed layers\n", options.output, tokens,
+                        sequences.size(), shape.layers.size()));
+  return 0;
+}
+
+}  // namespace
+
+void add_trace_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("trace", "Write which experts each token of a text is routed to");
+  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_option("-o,--output", options->output, "The trace (format: docs/routing-trace.md)")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("-f,--file", options->text, "The text; - is stdin (default: a sample)")
+      ->type_name("FILE");
+  add_integer(*command, "--sequence-tokens", {1, 1 << 20},
+              "Cut the text into sequences of so many tokens (default 512)",
+              [options](int64_t value) { options->tokens = value; });
+  add_pipeline_flags(*command, options->pipeline);
+  command->callback([options, &action] { action = [options] { return trace_command(*options); }; });
+}
+
+}  // namespace klotski
