@@ -49,6 +49,7 @@ void BatchJob::start(const InputLine& line) {
     TextStream text(defaults_.tokenizer, std::move(row.stop_strings),
                     row.chat ? std::span<const TokenId>() : row.request.prompt);
     Completion completion{.chat = row.chat, .model = model_, .text = {}};
+    completion.lossy = defaults_.lossy;
     completion.prompt_tokens = static_cast<int64_t>(row.request.prompt.size());
     const SequenceId id = engine_.submit(std::move(row.request));
     running_.emplace(id, Running{head, std::move(completion), std::move(text)});

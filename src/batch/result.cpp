@@ -37,7 +37,7 @@ std::string completion_line(const ResultHead& head, const Completion& completion
   }
   choice["logprobs"] = nullptr;
   choice["finish_reason"] = completion.by_length ? "length" : "stop";
-  const OrderedJson body = {
+  OrderedJson body = {
       {"id", fmt::format("{}-{}", completion.chat ? "chatcmpl" : "cmpl", head.line)},
       {"object", completion.chat ? "chat.completion" : "text_completion"},
       {"created", completion.created},
@@ -47,6 +47,7 @@ std::string completion_line(const ResultHead& head, const Completion& completion
        {{"prompt_tokens", completion.prompt_tokens},
         {"completion_tokens", completion.completion_tokens},
         {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
+  if (!completion.lossy.empty()) body["klotski"] = {{"lossy", completion.lossy}};
   return result_line(head, response_with(head, 200, body), nullptr);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace klotski {
 
@@ -20,6 +21,7 @@ struct Completion {
   bool by_length = false;  // else by a stop token or string
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  std::vector<std::string> lossy{};  // what was given up of the model's exactness
 };
 
 // Rows of the output in OpenAI's batch format, each a line with its end.

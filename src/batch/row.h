@@ -42,6 +42,7 @@ struct RowDefaults {
   const ChatTemplate* chat_template = nullptr;  // null: chat rows are refused
   SamplingOptions sampling;
   int64_t max_tokens = 256;
+  std::vector<std::string> lossy{};  // written into every result
 };
 
 // A row that can be submitted.

@@ -92,6 +92,7 @@ Workload workload_of(const InputSize& size, const Options& options, const ModelD
 }
 
 int batch_command(const Options& options) {
+  options.pipeline->show_plan = true;
   InputFile input(options.input);
   const InputSize size = measure_rows(input);
   const OpenedModel opened = open_model(options.model);
@@ -106,9 +107,11 @@ int batch_command(const Options& options) {
                              .model = opened.description,
                              .chat_template = chat_template ? &*chat_template : nullptr,
                              .sampling = suggested_sampling(opened.folder),
-                             .max_tokens = options.max_tokens};
+                             .max_tokens = options.max_tokens,
+                             .lossy = losses(*options.pipeline)};
   const auto model = prepare_model(opened, *options.pipeline,
                                    workload_of(size, options, opened.description));
+  warm_up(*options.pipeline, *model, tokenizer);
   Engine engine(model->pipeline());
   ResultFile output(options.output, options.overwrite, input.descriptor());
 

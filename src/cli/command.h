@@ -22,6 +22,7 @@ void add_run_command(CLI::App& app, Action& action);
 void add_synth_command(CLI::App& app, Action& action);
 void add_template_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
+void add_schedule_command(CLI::App& app, Action& action);
 void add_trace_command(CLI::App& app, Action& action);
 void add_verify_command(CLI::App& app, Action& action);
 

@@ -10,6 +10,8 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/process_memory.h"
+#include "cli/sample_text.h"
+#include "engine/text_pass.h"
 #include "timeline/chrome_trace.h"
 #include "timeline/svg.h"
 
@@ -17,6 +19,9 @@ namespace klotski {
 
 namespace {
 
+constexpr uint64_t kMaxWarmUpBytes = 64 * kMiB;
+constexpr size_t kWarmUpTexts = 8;
+constexpr int64_t kWarmUpTokens = 512;
 constexpr int64_t kMostSpans = 200'000;  // the latest ones
 
 double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -58,6 +63,9 @@ void add_experiment_flags(CLI::App& command, const std::shared_ptr<PipelineFlags
               [flags](int64_t value) { flags->limits.micro_batch = value; });
   add_integer(command, "--n-batches", {1, 4096}, "Micro-batches that share one load of the weights",
               [flags](int64_t value) { flags->limits.micro_batches = value; });
+  add_integer(command, "--path-length", {1, kMaxPathLength},
+              "Layers whose choices foretell the hot experts of the next (default 1)",
+              [flags](int64_t value) { flags->limits.path_length = static_cast<int>(value); });
   add_integer(command, "--hot-experts", {1, 65536},
               "Experts prefetched a layer (default: as many as a token chooses)",
               [flags](int64_t value) { flags->limits.hot_experts = value; });
@@ -114,6 +122,10 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
       .add_option("--save-correlation", flags->save_correlation_file,
                   "Write the expert correlation table when done")
       ->type_name("FILE");
+  command
+      .add_option("--warm-up", flags->warm_up,
+                  "Learn the correlation table first from this text (\"sample\": a built-in one)")
+      ->type_name("FILE");
   command.add_flag("--plan", flags->show_plan, "Print the memory plan before anything is read");
   add_lossy_flags(command, flags);
   add_experiment_flags(command, flags);
@@ -128,10 +140,42 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
                                                options);
   if (!flags.correlation_file.empty()) {
     CorrelationTable& table = model->pipeline().hot_experts().table();
-    table = CorrelationTable::load(flags.correlation_file, table.shape());
+    CorrelationTable loaded = CorrelationTable::load(flags.correlation_file, table.shape());
+    if (loaded.path_length() != table.path_length()) {
+      fail(ErrorKind::usage, "--correlation: {} has paths of length {}, --path-length is {}",
+           in_quotes(flags.correlation_file, 300), loaded.path_length(), table.path_length());
+    }
+    table = std::move(loaded);
   }
   if (flags.show_plan || err_is_terminal()) write_err(format_memory_plan(model->plan()));
   return model;
+}
+
+void warm_up(const PipelineFlags& flags, PreparedModel& model, const Tokenizer& tokenizer) {
+  if (flags.warm_up.empty()) return;
+  const std::string text =
+      flags.warm_up == "sample" ? std::string(sample_text())
+                                : read_argument_file(flags.warm_up, "--warm-up", kMaxWarmUpBytes);
+  // Sequences as long as the plan has room for: the paper's pre-run takes 8 of 512 tokens.
+  const std::vector<TokenId> tokens = tokenizer.encode(text, {});
+  const PagedKvCache& cache = model.pipeline().cache();
+  const int64_t room =
+      std::max(cache.capacity_pages(), cache.spill_capacity_pages()) * PagedKvCache::kPageTokens;
+  const auto length = static_cast<size_t>(
+      std::min({kWarmUpTokens, room, model.pipeline().description().max_positions}));
+  std::vector<std::vector<TokenId>> texts;
+  for (size_t at = 0; at < tokens.size() && texts.size() < kWarmUpTexts; at += length) {
+    const size_t end = std::min(tokens.size(), at + length);
+    texts.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                       tokens.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  pass_texts(model.pipeline(), texts);
+}
+
+std::vector<std::string> losses(const PipelineFlags& flags) {
+  if (flags.limits.attention_window == 0) return {};
+  return {fmt::format("attention to the first {} and the last {} tokens only",
+                      flags.limits.attention_sinks, flags.limits.attention_window)};
 }
 
 void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
@@ -184,6 +228,13 @@ std::string format_summary(PreparedModel& model) {
   text += fmt::format("  memory     peak {}, planned {}, allowed {}\n",
                       format_bytes(peak_resident_bytes()), format_bytes(model.plan().total_bytes()),
                       format_bytes(model.plan().limit_bytes));
+  for (const TierUse& use : model.compute_tier().uses()) {
+    text += fmt::format("    {:<18} {:>10}\n", use.kind, format_bytes(use.peak));
+  }
+  if (const int64_t pages = model.pipeline().cache().spill_capacity_pages(); pages > 0) {
+    text += fmt::format("    {:<18} {:>10}  on disk\n", "spilled KV",
+                        format_bytes(model.policy().kv_spill_bytes));
+  }
   return text;
 }
 

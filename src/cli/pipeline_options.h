@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/load.h"
 #include "engine/prepared_model.h"
+#include "text/tokenizer.h"
 
 namespace klotski {
 
@@ -19,6 +20,7 @@ struct PipelineFlags {
   std::string timeline_file;
   std::string correlation_file;       // read before
   std::string save_correlation_file;  // written after
+  std::string warm_up;  // a file of text, or "sample"
   bool show_plan = false;
 };
 
@@ -27,6 +29,12 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
 // Plans the model's memory; prints the plan where asked to or to a terminal. No weight is read yet.
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
                                              const Workload& workload);
+
+// Passes the warm-up text, where one is asked for, through the model: the correlation table learns.
+void warm_up(const PipelineFlags& flags, PreparedModel& model, const Tokenizer& tokenizer);
+
+// What the flags give up of the model's exactness, in words; empty: nothing.
+std::vector<std::string> losses(const PipelineFlags& flags);
 
 // After a run: writes the files that were asked for.
 void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model);

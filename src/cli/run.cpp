@@ -143,6 +143,7 @@ int run_once(const Session& session, const std::string& prompt) {
   Request request = request_for(session, std::move(tokens));
   const auto model = prepare_model(session.opened, *options.pipeline,
                                    Engine::workload(session.opened.description, request));
+  warm_up(*options.pipeline, *model, session.tokenizer);
   Engine engine(model->pipeline());
   const Outcome outcome = generate(session, engine, std::move(request), [&](std::string_view text) {
     if (!options.json) write_out(text);
@@ -152,6 +153,7 @@ int run_once(const Session& session, const std::string& prompt) {
                          {"finish_reason", outcome.finish},
                          {"prompt_tokens", prompt_tokens},
                          {"completion_tokens", outcome.tokens},
+                         {"lossy", losses(*options.pipeline)},
                          {"seconds", outcome.seconds}};
     write_out(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {
@@ -212,6 +214,7 @@ int run_interactive(const Session& session) {
   const auto model =
       prepare_model(session.opened, *session.options.pipeline,
                     {.tokens_per_sequence = positions, .prompt_tokens = positions});
+  warm_up(*session.options.pipeline, *model, session.tokenizer);
   Engine engine(model->pipeline());
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   if (terminal) {

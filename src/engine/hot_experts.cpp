@@ -14,8 +14,8 @@ RoutingTraceShape routing_shape(const ModelDescription& model) {
   return shape;
 }
 
-HotExperts::HotExperts(const ModelDescription& model, int64_t count)
-    : count_(count), table_(routing_shape(model)), choices_(table_.shape(), 0) {
+HotExperts::HotExperts(const ModelDescription& model, int64_t count, int path_length)
+    : count_(count), table_(routing_shape(model), path_length), choices_(table_.shape(), 0) {
   routed_index_.assign(static_cast<size_t>(model.layer_count()), -1);
   for (size_t i = 0; i < table_.shape().layers.size(); ++i) {
     const LayerId layer = table_.shape().layers[i].layer;

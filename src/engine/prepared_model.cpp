@@ -34,6 +34,7 @@ Policy group_policy(const RunLimits& limits, const Workload& workload) {
   policy.micro_batches = limits.micro_batches.value_or(std::clamp<int64_t>(
       divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
   policy.hot_experts = limits.hot_experts.value_or(0);
+  policy.path_length = limits.path_length;
   policy.eviction = limits.eviction;
   policy.attention_sinks = limits.attention_sinks;
   policy.attention_window = limits.attention_window;
@@ -168,6 +169,11 @@ PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& ch
     : layouts_(model, checkpoint), policy_(group_policy(limits, workload)) {
   plan_ = Planner(model, layouts_, limits, workload, options).plan(policy_);
   compute_tier_ = std::make_unique<Tier>("RAM", plan_.limit_bytes);
+  for (const MemoryLine& line : plan_.lines) {
+    const bool counted_here =
+        line.kind == "program" || line.kind == "activations" || line.kind == "KV cache";
+    if (counted_here) reservations_.push_back(compute_tier_->reserve(line.kind, line.bytes));
+  }
   pipeline_ = std::make_unique<Pipeline>(model, checkpoint, layouts_, policy_, *compute_tier_, ops,
                                          options);
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/pipeline.h"
 #include "memory/tier.h"
@@ -20,6 +21,7 @@ struct RunLimits {
   std::optional<int64_t> micro_batch{};
   std::optional<int64_t> micro_batches{};
   std::optional<int64_t> hot_experts{};
+  int path_length = 1;  // of the correlation table
   std::string eviction = "furthest";
   int64_t attention_sinks = 0;   // lossy: see Policy
   int64_t attention_window = 0;
@@ -54,6 +56,7 @@ class PreparedModel {
   Policy policy_;
   MemoryPlan plan_;
   std::unique_ptr<Tier> compute_tier_;
+  std::vector<Reservation> reservations_;  // of what is not taken as one piece of memory
   std::unique_ptr<Pipeline> pipeline_;
 };
 

@@ -25,6 +25,7 @@ struct Policy {
   int64_t micro_batch_rows = 512;   // most tokens computed by one kernel call
   int64_t micro_batches = 4;        // n: how many share one load of the weights
   int64_t hot_experts = 0;          // K, prefetched a layer; 0: as many as a token chooses
+  int path_length = 1;              // l: layers whose choices foretell the next
   std::string eviction = "furthest";
   std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
   uint64_t kv_bytes = 0;                    // of the compute tier

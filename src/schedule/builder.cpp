@@ -44,13 +44,21 @@ bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
   return true;
 }
 
+std::vector<Resource> FragmentBuilder::of_all_batches(Place place) const {
+  std::vector<Resource> resources;
+  for (int32_t k = 0; k < micro_batches(); ++k) resources.push_back({place, k});
+  return resources;
+}
+
 bool FragmentBuilder::request(const WeightUnit& unit, LoadReason reason) {
   // A guess at experts rests on what the gates before it chose.
   std::vector<Resource> after;
-  if (reason == LoadReason::prefetch) {
-    for (int32_t k = 0; k < micro_batches(); ++k) after.push_back({Place::routing, k});
-  }
+  if (reason == LoadReason::prefetch) after = of_all_batches(Place::routing);
   return bring(unit, reason, std::move(after));
+}
+
+bool FragmentBuilder::request_in_step(const WeightUnit& unit, LoadReason reason) {
+  return bring(unit, reason, of_all_batches(Place::hidden));
 }
 
 bool FragmentBuilder::request_chosen(const WeightUnit& unit, int32_t micro_batch) {

@@ -40,6 +40,9 @@ class FragmentBuilder {
 
   // Brings a unit unless it is there or on its way; false where no slot is free for it.
   bool request(const WeightUnit& unit, LoadReason reason);
+  // The same, but not before the layer that runs now is done: block schedules load a layer while the
+  // one before it runs, and wait for both before they go on.
+  bool request_in_step(const WeightUnit& unit, LoadReason reason);
   // The same for what a gate has just chosen: it cannot have been known before.
   bool request_chosen(const WeightUnit& unit, int32_t micro_batch);
   // The same for what is used next: takes the slot of something requested for later if it must.
@@ -66,6 +69,7 @@ class FragmentBuilder {
 
  private:
   bool bring(const WeightUnit& unit, LoadReason reason, std::vector<Resource> after);
+  std::vector<Resource> of_all_batches(Place place) const;
   Task compute(Work work, const WeightUnit& unit, LayerId layer, int32_t micro_batch) const;
   Resource slot_of(const WeightUnit& unit) const;
   int32_t stage_of(int32_t micro_batch) const;

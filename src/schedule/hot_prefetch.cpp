@@ -5,14 +5,15 @@ namespace klotski {
 namespace {
 
 // Klotski's Figure 4(c): gate and experts are different layers. While attention runs, the gate and
-// the hot experts come (equation 2); what a gate chooses beyond them is requested at once.
+// the hot experts come (equation 2); what a gate chooses beyond them is requested at once. Layers
+// are still taken in step, and experts batch by batch.
 class HotPrefetch : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) const override {
     build.request(attention_unit(layer), LoadReason::certain);
-    build.request(gate_unit(layer), LoadReason::certain);
+    build.request_in_step(gate_unit(layer), LoadReason::certain);
     for (const ExpertId expert : build.known().hot(layer)) {
-      if (!build.request(build.expert_of(layer, expert), LoadReason::prefetch)) return;
+      if (!build.request_in_step(build.expert_of(layer, expert), LoadReason::prefetch)) return;
     }
   }
 

@@ -6,25 +6,30 @@ namespace klotski {
 
 namespace {
 
-// The expert-aware multi-batch pipeline: Klotski, section 5, Algorithm 1 and Figure 7(b). Prefetch
-// is that of Figure 4(c); what is new is the order. Attention runs batch by batch, an expert over
-// the tokens of all batches: first those that are there, among them the hot ones, then the others
-// in the order in which they arrive. An expert whose tokens are done gives its slot back at once.
+// The expert-aware multi-batch pipeline: Klotski, section 5, Algorithm 1 and Figure 7(b). Attention
+// runs batch by batch, an expert over the tokens of all batches: first those that are there, then
+// the others in the order in which they arrive, the hot ones before the rest. An expert whose tokens
+// are done gives its slot back at once; what the next layer surely or probably needs takes it while
+// the last experts still run.
 class Klotski : public Schedule {
  public:
-  Klotski() : prefetcher_(make_hot_prefetch()) {}
-
   void prefetch(FragmentBuilder& build, LayerId layer) const override {
-    prefetcher_->prefetch(build, layer);
+    build.request(attention_unit(layer), LoadReason::certain);
+    build.request(gate_unit(layer), LoadReason::certain);
+    for (const ExpertId expert : build.known().hot(layer)) {
+      if (!build.request(build.expert_of(layer, expert), LoadReason::prefetch)) return;
+    }
   }
 
   void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const override {
-    prefetcher_->gate(build, layer, micro_batch);
+    build.gate(layer, micro_batch);
   }
 
   void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
                      const std::vector<ExpertId>& chosen) const override {
-    prefetcher_->gate_finished(build, layer, micro_batch, chosen);
+    for (const ExpertId expert : chosen) {
+      if (!build.request_chosen(build.expert_of(layer, expert), micro_batch)) return;
+    }
   }
 
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
@@ -71,8 +76,6 @@ class Klotski : public Schedule {
       if (!build.request(order[i], LoadReason::demand)) return;
     }
   }
-
-  std::unique_ptr<Schedule> prefetcher_;
 };
 
 }  // namespace

@@ -4,17 +4,18 @@ namespace klotski {
 
 namespace {
 
-// FlexGen's block schedule as Klotski's Figure 4(b) applies it to experts: the whole of a layer is
-// brought, whichever experts its tokens will choose, and every batch of the group runs on it. The
-// layer is one thing: its first gate waits for all of it (Algorithm 1, line 18).
+// FlexGen's block schedule as Klotski's Figure 4(b) applies it to experts: while attention runs, the
+// whole expert layer comes, whichever experts the tokens will choose, and every batch of the group
+// runs on it. Layers are taken in step (Algorithm 1, line 18): a layer begins to come when the one
+// before it is done, and its first gate waits for all of it.
 class MultiBatch : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) const override {
     build.request(attention_unit(layer), LoadReason::certain);
-    build.request(gate_unit(layer), LoadReason::certain);
+    build.request_in_step(gate_unit(layer), LoadReason::certain);
     const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
     for (int64_t e = 0; e < experts; ++e) {
-      if (!build.request(build.expert_of(layer, ExpertId(e)), LoadReason::certain)) return;
+      if (!build.request_in_step(build.expert_of(layer, ExpertId(e)), LoadReason::certain)) return;
     }
   }
 

@@ -59,6 +59,9 @@ Piece piece_at(const MatmulPanel& panel, int64_t output, int64_t k) {
           k == 0};
 }
 
+// Up to so many rows converting weights anew for every four of them is cheaper than writing them out.
+constexpr int64_t kStreamRows = 32;
+
 // Few rows: weights go from memory through the registers, a few rows of them side by side.
 template <typename Weight>
 void stream(const MatmulPanel& panel, const Weight* weight) {
@@ -93,7 +96,7 @@ void convert_and_reuse(const MatmulPanel& panel, const Weight* weight) {
 template <typename Weight>
 void multiply(const MatmulPanel& panel) {
   const auto* weight = static_cast<const Weight*>(panel.weight);
-  if (panel.rows <= kTileRows) {
+  if (panel.rows <= kStreamRows) {
     stream(panel, weight);
   } else {
     convert_and_reuse(panel, weight);

@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/pipeline_options.h"
+#include "schedule/simulate.h"
+
+namespace klotski {
+
+namespace {
+
+struct Options {
+  std::string model;
+  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  bool print = false;
+  uint64_t disk_bytes_per_second = 2'000'000'000;
+  double compute_flops = 100e9;
+  int64_t rows = 1;  // of a sequence: 1 is decode
+  int64_t seed = 0;
+  int64_t passes = 3;
+};
+
+// Floating-point operations of a task: two a weight and row. Rows of an expert are those expected of
+// even routing.
+double operations(const Task& task, const ModelDescription& model, int64_t batch_rows,
+                  int64_t group_rows) {
+  const Layer& layer = model.layer(task.layer);
+  const auto rows = static_cast<double>(task.micro_batch == kWholeGroup ? group_rows : batch_rows);
+  const auto hidden = static_cast<double>(model.hidden);
+  const auto width = static_cast<double>(layer.feed_forward.width);
+  const auto experts = static_cast<double>(layer.feed_forward.experts);
+  switch (task.work) {
+    case Work::attention:
+      return 4.0 * rows * hidden *
+             static_cast<double>(layer.attention.query_width() + layer.attention.kv_width());
+    case Work::gate:
+      return 2.0 * rows * hidden * experts;
+    case Work::expert:
+      return 6.0 * rows * hidden * width * static_cast<double>(layer.feed_forward.router.top_k) /
+             experts;
+    default:
+      return 0.0;
+  }
+}
+
+// Choices at random, the same for every strategy: each of a micro-batch's tokens takes top_k.
+std::vector<ExpertId> random_choice(const Options& options, const ModelDescription& model,
+                                    LayerId layer, int64_t tokens, int32_t micro_batch) {
+  const FeedForward& part = model.layer(layer).feed_forward;
+  if (!part.routed) return {ExpertId(0)};
+  std::mt19937_64 random(static_cast<uint64_t>(options.seed * 1'000'003 + layer.value * 1009 +
+                                               micro_batch));
+  std::vector<ExpertId> chosen;
+  for (int64_t i = 0; i < tokens * part.router.top_k; ++i) {
+    chosen.push_back(ExpertId(static_cast<int64_t>(random() % static_cast<uint64_t>(part.experts))));
+  }
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+// Hands tasks to the simulation, and to standard output where asked.
+class PrintingSink : public TaskSink {
+ public:
+  PrintingSink(Simulation& simulation, bool print) : simulation_(simulation), print_(print) {}
+  void submit(Fragment fragment) override {
+    if (print_) write_out(format_fragment(fragment));
+    simulation_.submit(std::move(fragment));
+  }
+  std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
+    return simulation_.chosen(layer, micro_batch);
+  }
+
+ private:
+  Simulation& simulation_;
+  bool print_;
+};
+
+int schedule_command(const Options& options) {
+  const OpenedModel opened = open_model(options.model);
+  const ModelDescription& model = opened.description;
+  const RunLimits& limits = options.pipeline->limits;
+  const int64_t sequences = limits.micro_batch.value_or(4) * limits.micro_batches.value_or(4);
+  const auto prepared = prepare_model(opened, *options.pipeline,
+                                      {.sequences = sequences,
+                                       .tokens_per_sequence = options.rows + 1,
+                                       .prompt_tokens = options.rows});
+  const Policy& policy = prepared->policy();
+  const int64_t batch_rows = policy.micro_batch * options.rows;
+  const int64_t group_rows = batch_rows * policy.micro_batches;
+  const UnitLayouts layouts(model, opened.checkpoint);
+  Timeline timeline(0);
+  Simulation simulation(
+      [&](const Task& task) {
+        const double seconds =
+            task.lane == Lane::compute
+                ? operations(task, model, batch_rows, group_rows) / options.compute_flops
+                : static_cast<double>(task.bytes) /
+                      static_cast<double>(options.disk_bytes_per_second);
+        return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+      },
+      [&](LayerId layer, int32_t micro_batch) {
+        return random_choice(options, model, layer, batch_rows, micro_batch);
+      },
+      timeline);
+  PrintingSink sink(simulation, options.print);
+  Known known{.model = model,
+              .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches),
+                                                    {.rows = batch_rows}),
+              .facts =
+                  [&](const WeightUnit& unit) {
+                    return UnitFacts{layouts.of(unit).read_bytes, layouts.of(unit).must_settle()};
+                  },
+              .hot =
+                  [&](LayerId layer) {
+                    const FeedForward& part = model.layer(layer).feed_forward;
+                    std::vector<ExpertId> hot;
+                    for (int64_t e = 0; e < (part.routed ? part.router.top_k : 1); ++e) {
+                      hot.push_back(ExpertId(e));
+                    }
+                    return hot;
+                  }};
+  Residency residency(model, policy);
+  FragmentBuilder build(policy, residency, known);
+  const auto schedule = make_schedule(policy.strategy);
+  TimelineTotals before;
+  for (int64_t pass = 0; pass < options.passes; ++pass) {
+    before = timeline.totals();
+    run_pass(*schedule, build, sink);
+  }
+  const TimelineTotals totals = timeline.totals();
+  const auto seconds = [](std::chrono::nanoseconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  write_out(fmt::format(
+      "{}: pass {} of {} x {} sequences takes {:.3f} s (compute busy {:.3f} s, disk {:.3f} s, "
+      "bubbles {:.3f} s between layers and {:.3f} s between experts)\n",
+      strategy_name(policy.strategy), options.passes, policy.micro_batches, policy.micro_batch,
+      seconds(totals.elapsed - before.elapsed),
+      seconds(totals.lane(Lane::compute).busy - before.lane(Lane::compute).busy),
+      seconds(totals.lane(Lane::disk_read).busy - before.lane(Lane::disk_read).busy),
+      seconds(totals.inter_layer - before.inter_layer),
+      seconds(totals.intra_layer - before.intra_layer)));
+  return 0;
+}
+
+}  // namespace
+
+void add_schedule_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "schedule", "Simulate passes of a strategy without computing; --print shows their tasks");
+  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_flag("--print", options->print, "Print every task with what it reads and writes");
+  add_size(*command, "--assume-disk", "Bytes a second that the disk reads (default 2GB)",
+           [options](uint64_t value) {
+             if (value == 0) fail(ErrorKind::usage, "--assume-disk: expected more than 0");
+             options->disk_bytes_per_second = value;
+           });
+  add_number(*command, "--assume-gflops", {0.001, 1e9},
+             "Billion operations a second that are computed (default 100)",
+             [options](double value) { options->compute_flops = value * 1e9; });
+  add_integer(*command, "--rows", {1, 1 << 20}, "Tokens of a sequence: 1 decodes (default)",
+              [options](int64_t value) { options->rows = value; });
+  add_integer(*command, "--seed", {0, 1 << 30}, "Of the random routing",
+              [options](int64_t value) { options->seed = value; });
+  add_integer(*command, "--passes", {1, 1000}, "Passes to simulate; the last is reported (default 3)",
+              [options](int64_t value) { options->passes = value; });
+  add_pipeline_flags(*command, options->pipeline);
+  command->callback(
+      [options, &action] { action = [options] { return schedule_command(*options); }; });
+}
+
+}  // namespace klotski
