@@ -89,8 +89,9 @@ ThreadPool::ThreadPool(int threads) : owner_(::getpid()) {
   } catch (const std::system_error& error) {
     const size_t started = workers_.size() + 1;
     close();
-    fail(ErrorKind::internal, "cannot start thread {} of {}: {}; use fewer threads", started + 1,
-         threads, error.what());
+    fail(ErrorKind::does_not_fit,
+         "thread {} of {} cannot be started ({}): too little memory, or too many processes",
+         started + 1, threads, error.what());
   }
 }
 

@@ -1,6 +1,7 @@
 #include "executor/executor.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -12,12 +13,20 @@ Executor::Executor(Run run, Observe observe, Timeline& timeline, const ExecutorO
       timeline_(timeline),
       options_(options),
       random_(options.stress_seed.value_or(0)) {
-  for (size_t lane = 0; lane < kLaneCount; ++lane) {
-    workers_.emplace_back([this, lane] { work(static_cast<Lane>(lane)); });
+  try {
+    for (size_t lane = 0; lane < kLaneCount; ++lane) {
+      workers_.emplace_back([this, lane] { work(static_cast<Lane>(lane)); });
+    }
+  } catch (const std::system_error& error) {
+    close();
+    fail(ErrorKind::does_not_fit,
+         "a thread cannot be started ({}): too little memory, or too many processes", error.what());
   }
 }
 
-Executor::~Executor() {
+Executor::~Executor() { close(); }
+
+void Executor::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;

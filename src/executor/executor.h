@@ -18,8 +18,8 @@
 namespace klotski {
 
 struct ExecutorOptions {
-  // Every lane takes any of its tasks that may run, instead of the first, after a random delay: what
-  // was not declared as read or written then goes wrong. For tests.
+  // Every lane takes any of its tasks that may run, instead of the first, after a random delay:
+  // what was not declared as read or written then goes wrong. For tests.
   std::optional<uint64_t> stress_seed;
   std::chrono::microseconds stress_delay{200};  // at most
 };
@@ -64,6 +64,7 @@ class Executor {
     bool done = false;
   };
 
+  void close();
   void work(Lane lane);
   std::optional<TaskNumber> pick(Lane lane);
   void run_task(std::unique_lock<std::mutex>& lock, TaskNumber number);

@@ -56,7 +56,9 @@ KLOTSKI_INLINE void mix(const HeadGroup& group, int64_t head, int64_t d, const A
     for (int64_t p = 0; p < group.runs[run].count; ++p, ++shares, values += group.stride) {
       for (int v = 0; v < kVectors; ++v) {
         const Vector value = at(values + v * kLanes);
-        for (int r = 0; r < kRows; ++r) mixed[r][v] += value * shares[r * group.positions];
+        for (int r = 0; r < kRows; ++r) {
+          mixed[r][v] = multiply_add(mixed[r][v], value, Vector{} + shares[r * group.positions]);
+        }
       }
     }
   }

@@ -21,7 +21,9 @@ KLOTSKI_INLINE void tile(float (&sums)[kRows][kOutputs], const float* x, int64_t
     for (int n = 0; n < kOutputs; ++n) weights[n] = at(w + n * w_stride);
     for (int r = 0; r < kRows; ++r) {
       const Vector inputs = at(x + r * x_stride);
-      for (int n = 0; n < kOutputs; ++n) partial[r][n] += inputs * weights[n];
+      for (int n = 0; n < kOutputs; ++n) {
+        partial[r][n] = multiply_add(partial[r][n], inputs, weights[n]);
+      }
     }
   };
   int64_t k = 0;

@@ -7,6 +7,8 @@
 #include <cstring>
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define KLOTSKI_INLINE inline __attribute__((always_inline))
@@ -79,6 +81,25 @@ KLOTSKI_INLINE Words widened(Halves halves) {
                      __builtin_shufflevector(zero, halves, 0, 4, 1, 5, 2, 6, 3, 7))
                : reinterpret_cast<Words>(
                      __builtin_shufflevector(halves, zero, 0, 4, 1, 5, 2, 6, 3, 7));
+#endif
+}
+
+// sum + a * b, rounded once where the instruction set can. Written out: a compiler that is left to
+// fuse products as it likes does so in one block size and not in another, and a row's result would
+// depend on its neighbours.
+KLOTSKI_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vector>(_mm512_fmadd_ps(
+      reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(sum)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vector>(_mm256_fmadd_ps(
+      reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(sum)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<Vector>(vfmaq_f32(reinterpret_cast<float32x4_t>(sum),
+                                            reinterpret_cast<float32x4_t>(a),
+                                            reinterpret_cast<float32x4_t>(b)));
+#else
+  return sum + a * b;
 #endif
 }
 
