@@ -20,6 +20,7 @@ class Budget {
  public:
   explicit Budget(uint64_t bytes) : left_(bytes) {}
 
+  uint64_t left() const { return left_; }
   uint64_t take_up_to(uint64_t bytes) {
     const uint64_t taken = std::min(bytes, left_);
     left_ -= taken;
@@ -98,8 +99,8 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
   const uint64_t kv_wanted =
       std::max(demand.kv_least_bytes,
                std::min(demand.kv_wanted_bytes, limits.kv_bytes.value_or(UINT64_MAX)));
-  plan.kv_bytes =
-      demand.kv_least_bytes + budget.take_up_to(kv_wanted - demand.kv_least_bytes);
+  plan.kv_bytes = demand.kv_least_bytes +
+                  budget.take_up_to(std::min(kv_wanted - demand.kv_least_bytes, budget.left() / 2));
   plan.slots[index_of(UnitKind::model)] = demand.units[index_of(UnitKind::model)].least;
   for (const UnitKind kind : kByUse) {
     const UnitDemand& units = demand.units[index_of(kind)];
@@ -108,6 +109,7 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
     plan.slots[index_of(kind)] =
         units.least + budget.take_pieces(most - units.least, units.buffer_bytes);
   }
+  plan.kv_bytes += budget.take_up_to(kv_wanted - plan.kv_bytes);
 
   plan.lines.push_back({"program", demand.process_bytes, "code, tokenizer, margin"});
   plan.lines.push_back({"activations", demand.activation_bytes, ""});
