@@ -121,6 +121,9 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
 
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
                                              const Workload& workload) {
+  if (flags.limits.attention_sinks > 0 && flags.limits.attention_window == 0) {
+    fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
+  }
   PipelineOptions options = flags.options;
   if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
   auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint,

@@ -1,6 +1,7 @@
 #include "executor/executor.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -12,12 +13,22 @@ Executor::Executor(Run run, Observe observe, Timeline& timeline, const ExecutorO
       timeline_(timeline),
       options_(options),
       random_(options.stress_seed.value_or(0)) {
-  for (size_t lane = 0; lane < kLaneCount; ++lane) {
-    workers_.emplace_back([this, lane] { work(static_cast<Lane>(lane)); });
+  try {
+    for (size_t lane = 0; lane < kLaneCount; ++lane) {
+      workers_.emplace_back([this, lane] { work(static_cast<Lane>(lane)); });
+    }
+  } catch (const std::system_error& error) {
+    stop();
+    fail(ErrorKind::does_not_fit,
+         "the system has no thread for each of {} lanes: {}; raise the limit on threads or address "
+         "space (ulimit -u, -v)",
+         kLaneCount, error.what());
   }
 }
 
-Executor::~Executor() {
+Executor::~Executor() { stop(); }
+
+void Executor::stop() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -65,6 +76,11 @@ void Executor::drain(bool loads_may_go_on) {
     });
   });
   throw_if_failed();
+}
+
+bool Executor::failed() const {
+  const std::lock_guard lock(mutex_);
+  return error_ != nullptr;
 }
 
 void Executor::recover() {
@@ -126,13 +142,12 @@ void Executor::run_task(std::unique_lock<std::mutex>& lock, TaskNumber number) {
   span.start = timeline_.now();
   try {
     if (!give_up) run_(running.task);
+    span.end = timeline_.now();
+    if (!give_up) timeline_.record(span);
+    if (!give_up && observe_) observe_(running.task, span);
   } catch (...) {
     failure = std::current_exception();
-  }
-  span.end = timeline_.now();
-  if (!give_up && !failure) {
-    timeline_.record(span);
-    if (observe_) observe_(running.task, span);
+    span.end = timeline_.now();
   }
 
   lock.lock();

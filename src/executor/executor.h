@@ -18,8 +18,8 @@
 namespace klotski {
 
 struct ExecutorOptions {
-  // Every lane takes any of its tasks that may run, instead of the first, after a random delay: what
-  // was not declared as read or written then goes wrong. For tests.
+  // Every lane takes any of its tasks that may run, instead of the first, after a random delay:
+  // what was not declared as read or written then goes wrong. For tests.
   std::optional<uint64_t> stress_seed;
   std::chrono::microseconds stress_delay{200};  // at most
 };
@@ -49,6 +49,8 @@ class Executor {
   // Waits until nothing is left to do but, if they may go on, loads of weights.
   void drain(bool loads_may_go_on);
 
+  // A task has failed since the last recover().
+  bool failed() const;
   // After a failure: waits until nothing runs, then takes tasks again.
   void recover();
 
@@ -64,6 +66,7 @@ class Executor {
     bool done = false;
   };
 
+  void stop();
   void work(Lane lane);
   std::optional<TaskNumber> pick(Lane lane);
   void run_task(std::unique_lock<std::mutex>& lock, TaskNumber number);
@@ -76,7 +79,7 @@ class Executor {
   Timeline& timeline_;
   ExecutorOptions options_;
 
-  std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all below
   bool closed_ = false;
   int64_t step_ = 0;
   std::exception_ptr error_;
