@@ -268,6 +268,17 @@ class Files(Pipeline):
         message = self.klotski("run", model, "-p", "a", "--attention-sinks", "4", code=2)[1]
         self.assertIn("--attention-window", message)
 
+    def test_windows_larger_than_any_text(self):
+        model = self.synth()
+        expected = self.run_text(model)
+        most = str(2**30)
+        for window, sinks in ((most, "0"), (most, most), ("4", most)):
+            self.assertEqual(self.run_text(model, "--attention-window", window,
+                                           "--attention-sinks", sinks), expected)
+        beyond = str(2**63 - 1)
+        for option in ("--attention-window", "--attention-sinks"):
+            self.klotski("run", model, "-p", "a", option, beyond, code=2)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
