@@ -33,11 +33,7 @@ class FaultHook : public ReadHook {
     }
     return answer;
   }
-  void switch_off() {
-    off_ = true;
-    // A load for the pass to come may still be on its way to failing.
-    std::this_thread::sleep_for(std::chrono::milliseconds(40));
-  }
+  void switch_off() { off_ = true; }
   int calls() const { return calls_; }
 
  private:
@@ -45,6 +41,9 @@ class FaultHook : public ReadHook {
   std::atomic<int> calls_ = 0;
   std::atomic<bool> off_ = false;
 };
+
+// What is read ahead may still be on its way to failing when a pass has ended.
+void let_loads_fail() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
 class FaultyDisk : public ::testing::TestWithParam<ReadMethod> {
  protected:
@@ -89,7 +88,7 @@ class FaultyDisk : public ::testing::TestWithParam<ReadMethod> {
 
 TEST_P(FaultyDisk, AnErrorThatPassesIsNotSeen) {
   const int count = requests();
-  for (int bad = 0; bad < count; bad += std::max(1, count / 20)) {
+  for (int bad = 0; bad < count; bad += std::max(1, count / 8)) {
     FaultHook hook([&](int call, int64_t result) { return call == bad ? -EIO : result; });
     PreparedModel prepared = prepare(&hook);
     ASSERT_EQ(run(prepared), expected_) << "request " << bad << " of " << count;
@@ -98,7 +97,7 @@ TEST_P(FaultyDisk, AnErrorThatPassesIsNotSeen) {
 
 TEST_P(FaultyDisk, AnErrorThatStaysFailsThePassAndTheNextIsRight) {
   const int count = requests();
-  for (int bad = 0; bad < count; bad += std::max(1, count / 20)) {
+  for (int bad = 0; bad < count; bad += std::max(1, count / 8)) {
     SCOPED_TRACE(bad);
     FaultHook hook([&](int call, int64_t result) { return call >= bad ? -EIO : result; });
     PreparedModel prepared = prepare(&hook);
@@ -106,6 +105,7 @@ TEST_P(FaultyDisk, AnErrorThatStaysFailsThePassAndTheNextIsRight) {
       // What is read for passes that never come may fail unnoticed.
       EXPECT_EQ(run(prepared), expected_);
       EXPECT_GT(bad, count / 2);
+      let_loads_fail();
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("safetensors"), std::string::npos) << error.what();
     }
@@ -146,7 +146,7 @@ TEST_P(FaultyDisk, AnErrorBetweenPassesIsForgotten) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_GE(failures, 3);
-  bad = false;
+  let_loads_fail();
   hook.switch_off();
   EXPECT_EQ(pass(), first);
 }
@@ -244,12 +244,13 @@ TEST_P(FaultyDisk, TheEngineFailsTheGroupAndGoesOn) {
     expected = run_requests(engine, longer);
   }
   const int count = counting.calls();
-  for (int bad = 0; bad < count; bad += std::max(1, count / 12)) {
+  for (int bad = 0; bad < count; bad += std::max(1, count / 5)) {
     SCOPED_TRACE(bad);
     FaultHook hook([&](int call, int64_t result) { return call >= bad ? -EIO : result; });
     PreparedModel prepared = prepare_longer(&hook);
     Engine engine(prepared.pipeline());
     const std::vector<Outcome> faulty = run_requests(engine, longer);
+    let_loads_fail();
     for (size_t i = 0; i < faulty.size(); ++i) {
       if (faulty[i].finish == Finish::failed) {
         EXPECT_NE(faulty[i].error.find("safetensors"), std::string::npos) << faulty[i].error;

@@ -71,7 +71,7 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
   const TestModel test(test_model(GetParam()));
   std::mt19937_64 random(29);
   int64_t spilled = 0;
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < 6; ++trial) {
     const Texts texts = random_texts(random, 2 + random() % 6, test.description.vocabulary, 40);
     const std::vector<Logits> expected = run_resident(test, texts);
     Settings settings = random_settings(random);
@@ -84,7 +84,7 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random, &spilled), expected)
         << "trial " << trial;
   }
-  EXPECT_GT(spilled, 10);
+  EXPECT_GT(spilled, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SpillingPipelineEquals,

@@ -31,7 +31,7 @@ TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
   const std::vector<Logits> expected = run_resident(test_, texts);
   int ran = 0;
   int refused = 0;
-  for (int trial = 0; trial < 24; ++trial) {
+  for (int trial = 0; trial < 16; ++trial) {
     RunLimits limits{.strategy = static_cast<Strategy>(random() % kStrategies)};
     limits.ram_bytes = resident_bytes() + 23 * kMiB + random() % (5 * kMiB);
     if (random() % 3 == 0) limits.kv_bytes = random() % kMiB;
