@@ -47,10 +47,10 @@ const Ops& ops_named(const std::string& name) {
 }
 
 void add_lossy_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
-  add_integer(command, "--attention-window", {1, INT64_MAX},
+  add_integer(command, "--attention-window", {1, 1 << 30},
               "Lossy: attend to the last so many tokens only, and to the first --attention-sinks",
               [flags](int64_t value) { flags->limits.attention_window = value; });
-  add_integer(command, "--attention-sinks", {0, INT64_MAX},
+  add_integer(command, "--attention-sinks", {0, 1 << 30},
               "Lossy: with --attention-window, first tokens that stay visible (default 0)",
               [flags](int64_t value) { flags->limits.attention_sinks = value; });
 }
@@ -133,6 +133,9 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
 
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
                                              const Workload& workload) {
+  if (flags.limits.attention_sinks > 0 && flags.limits.attention_window == 0) {
+    fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
+  }
   PipelineOptions options = flags.options;
   if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
   auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint,

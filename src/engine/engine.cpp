@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/bytes.h"
 #include "engine/request_batching.h"
@@ -51,7 +52,8 @@ SequenceId Engine::submit(Request request) {
   const int64_t tokens = most_tokens_of(model, request);
   const PagedKvCache& cache = pipeline_.cache();
   const int64_t pages = cache.pages_needed(tokens, pipeline_.policy().micro_batch_rows);
-  const int64_t most_pages = std::max(cache.capacity_pages(), cache.spill_capacity_pages());
+  const int64_t most_pages = pipeline_.policy().kv_stages > 0 ? pipeline_.policy().kv_sequence_pages
+                                                              : cache.capacity_pages();
   if (pages > most_pages) {
     fail(ErrorKind::does_not_fit,
          "the request needs {} of KV cache, the limit is {}; ask for fewer tokens or more memory",
@@ -101,8 +103,8 @@ void Engine::admit() {
     admitted.push_back(sequence.get());
     lengths.push_back(sequence->pending());
   }
-  const RequestBatches batches = batch_requests(
-      lengths, loads, {.requests_per_micro_batch = pipeline_.policy().micro_batch});
+  const RequestBatches batches =
+      batch_requests(lengths, loads, {.requests_per_micro_batch = pipeline_.policy().micro_batch});
   for (size_t k = 0; k < batches.micro_batches.size(); ++k) {
     for (const size_t i : batches.micro_batches[k]) admitted[i]->micro_batch = k;
   }
@@ -185,6 +187,19 @@ void Engine::retire(const std::vector<Progress>& progress) {
   }
 }
 
+std::vector<Progress> Engine::all_failed(const std::vector<Formed>& group, const Error& error) {
+  std::vector<Progress> progress;
+  for (const Formed& formed : group) {
+    for (const Sequence* member : formed.members) {
+      progress.push_back({.sequence = member->id,
+                          .finish = Finish::failed,
+                          .error = error.what(),
+                          .error_kind = error.kind()});
+    }
+  }
+  return progress;
+}
+
 std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
   std::vector<MicroBatch> micro_batches;
   for (Formed& formed : group) micro_batches.push_back(std::move(formed.micro_batch));
@@ -194,20 +209,14 @@ std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
       int64_t row = 0;
       for (size_t i = 0; i < group[k].members.size(); ++i) {
         if (micro_batches[k].batch.sequences[i].logits == LogitsOf::none) continue;
-        progress.push_back(advance(*group[k].members[i], std::span(logits.row(row++), static_cast<size_t>(logits.width))));
+        progress.push_back(advance(
+            *group[k].members[i], std::span(logits.row(row++), static_cast<size_t>(logits.width))));
       }
     });
   } catch (const Error& error) {
-    progress.clear();
-    for (const Formed& formed : group) {
-      for (const Sequence* member : formed.members) {
-        progress.push_back({.sequence = member->id,
-                            .finish = Finish::failed,
-                            .error = error.what(),
-                            .error_kind = error.kind()});
-      }
-    }
-    return progress;
+    return all_failed(group, error);
+  } catch (const std::bad_alloc&) {
+    return all_failed(group, Error(ErrorKind::does_not_fit, "out of memory while computing"));
   }
   for (size_t k = 0; k < group.size(); ++k) {
     for (size_t i = 0; i < group[k].members.size(); ++i) {

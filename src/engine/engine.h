@@ -88,6 +88,7 @@ class Engine {
   Formed form(size_t micro_batch);
   Progress advance(Sequence& sequence, std::span<const float> logits) const;
   std::vector<Progress> run_group(std::vector<Formed>& group);
+  static std::vector<Progress> all_failed(const std::vector<Formed>& group, const Error& error);
   void retire(const std::vector<Progress>& progress);
 
   Pipeline& pipeline_;

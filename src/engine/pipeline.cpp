@@ -42,10 +42,12 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       layouts_(layouts),
       policy_(policy),
       timeline_(options.keep_spans),
-      cache_(model, {.memory_bytes = policy.kv_bytes,
-                     .spill_bytes = policy.kv_spill_bytes,
-                     .spill_folder = options.spill_folder,
-                     .streaming = {policy.attention_sinks, policy.attention_window}}),
+      cache_(model,
+             {.memory_bytes = policy.kv_bytes,
+              .spill_bytes = policy.kv_spill_bytes,
+              .spill_folder = options.spill_folder,
+              .streaming = {policy.attention_sinks, policy.attention_window}},
+             *options.spill_calls),
       slots_(checkpoint, layouts, policy, compute_tier, options.disk),
       residency_(model, policy_),
       hot_experts_(model, policy.hot_experts, policy.path_length),
@@ -92,13 +94,20 @@ void Pipeline::learn(LayerId layer) {
 }
 
 void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take) {
+  // A load that was made ahead of this pass may have failed long ago: that is no reason for this
+  // pass to fail, which asks for the unit again.
+  if (executor_.failed()) start_clean();
   try {
     run(group, take);
   } catch (...) {
-    executor_.recover();
-    residency_.forget_everything();
+    start_clean();
     throw;
   }
+}
+
+void Pipeline::start_clean() {
+  executor_.recover();
+  residency_.forget_everything();
 }
 
 void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {

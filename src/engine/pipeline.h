@@ -20,6 +20,7 @@ struct PipelineOptions {
   DiskReaderOptions disk;
   int64_t keep_spans = 0;              // for traces and drawings
   std::filesystem::path spill_folder;  // for keys and values beyond the compute tier
+  SpillCalls* spill_calls = &SpillCalls::system();  // tests make it fail
 };
 
 // What a pipeline has done so far.
@@ -64,6 +65,7 @@ class Pipeline {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch);
   void learn(LayerId layer);
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
+  void start_clean();
 
   const ModelDescription& model_;
   const UnitLayouts& layouts_;

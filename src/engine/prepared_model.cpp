@@ -18,6 +18,7 @@ constexpr int64_t kMicroBatch = 16;
 constexpr int64_t kMicroBatches = 8;
 constexpr int64_t kMicroBatchRows = 512;
 constexpr int64_t kStages = 2;
+constexpr uint64_t kSpanCopies = 2;  // the timeline's own, and one that is drawn or written
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -31,16 +32,16 @@ Policy group_policy(const RunLimits& limits, const Workload& workload) {
   Policy policy;
   policy.micro_batch =
       limits.micro_batch.value_or(std::clamp<int64_t>(workload.sequences, 1, kMicroBatch));
-  policy.micro_batches = limits.micro_batches.value_or(std::clamp<int64_t>(
-      divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
+  policy.micro_batches = limits.micro_batches.value_or(
+      std::clamp<int64_t>(divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
   policy.hot_experts = limits.hot_experts.value_or(0);
   policy.path_length = limits.path_length;
   policy.eviction = limits.eviction;
   policy.attention_sinks = limits.attention_sinks;
   policy.attention_window = limits.attention_window;
   policy = with_strategy(std::move(policy), limits.strategy);
-  policy.micro_batch_rows =
-      std::max(policy.micro_batch, std::min(kMicroBatchRows, workload.prompt_tokens * policy.micro_batch));
+  policy.micro_batch_rows = std::max(
+      policy.micro_batch, std::min(kMicroBatchRows, workload.prompt_tokens * policy.micro_batch));
   return policy;
 }
 
@@ -55,7 +56,8 @@ class Planner {
         may_spill_(!options.spill_folder.empty()),
         resident_(resident_bytes()),
         process_bytes_(resident_ + kProgramMargin +
-                       static_cast<uint64_t>(options.keep_spans) * sizeof(TimelineSpan)) {}
+                       kSpanCopies * static_cast<uint64_t>(options.keep_spans) *
+                           sizeof(TimelineSpan)) {}
 
   // Halves the rows that are computed at once, then the sequences, until the least fits; what does
   // not fit then is refused by plan_memory.
@@ -77,10 +79,12 @@ class Planner {
     }
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
     const uint64_t wanted = kv_wanted(policy);
-    if (may_spill_ && plan.kv_bytes < wanted) {
+    const MemoryDemand spilling = demand(policy, kStages * stage_bytes(policy));
+    if (may_spill_ && plan.kv_bytes < wanted && least_bytes(spilling) <= limits.ram_bytes) {
       policy.kv_stages = kStages;
       policy.kv_stage_bytes = stage_bytes(policy);
-      plan = plan_memory(demand(policy, kStages * policy.kv_stage_bytes), limits);
+      policy.kv_sequence_pages = kv_pages(policy);
+      plan = plan_memory(spilling, limits);
       policy.kv_spill_bytes = spill_bytes(policy, plan.kv_bytes);
     }
     policy.kv_bytes = plan.kv_bytes;
@@ -91,8 +95,8 @@ class Planner {
  private:
   // Pages of one sequence.
   int64_t kv_pages(const Policy& policy, int64_t tokens) const {
-    const PagedKvCache nothing(
-        model_, {.streaming = {policy.attention_sinks, policy.attention_window}});
+    const PagedKvCache nothing(model_,
+                               {.streaming = {policy.attention_sinks, policy.attention_window}});
     return nothing.pages_needed(tokens, policy.micro_batch_rows);
   }
   int64_t kv_pages(const Policy& policy) const {
@@ -135,13 +139,12 @@ class Planner {
 
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
-    MemoryDemand demand{
-        .process_bytes = process_bytes_,
-        .activation_bytes = activation_bytes(model_, policy, logit_rows),
-        .units = {},
-        .kv_least_bytes = kv_bytes(policy),
-        .kv_wanted_bytes = kv_wanted(policy),
-        .kv_stage_bytes = stage_bytes};
+    MemoryDemand demand{.process_bytes = process_bytes_,
+                        .activation_bytes = activation_bytes(model_, policy, logit_rows),
+                        .units = {},
+                        .kv_least_bytes = kv_bytes(policy),
+                        .kv_wanted_bytes = kv_wanted(policy),
+                        .kv_stage_bytes = stage_bytes};
     if (stage_bytes > 0) demand.kv_least_bytes = 0;
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);

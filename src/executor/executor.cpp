@@ -76,6 +76,11 @@ void Executor::drain(bool loads_may_go_on) {
   throw_if_failed();
 }
 
+bool Executor::failed() const {
+  const std::lock_guard lock(mutex_);
+  return error_ != nullptr;
+}
+
 void Executor::recover() {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return nodes_.empty(); });
@@ -135,13 +140,12 @@ void Executor::run_task(std::unique_lock<std::mutex>& lock, TaskNumber number) {
   span.start = timeline_.now();
   try {
     if (!give_up) run_(running.task);
+    span.end = timeline_.now();
+    if (!give_up) timeline_.record(span);
+    if (!give_up && observe_) observe_(running.task, span);
   } catch (...) {
     failure = std::current_exception();
-  }
-  span.end = timeline_.now();
-  if (!give_up && !failure) {
-    timeline_.record(span);
-    if (observe_) observe_(running.task, span);
+    span.end = timeline_.now();
   }
 
   lock.lock();

@@ -49,6 +49,8 @@ class Executor {
   // Waits until nothing is left to do but, if they may go on, loads of weights.
   void drain(bool loads_may_go_on);
 
+  // A task has failed since the last recover().
+  bool failed() const;
   // After a failure: waits until nothing runs, then takes tasks again.
   void recover();
 
@@ -77,7 +79,7 @@ class Executor {
   Timeline& timeline_;
   ExecutorOptions options_;
 
-  std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all below
   bool closed_ = false;
   int64_t step_ = 0;
   std::exception_ptr error_;

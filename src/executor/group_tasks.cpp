@@ -64,9 +64,9 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   hidden_ = Buffer(0, 0);  // gives its memory back before more is taken
   normed_ = Buffer(0, 0);
   outputs_ = Buffer(0, 0);
-  hidden_ = Buffer(rows, width);
-  normed_ = Buffer(rows, width);
   outputs_ = Buffer(rows * most_choices_, width);
+  normed_ = Buffer(rows, width);
+  hidden_ = Buffer(rows, width);  // last: its size says that all are there
 }
 
 void GroupTasks::run(const Task& task) {

@@ -32,6 +32,7 @@ struct Policy {
   uint64_t kv_spill_bytes = 0;              // of the tier below
   int64_t kv_stages = 0;  // buffers through which spilled keys and values pass: none, or two and up
   uint64_t kv_stage_bytes = 0;              // of one of them
+  int64_t kv_sequence_pages = 0;  // with stages: most pages of a sequence that passes through them
   // Lossy: attention to the first `sinks` and the last `window` positions only; window 0: to all.
   int64_t attention_sinks = 0;
   int64_t attention_window = 0;

@@ -1,0 +1,123 @@
+#include "engine/prepared_model.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/process_memory.h"
+#include "engine/engine.h"
+#include "engine/testing/pipeline_runs.h"
+
+namespace klotski {
+namespace {
+
+uint64_t line(const MemoryPlan& plan, std::string_view kind) {
+  for (const MemoryLine& one : plan.lines) {
+    if (one.kind == kind) return one.bytes;
+  }
+  return 0;
+}
+
+class PreparedModelTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  PreparedModelTest() : test_(test_model(GetParam())) {}
+
+  TestModel test_;
+};
+
+// The plan is kept or refused, whatever the limit; what runs is right.
+TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
+  std::mt19937_64 random(3);
+  const Texts texts = random_texts(random, 6, test_.description.vocabulary);
+  const std::vector<Logits> expected = run_resident(test_, texts);
+  int ran = 0;
+  int refused = 0;
+  for (int trial = 0; trial < 16; ++trial) {
+    RunLimits limits{.strategy = static_cast<Strategy>(random() % kStrategies)};
+    limits.ram_bytes = resident_bytes() + 23 * kMiB + random() % (5 * kMiB);
+    if (random() % 3 == 0) limits.kv_bytes = random() % kMiB;
+    if (random() % 3 == 0) limits.expert_slots = 1 + static_cast<int64_t>(random() % 8);
+    PipelineOptions options;
+    if (random() % 2 == 0) options.spill_folder = ::testing::TempDir();
+    try {
+      PreparedModel prepared = test_.prepare(limits, texts.workload(), options);
+      ++ran;
+      EXPECT_LE(prepared.plan().total_bytes(), *limits.ram_bytes);
+      EXPECT_EQ(prepared.plan().limit_bytes, *limits.ram_bytes);
+      if (limits.kv_bytes) {
+        EXPECT_LE(prepared.policy().kv_bytes, *limits.kv_bytes);
+      }
+      if (limits.expert_slots) {
+        EXPECT_LE(prepared.policy().slots[index_of(UnitKind::expert)], *limits.expert_slots);
+      }
+      ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random), expected) << "trial " << trial;
+      const uint64_t planned = prepared.plan().total_bytes() - line(prepared.plan(), "program") -
+                               line(prepared.plan(), "activations") -
+                               line(prepared.plan(), "KV cache");
+      EXPECT_LE(prepared.compute_tier().peak_bytes(), planned);
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.kind(), ErrorKind::does_not_fit) << error.what();
+      EXPECT_NE(std::string(error.what()).find("too little"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_GT(ran, 0);
+  EXPECT_GT(refused, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PreparedModelTest,
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe",
+                                           "variants/qwen2_windows_dense"));
+
+// Staging buffers are large beside the pages of a small model: where they do not fit it runs
+// without them, as it would had no folder been named.
+TEST(PreparedModelSpill, AFolderNeverMakesAModelFitLess) {
+  const TestModel test(test_model("mixtral"));
+  const Workload workload{.sequences = 64, .tokens_per_sequence = 256, .prompt_tokens = 4};
+  int ran = 0;
+  for (uint64_t extra = 24 * kMiB; extra < 34 * kMiB; extra += 256 * kKiB) {
+    const RunLimits limits{.ram_bytes = resident_bytes() + extra};
+    try {
+      test.prepare(limits, workload);
+    } catch (const Error&) {
+      continue;
+    }
+    ++ran;
+    PipelineOptions options;
+    options.spill_folder = ::testing::TempDir();
+    RunLimits with_slack = limits;  // the first attempt may have left the process larger
+    *with_slack.ram_bytes += 128 * kKiB;
+    EXPECT_NO_THROW(test.prepare(with_slack, workload, options)) << extra;
+  }
+  EXPECT_GT(ran, 0);
+}
+
+// A request longer than the plan foresaw cannot pass through the stages.
+TEST(PreparedModelSpill, ARequestBeyondThePlanIsRefusedAlone) {
+  const TestModel test(test_model("mixtral"));
+  const uint64_t page = PagedKvCache::page_bytes(test.description);
+  PipelineOptions options;
+  options.spill_folder = ::testing::TempDir();
+  PreparedModel prepared =
+      test.prepare({.kv_bytes = 2 * page, .micro_batch = 2, .micro_batches = 4},
+                   {.sequences = 8, .tokens_per_sequence = 32, .prompt_tokens = 8}, options);
+  ASSERT_GT(prepared.policy().kv_stages, 0);
+  Engine engine(prepared.pipeline());
+  const Request small{.prompt = {1, 2, 3}, .sampling = {}, .max_tokens = 20, .stop_tokens = {}};
+  Request large = small;
+  large.max_tokens = 90;
+  for (int i = 0; i < 3; ++i) engine.submit(small);
+  try {
+    engine.submit(large);
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::does_not_fit);
+  }
+  while (!engine.idle()) {
+    for (const Progress& progress : engine.step()) {
+      ASSERT_NE(progress.finish, Finish::failed) << progress.error;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace klotski

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Models that come from the disk while they run: `pipeline_test.py KLOTSKI SOURCE_FOLDER [...]`."""
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+KLOTSKI = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(sys.argv[2]).resolve()
+SANITIZED = any(name in KLOTSKI.read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+STRATEGIES = ("simple", "multi-batch", "hot-prefetch", "klotski")
+SHAPE = "L=2,H=64,F=128,E=8,K=2,vocab=512"
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class Pipeline(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="klotski-pipeline-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.input = self.folder / "in.jsonl"
+        self.output = self.folder / "out.jsonl"
+
+    def synth(self, shape=SHAPE):
+        model = self.folder / "model"
+        subprocess.run([KLOTSKI, "synth", shape, model], check=True, capture_output=True,
+                       timeout=120)
+        return model
+
+    def klotski(self, *arguments, code=0, **options):
+        result = subprocess.run([KLOTSKI, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                capture_output=True, timeout=300, **options)
+        self.assertEqual(result.returncode, code, (arguments, result.stderr.decode()))
+        return result.stdout.decode(errors="replace"), result.stderr.decode()
+
+    def run_text(self, model, *arguments):
+        return self.klotski("run", model, "-p", "Once upon a time", "-n", "12", "--ignore-end",
+                            *arguments)[0]
+
+    def write_rows(self, count, most_tokens=12):
+        with self.input.open("w") as file:
+            for i in range(count):
+                body = {"prompt": f"Row {i}: once upon a time", "max_tokens": 1 + i % most_tokens}
+                file.write(json.dumps({"custom_id": str(i), "method": "POST",
+                                       "url": "/v1/completions", "body": body}) + "\n")
+
+    def batch_command(self, model, *arguments):
+        return ["batch", model, "-i", self.input, "-o", self.output, "--overwrite", "-n", "12",
+                *arguments]
+
+    def rows(self):
+        """What each row came to, by its custom_id; every line must be whole."""
+        text = self.output.read_text()
+        self.assertTrue(text == "" or text.endswith("\n"))
+        rows = [json.loads(line) for line in text.splitlines()]
+        for row in rows:
+            self.assertEqual(list(row), ["id", "custom_id", "response", "error"])
+        self.assertEqual(len({row["custom_id"] for row in rows}), len(rows))
+        return {row["custom_id"]: row for row in rows}
+
+    def texts(self):
+        return {name: row["response"]["body"]["choices"][0]["text"]
+                for name, row in self.rows().items() if row["error"] is None}
+
+    def batch(self, model, *arguments):
+        message = self.klotski(*self.batch_command(model, *arguments))[1]
+        return self.texts(), message
+
+    def start_slow_batch(self, model):
+        """A job whose every step waits for the disk, once it has written a row."""
+        self.output.unlink(missing_ok=True)
+        command = self.batch_command(model, "--disk-speed", "2MB", "--expert-slots", "2")
+        process = subprocess.Popen([KLOTSKI, *command], stderr=subprocess.PIPE)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        deadline = time.monotonic() + 120
+        while not (self.output.exists() and self.output.stat().st_size > 0):
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
+        return process
+
+
+class Faults(Pipeline):
+    def test_signals_leave_whole_rows(self):
+        model = self.synth()
+        self.write_rows(400)
+        expected = self.batch(model)[0]
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)):
+            process = self.start_slow_batch(model)
+            process.send_signal(number)
+            message = process.communicate(timeout=60)[1].decode()
+            self.assertEqual(process.returncode, code, message)
+            texts = self.texts()
+            self.assertTrue(0 < len(texts) < 400)
+            self.assertLessEqual(texts.items(), expected.items())
+
+    def test_a_second_signal_ends_at_once(self):
+        model = self.synth()
+        self.write_rows(400)
+        process = self.start_slow_batch(model)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=10), 143)
+        self.rows()
+
+    def test_a_model_truncated_under_a_job(self):
+        model = self.synth()
+        self.write_rows(60)
+        expected = self.batch(model)[0]
+        process = self.start_slow_batch(model)
+        weights = model / "model.safetensors"
+        os.truncate(weights, weights.stat().st_size // 3)
+        message = process.communicate(timeout=120)[1].decode()
+        self.assertEqual(process.returncode, 0, message)
+        rows = self.rows()
+        self.assertEqual(set(rows), set(expected))
+        failed = [row for row in rows.values() if row["error"] is not None]
+        self.assertGreater(len(failed), 0)
+        for row in failed:
+            self.assertIsNone(row["response"])
+            self.assertIn("model.safetensors", row["error"]["message"])
+        self.assertLessEqual(self.texts().items(), expected.items())
+        self.assertIn(f"{len(failed)} failed", message)
+
+    def test_a_model_truncated_under_a_run(self):
+        model = self.synth()
+        expected = self.run_text(model)
+        process = subprocess.Popen(
+            [KLOTSKI, "run", model, "-p", "Once upon a time", "-n", "12", "--ignore-end",
+             "--disk-speed", "1MB", "--expert-slots", "2"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        first = process.stdout.read(1)
+        os.truncate(model / "model.safetensors", 5000)
+        rest, message = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 3, message)
+        self.assertIn(b"model.safetensors", message)
+        said = (first + rest).decode(errors="replace").rstrip("\n").rstrip("\ufffd")
+        self.assertTrue(expected.startswith(said), (expected, said))
+
+
+class Memory(Pipeline):
+    SHAPE = "L=4,H=256,F=512,E=16,K=2,vocab=512"  # 50 MiB of experts
+
+    def test_too_little_is_said_before_a_weight_is_read(self):
+        model = self.synth()
+        # At a byte a second nothing could be read.
+        for arguments in (["run", model, "-p", "a"],
+                          self.batch_command(model)):
+            self.write_rows(3)
+            message = self.klotski(*arguments, "--disk-speed", "1", "--ram", "1MiB", code=4)[1]
+            self.assertRegex(message, r"needs at least .* the limit is 1.0 MiB: .* too little")
+            self.assertEqual(message.count("\n"), 1)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
+    def test_the_peak_is_within_the_limit(self):
+        model = self.synth(self.SHAPE)
+        self.write_rows(80)
+        expected, message = self.batch(model)
+        ran = 0
+        for mebibytes in (32, 36, 40, 48, 56, 64, 80):
+            command = self.batch_command(model, "--ram", f"{mebibytes}MiB")
+            result = subprocess.run([KLOTSKI, *command], capture_output=True, timeout=300)
+            message = result.stderr.decode()
+            if result.returncode == 4:
+                self.assertIn("too little", message)
+                continue
+            self.assertEqual(result.returncode, 0, message)
+            ran += 1
+            self.assertEqual(self.texts(), expected)
+            number, unit = re.search(r"memory +peak ([\d.]+) (\w+)", message).groups()
+            self.assertLessEqual(float(number) * UNITS[unit], mebibytes * 2**20, message)
+        self.assertGreaterEqual(ran, 3)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer takes address space of its own")
+    def test_little_address_space(self):
+        model = self.synth()
+        expected = self.run_text(model)
+        codes = set()
+        for mebibytes in range(20, 400, 20):
+            limit = mebibytes * 2**20
+            result = subprocess.run(
+                [KLOTSKI, "run", model, "-p", "Once upon a time", "-n", "12", "--ignore-end"],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+            if result.returncode == 127:  # the program itself was not loaded
+                continue
+            codes.add(result.returncode)
+            self.assertIn(result.returncode, (0, 1, 4), (mebibytes, result.stderr))  # no crash
+            if result.returncode == 0:
+                self.assertEqual(result.stdout.decode(errors="replace"), expected)
+        self.assertIn(4, codes)
+
+
+class Sameness(Pipeline):
+    def test_strategies_and_timing_do_not_change_the_text(self):
+        model = self.synth()
+        self.write_rows(30)
+        expected_text = self.run_text(model)
+        expected_rows = self.batch(model)[0]
+        self.assertEqual(len(expected_rows), 30)
+        for strategy in STRATEGIES:
+            for more in ([], ["--stress", "3", "--expert-slots", "3"],
+                         ["--stress", "4", "--n-batches", "3", "--micro-batch", "4"]):
+                arguments = ["--strategy", strategy, *more]
+                self.assertEqual(self.run_text(model, *arguments), expected_text, arguments)
+                self.assertEqual(self.batch(model, *arguments)[0], expected_rows, arguments)
+
+    def test_spilled_keys_and_values_do_not_change_the_text(self):
+        model = self.synth()
+        self.write_rows(30)
+        expected = self.batch(model)[0]
+        spill = self.folder / "spill"
+        spill.mkdir()
+        trace = self.folder / "trace.json"
+        for kibibytes in (16, 32, 64, 128, 256, 512, 1024):
+            command = self.batch_command(model, "--kv-limit", f"{kibibytes}KiB", "--kv-spill",
+                                         spill, "--trace", trace)
+            result = subprocess.run([KLOTSKI, *command], capture_output=True, timeout=300)
+            if result.returncode == 0:
+                break
+            self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.texts(), expected)
+        self.assertIn("load KV", trace.read_text())
+        self.assertEqual(list(spill.iterdir()), [])
+
+    def test_correlation_tables(self):
+        model = self.synth()
+        expected = self.run_text(model)
+        first, second = self.folder / "first", self.folder / "second"
+        self.assertEqual(self.run_text(model, "--save-correlation", first), expected)
+        table = json.loads(first.read_text())
+        self.assertEqual([layer["experts"] for layer in table["layers"]], [8, 8])
+        self.assertEqual(self.run_text(model, "--correlation", first, "--save-correlation", second),
+                         expected)
+        seen = lambda file: sum(sum(layer["popularity"])
+                                for layer in json.loads(file.read_text())["layers"])
+        self.assertEqual(seen(second), 2 * seen(first))
+        second.write_text(first.read_text()[:-20])
+        message = self.klotski("run", model, "-p", "a", "--correlation", second, code=3)[1]
+        self.assertIn("second", message)
+
+
+class Files(Pipeline):
+    def test_trace_and_timeline(self):
+        model = self.synth()
+        self.write_rows(10)
+        trace, drawing = self.folder / "trace.json", self.folder / "drawing.svg"
+        self.batch(model, "--trace", trace, "--timeline", drawing, "--expert-slots", "4")
+        events = json.loads(trace.read_text())
+        events = events["traceEvents"] if isinstance(events, dict) else events
+        names = {event["args"]["name"] for event in events if event.get("name") == "thread_name"}
+        self.assertLessEqual({"compute", "disk read"}, names)
+        self.assertGreater(sum(event["ph"] == "X" for event in events), 50)
+        self.assertIn("<svg", drawing.read_text()[:200])
+
+    def test_an_option_without_the_one_it_needs(self):
+        model = self.synth()
+        message = self.klotski("run", model, "-p", "a", "--attention-sinks", "4", code=2)[1]
+        self.assertIn("--attention-window", message)
+
+    def test_windows_larger_than_any_text(self):
+        model = self.synth()
+        expected = self.run_text(model)
+        most = str(2**30)
+        for window, sinks in ((most, "0"), (most, most), ("4", most)):
+            self.assertEqual(self.run_text(model, "--attention-window", window,
+                                           "--attention-sinks", sinks), expected)
+        beyond = str(2**63 - 1)
+        for option in ("--attention-window", "--attention-sinks"):
+            self.klotski("run", model, "-p", "a", option, beyond, code=2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
