@@ -33,8 +33,8 @@ std::optional<uint64_t> parse_bytes(std::string_view text) {
                                             {"GiB", kGiB},
                                             {"TiB", 1024.0 * kGiB}}};
   size_t digits = 0;
-  while (digits < text.size() && (std::isdigit(static_cast<unsigned char>(text[digits])) != 0 ||
-                                  text[digits] == '.')) {
+  while (digits < text.size() &&
+         (std::isdigit(static_cast<unsigned char>(text[digits])) != 0 || text[digits] == '.')) {
     ++digits;
   }
   const std::optional<double> number = parse_double(text.substr(0, digits));

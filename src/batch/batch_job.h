@@ -7,8 +7,8 @@
 #include <string>
 
 #include "batch/input_file.h"
-#include "batch/result_file.h"
 #include "batch/result.h"
+#include "batch/result_file.h"
 #include "batch/row.h"
 #include "engine/engine.h"
 #include "engine/text_stream.h"

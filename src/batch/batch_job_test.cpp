@@ -13,7 +13,8 @@ namespace {
 
 class BatchJobTest : public testing::Test {
  protected:
-  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_batch_job_test");
+  std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_batch_job_test");
 
   void SetUp() override { std::filesystem::create_directory(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }

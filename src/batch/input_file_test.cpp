@@ -14,7 +14,8 @@ namespace {
 
 class InputFileTest : public testing::Test {
  protected:
-  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_input_file_test.jsonl");
+  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) /
+                                (std::to_string(::getpid()) + "_input_file_test.jsonl");
 
   void TearDown() override { std::filesystem::remove(path_); }
   void write(const std::string& bytes) { std::ofstream(path_, std::ios::binary) << bytes; }

@@ -27,7 +27,8 @@ std::string refusal(const std::function<void()>& action) {
 
 class ResultFileTest : public testing::Test {
  protected:
-  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_result_file_test");
+  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) /
+                                  (std::to_string(::getpid()) + "_result_file_test");
   std::filesystem::path input_path_ = folder_ / "in";
   std::filesystem::path path_ = folder_ / "out";
 

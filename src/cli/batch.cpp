@@ -41,9 +41,9 @@ class Report {
     }
     const CacheCounters experts = pipeline_.report().experts;
     if (const int64_t requests = experts.hits + experts.misses; requests > 0) {
-      remark += fmt::format(", {:.1f} % of experts found",
-                            100.0 * static_cast<double>(experts.hits) /
-                                static_cast<double>(requests));
+      remark +=
+          fmt::format(", {:.1f} % of experts found",
+                      100.0 * static_cast<double>(experts.hits) / static_cast<double>(requests));
     }
     status_->update(static_cast<uint64_t>(counts.rows_done()), static_cast<uint64_t>(rows_),
                     remark);
@@ -109,8 +109,8 @@ int batch_command(const Options& options) {
                              .sampling = suggested_sampling(opened.folder),
                              .max_tokens = options.max_tokens,
                              .lossy = losses(*options.pipeline)};
-  const auto model = prepare_model(opened, *options.pipeline,
-                                   workload_of(size, options, opened.description));
+  const auto model =
+      prepare_model(opened, *options.pipeline, workload_of(size, options, opened.description));
   warm_up(*options.pipeline, *model, tokenizer);
   Engine engine(model->pipeline());
   ResultFile output(options.output, options.overwrite, input.descriptor());

@@ -43,9 +43,9 @@ struct Setting {
 };
 
 double percent(std::chrono::nanoseconds part, std::chrono::nanoseconds whole) {
-  return whole.count() == 0 ? 0.0
-                            : 100.0 * static_cast<double>(part.count()) /
-                                  static_cast<double>(whole.count());
+  return whole.count() == 0
+             ? 0.0
+             : 100.0 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
 }
 
 Json as_json(const Setting& setting) {
@@ -69,31 +69,34 @@ Json as_json(const Setting& setting) {
   }
   Json runs = Json::array();
   for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
-  return {{"setting", setting.name},
-          {"strategy", strategy_name(measured.policy.strategy)},
-          {"n_batches", measured.policy.micro_batches},
-          {"micro_batch", measured.policy.micro_batch},
-          {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
-          {"tokens_per_second", measured.tokens_per_second()},
-          {"tokens_per_second_of_all_runs", runs},
-          {"prefill_tokens_per_second", measured.prefill_rate()},
-          {"decode_tokens_per_second", measured.decode_rate()},
-          {"seconds", measured.seconds},
-          {"lanes", lanes},
-          {"bubbles_inter_layer_percent", percent(report.totals.inter_layer, report.totals.elapsed)},
-          {"bubbles_intra_layer_percent", percent(report.totals.intra_layer, report.totals.elapsed)},
-          {"expert_hits", report.experts.hits},
-          {"expert_misses", report.experts.misses},
-          {"prefetch_useful_bytes", report.prefetch.useful},
-          {"prefetch_late_bytes", report.prefetch.late},
-          {"prefetch_wasted_bytes", report.prefetch.wasted},
-          {"prefetch_accuracy", accuracy}};
+  return {
+      {"setting", setting.name},
+      {"strategy", strategy_name(measured.policy.strategy)},
+      {"n_batches", measured.policy.micro_batches},
+      {"micro_batch", measured.policy.micro_batch},
+      {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
+      {"tokens_per_second", measured.tokens_per_second()},
+      {"tokens_per_second_of_all_runs", runs},
+      {"prefill_tokens_per_second", measured.prefill_rate()},
+      {"decode_tokens_per_second", measured.decode_rate()},
+      {"seconds", measured.seconds},
+      {"lanes", lanes},
+      {"bubbles_inter_layer_percent", percent(report.totals.inter_layer, report.totals.elapsed)},
+      {"bubbles_intra_layer_percent", percent(report.totals.intra_layer, report.totals.elapsed)},
+      {"expert_hits", report.experts.hits},
+      {"expert_misses", report.experts.misses},
+      {"prefetch_useful_bytes", report.prefetch.useful},
+      {"prefetch_late_bytes", report.prefetch.late},
+      {"prefetch_wasted_bytes", report.prefetch.wasted},
+      {"prefetch_accuracy", accuracy}};
 }
 
 std::string settings_table(const std::vector<Setting>& settings) {
   std::string text =
-      "| setting | n x batch | tokens/s | gain | prefill tok/s | decode tok/s | compute busy | disk "
-      "busy | disk GB/s | read GB | bubbles inter + intra | experts found | prefetch useful / late / "
+      "| setting | n x batch | tokens/s | gain | prefill tok/s | decode tok/s | compute busy | "
+      "disk "
+      "busy | disk GB/s | read GB | bubbles inter + intra | experts found | prefetch useful / late "
+      "/ "
       "wasted GB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   double previous = 0.0;
   for (const Setting& setting : settings) {
@@ -115,9 +118,9 @@ std::string settings_table(const std::vector<Setting>& settings) {
         gigabytes / std::max(std::chrono::duration<double>(disk.busy).count(), 1e-9), gigabytes,
         percent(report.totals.inter_layer, report.totals.elapsed),
         percent(report.totals.intra_layer, report.totals.elapsed),
-        requests == 0 ? 0.0
-                      : 100.0 * static_cast<double>(report.experts.hits) /
-                            static_cast<double>(requests),
+        requests == 0
+            ? 0.0
+            : 100.0 * static_cast<double>(report.experts.hits) / static_cast<double>(requests),
         in_gigabytes(report.prefetch.useful), in_gigabytes(report.prefetch.late),
         in_gigabytes(report.prefetch.wasted));
     previous = rate;
@@ -127,7 +130,8 @@ std::string settings_table(const std::vector<Setting>& settings) {
 
 // The two lines of the paper's Figure 13.
 std::string accuracy_table(const Setting& setting) {
-  std::string text = "| layer | prefetched experts that participated | truly hot |\n|---|---|---|\n";
+  std::string text =
+      "| layer | prefetched experts that participated | truly hot |\n|---|---|---|\n";
   for (const LayerAccuracy& layer : setting.median().report.accuracy) {
     const double foretold = std::max<double>(static_cast<double>(layer.foretold), 1.0);
     text += fmt::format("| {} | {:.1f} % | {:.1f} % |\n", layer.layer.value,
@@ -280,14 +284,16 @@ void add_bench_command(CLI::App& app, Action& action) {
               [options](int64_t value) { options->prompt_tokens = value; });
   add_integer(*command, "--generate", {1, 1 << 20}, "Tokens generated for each (default 8)",
               [options](int64_t value) { options->generate = value; });
-  add_integer(*command, "--repeat", {1, 1000}, "Runs of each setting; the median counts (default 1)",
+  add_integer(*command, "--repeat", {1, 1000},
+              "Runs of each setting; the median counts (default 1)",
               [options](int64_t value) { options->repeat = value; });
   command->add_option("--json", options->json_file, "Write the results as JSON")->type_name("FILE");
   command->add_option("--markdown", options->markdown_file, "Write the tables as Markdown")
       ->type_name("FILE");
   add_pipeline_flags(*command, options->pipeline);
   command->footer(
-      "Every setting gets --n-batches (default 4) x --micro-batch (default 4) prompts and starts with\n"
+      "Every setting gets --n-batches (default 4) x --micro-batch (default 4) prompts and starts "
+      "with\n"
       "an empty expert cache and a correlation table learnt from a pass over the first prompts.\n"
       "tokens/s counts generated tokens over prefill and decode; gain is over the line before.");
   command->callback([options, &action] { action = [options] { return bench_command(*options); }; });

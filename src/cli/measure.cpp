@@ -107,8 +107,7 @@ Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const
       if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
       result.generated[static_cast<size_t>(progress.sequence.value)].push_back(progress.token);
     }
-    const bool decodes =
-        pipeline.report().tokens - computed == static_cast<int64_t>(gained.size());
+    const bool decodes = pipeline.report().tokens - computed == static_cast<int64_t>(gained.size());
     (decodes ? result.decode_seconds : result.prefill_seconds) += seconds;
     if (decodes) result.decoded_tokens += static_cast<int64_t>(gained.size());
   }

@@ -43,8 +43,8 @@ struct Measurement {
 CorrelationTable learn_correlation(const OpenedModel& opened, const PipelineFlags& flags,
                                    const MeasuredWork& work);
 
-// Runs the work in a fresh pipeline, greedily. Files that the flags ask for are written with `label`
-// in their names where it is not empty.
+// Runs the work in a fresh pipeline, greedily. Files that the flags ask for are written with
+// `label` in their names where it is not empty.
 Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const MeasuredWork& work,
                     const CorrelationTable& table, const std::string& label);
 

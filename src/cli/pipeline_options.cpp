@@ -24,7 +24,9 @@ constexpr size_t kWarmUpTexts = 8;
 constexpr int64_t kWarmUpTokens = 512;
 constexpr int64_t kMostSpans = 200'000;  // the latest ones
 
-double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 double share(std::chrono::nanoseconds part, std::chrono::nanoseconds whole) {
   return whole.count() == 0 ? 0.0 : seconds(part) / seconds(whole);
@@ -138,9 +140,9 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
   }
   PipelineOptions options = flags.options;
   if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
-  auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint,
-                                               ops_named(flags.kernels), flags.limits, workload,
-                                               options);
+  auto model =
+      std::make_unique<PreparedModel>(opened.description, opened.checkpoint,
+                                      ops_named(flags.kernels), flags.limits, workload, options);
   if (!flags.correlation_file.empty()) {
     CorrelationTable& table = model->pipeline().hot_experts().table();
     CorrelationTable loaded = CorrelationTable::load(flags.correlation_file, table.shape());
@@ -156,9 +158,9 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
 
 void warm_up(const PipelineFlags& flags, PreparedModel& model, const Tokenizer& tokenizer) {
   if (flags.warm_up.empty()) return;
-  const std::string text =
-      flags.warm_up == "sample" ? std::string(sample_text())
-                                : read_argument_file(flags.warm_up, "--warm-up", kMaxWarmUpBytes);
+  const std::string text = flags.warm_up == "sample"
+                               ? std::string(sample_text())
+                               : read_argument_file(flags.warm_up, "--warm-up", kMaxWarmUpBytes);
   // Sequences as long as the plan has room for: the paper's pre-run takes 8 of 512 tokens.
   const std::vector<TokenId> tokens = tokenizer.encode(text, {});
   const PagedKvCache& cache = model.pipeline().cache();

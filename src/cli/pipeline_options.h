@@ -20,7 +20,7 @@ struct PipelineFlags {
   std::string timeline_file;
   std::string correlation_file;       // read before
   std::string save_correlation_file;  // written after
-  std::string warm_up;  // a file of text, or "sample"
+  std::string warm_up;                // a file of text, or "sample"
   bool show_plan = false;
 };
 

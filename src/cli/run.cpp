@@ -211,9 +211,8 @@ int run_interactive(const Session& session) {
   std::optional<ChatTemplate> chat_template;
   if (session.options.chat) chat_template = template_of(session);
   const int64_t positions = std::min(description.max_positions, kChatPositions);
-  const auto model =
-      prepare_model(session.opened, *session.options.pipeline,
-                    {.tokens_per_sequence = positions, .prompt_tokens = positions});
+  const auto model = prepare_model(session.opened, *session.options.pipeline,
+                                   {.tokens_per_sequence = positions, .prompt_tokens = positions});
   warm_up(*session.options.pipeline, *model, session.tokenizer);
   Engine engine(model->pipeline());
   const bool terminal = ::isatty(STDIN_FILENO) == 1;

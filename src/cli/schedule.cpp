@@ -23,8 +23,8 @@ struct Options {
   int64_t passes = 3;
 };
 
-// Floating-point operations of a task: two a weight and row. Rows of an expert are those expected of
-// even routing.
+// Floating-point operations of a task: two a weight and row. Rows of an expert are those expected
+// of even routing.
 double operations(const Task& task, const ModelDescription& model, int64_t batch_rows,
                   int64_t group_rows) {
   const Layer& layer = model.layer(task.layer);
@@ -51,11 +51,12 @@ std::vector<ExpertId> random_choice(const Options& options, const ModelDescripti
                                     LayerId layer, int64_t tokens, int32_t micro_batch) {
   const FeedForward& part = model.layer(layer).feed_forward;
   if (!part.routed) return {ExpertId(0)};
-  std::mt19937_64 random(static_cast<uint64_t>(options.seed * 1'000'003 + layer.value * 1009 +
-                                               micro_batch));
+  std::mt19937_64 random(
+      static_cast<uint64_t>(options.seed * 1'000'003 + layer.value * 1009 + micro_batch));
   std::vector<ExpertId> chosen;
   for (int64_t i = 0; i < tokens * part.router.top_k; ++i) {
-    chosen.push_back(ExpertId(static_cast<int64_t>(random() % static_cast<uint64_t>(part.experts))));
+    chosen.push_back(
+        ExpertId(static_cast<int64_t>(random() % static_cast<uint64_t>(part.experts))));
   }
   std::sort(chosen.begin(), chosen.end());
   chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
@@ -167,7 +168,8 @@ void add_schedule_command(CLI::App& app, Action& action) {
               [options](int64_t value) { options->rows = value; });
   add_integer(*command, "--seed", {0, 1 << 30}, "Of the random routing",
               [options](int64_t value) { options->seed = value; });
-  add_integer(*command, "--passes", {1, 1000}, "Passes to simulate; the last is reported (default 3)",
+  add_integer(*command, "--passes", {1, 1000},
+              "Passes to simulate; the last is reported (default 3)",
               [options](int64_t value) { options->passes = value; });
   add_pipeline_flags(*command, options->pipeline);
   command->callback(

@@ -38,11 +38,11 @@ std::vector<std::vector<TokenId>> sequences_of(const std::vector<TokenId>& token
 
 void append(RoutingTraceWriter& writer, const RoutedPiece& piece, const GroupChoices& choices) {
   for (size_t i = 0; i < piece.tokens.size(); ++i) {
-    RoutingRecord record{.sequence = static_cast<uint32_t>(piece.text),
-                         .position = static_cast<uint32_t>(piece.first_position) +
-                                     static_cast<uint32_t>(i),
-                         .token = piece.tokens[i],
-                         .choices = {}};
+    RoutingRecord record{
+        .sequence = static_cast<uint32_t>(piece.text),
+        .position = static_cast<uint32_t>(piece.first_position) + static_cast<uint32_t>(i),
+        .token = piece.tokens[i],
+        .choices = {}};
     for (size_t layer = 0; layer < choices.known_layers(); ++layer) {
       const std::span<const ExpertId> chosen =
           choices.token(layer, piece.first_row + static_cast<int64_t>(i));
@@ -64,12 +64,12 @@ int trace_command(const Options& options) {
                                ? std::string(sample_text())
                                : read_argument_file(options.text, "-f", kMaxTextBytes);
   const int64_t most = std::min(options.tokens, opened.description.max_positions);
-  const std::vector<std::vector<TokenId>> sequences = sequences_of(tokenizer.encode(text, {}), most);
-  const auto model =
-      prepare_model(opened, *options.pipeline,
-                    {.sequences = static_cast<int64_t>(sequences.size()),
-                     .tokens_per_sequence = most,
-                     .prompt_tokens = most});
+  const std::vector<std::vector<TokenId>> sequences =
+      sequences_of(tokenizer.encode(text, {}), most);
+  const auto model = prepare_model(opened, *options.pipeline,
+                                   {.sequences = static_cast<int64_t>(sequences.size()),
+                                    .tokens_per_sequence = most,
+                                    .prompt_tokens = most});
   std::ofstream out(options.output, std::ios::binary | std::ios::trunc);
   RoutingTraceWriter writer(out, shape);
   StatusLine status("tracing", "tokens");

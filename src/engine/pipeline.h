@@ -18,8 +18,8 @@ namespace klotski {
 struct PipelineOptions {
   ExecutorOptions executor;
   DiskReaderOptions disk;
-  int64_t keep_spans = 0;              // for traces and drawings
-  std::filesystem::path spill_folder;  // for keys and values beyond the compute tier
+  int64_t keep_spans = 0;                           // for traces and drawings
+  std::filesystem::path spill_folder;               // for keys and values beyond the compute tier
   SpillCalls* spill_calls = &SpillCalls::system();  // tests make it fail
 };
 
@@ -27,8 +27,8 @@ struct PipelineOptions {
 struct PipelineReport {
   TimelineTotals totals;
   int64_t passes = 0;
-  int64_t tokens = 0;      // computed, prompts included
-  CacheCounters experts;   // hits and misses of requests for experts
+  int64_t tokens = 0;     // computed, prompts included
+  CacheCounters experts;  // hits and misses of requests for experts
   PrefetchBytes prefetch;
   std::vector<LayerAccuracy> accuracy;
 };

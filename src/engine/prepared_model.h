@@ -23,7 +23,7 @@ struct RunLimits {
   std::optional<int64_t> hot_experts{};
   int path_length = 1;  // of the correlation table
   std::string eviction = "furthest";
-  int64_t attention_sinks = 0;   // lossy: see Policy
+  int64_t attention_sinks = 0;  // lossy: see Policy
   int64_t attention_window = 0;
 };
 

@@ -14,9 +14,9 @@ struct MicroBatchLoad {
 };
 
 struct MicroBatchLimits {
-  int64_t requests_per_micro_batch = 1;          // the paper's ubs
-  int64_t generated_per_request = 0;             // gen_len, tokens
-  int64_t cached_per_micro_batch = INT64_MAX;    // cache_size, tokens
+  int64_t requests_per_micro_batch = 1;        // the paper's ubs
+  int64_t generated_per_request = 0;           // gen_len, tokens
+  int64_t cached_per_micro_batch = INT64_MAX;  // cache_size, tokens
 };
 
 struct RequestBatches {

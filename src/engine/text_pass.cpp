@@ -42,14 +42,14 @@ class TextGroup {
     for (size_t i = 0; i < sequences_.size(); ++i) {
       const std::span<const TokenId> rest =
           std::span(texts_[first_ + i]).subspan(static_cast<size_t>(sequences_[i].length()));
-      const auto tokens = std::min<int64_t>(static_cast<int64_t>(rest.size()),
-                                            pipeline_.policy().micro_batch_rows);
+      const auto tokens =
+          std::min<int64_t>(static_cast<int64_t>(rest.size()), pipeline_.policy().micro_batch_rows);
       if (tokens == 0) continue;
       if (!pipeline_.cache().reserve(sequences_[i], tokens)) {
         fail(ErrorKind::internal, "a placed text found no KV page");
       }
-      pieces.push_back({first_ + i, sequences_[i].length(),
-                        rest.first(static_cast<size_t>(tokens)), rows});
+      pieces.push_back(
+          {first_ + i, sequences_[i].length(), rest.first(static_cast<size_t>(tokens)), rows});
       MicroBatch& micro_batch = group.emplace_back();
       micro_batch.batch.append(sequences_[i].length(), pieces.back().tokens,
                                static_cast<int64_t>(texts_[first_ + i].size()), LogitsOf::none);

@@ -263,8 +263,8 @@ Workload verify_workload(const std::vector<ReferencePrompt>& prompts) {
   for (const ReferencePrompt& prompt : prompts) {
     const auto input = static_cast<int64_t>(prompt.input.size());
     workload.prompt_tokens = std::max(workload.prompt_tokens, input);
-    workload.tokens_per_sequence = std::max(
-        workload.tokens_per_sequence, input + static_cast<int64_t>(prompt.greedy.size()));
+    workload.tokens_per_sequence =
+        std::max(workload.tokens_per_sequence, input + static_cast<int64_t>(prompt.greedy.size()));
   }
   workload.prompt_tokens = std::min(workload.prompt_tokens, static_cast<int64_t>(kPieceTokens));
   return workload;

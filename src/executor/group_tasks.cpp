@@ -199,8 +199,6 @@ void GroupTasks::load_kv(const Task& task) {
   cache_.load(*stage(task), member(task).micro_batch->sequences, task.layer);
 }
 
-void GroupTasks::store_kv(const Task& task) {
-  cache_.store(*stage(task));
-}
+void GroupTasks::store_kv(const Task& task) { cache_.store(*stage(task)); }
 
 }  // namespace klotski

@@ -20,8 +20,8 @@ struct MicroBatch {
 // Bytes of all rows and scratch that a group of so many rows needs.
 uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, int64_t logit_rows);
 
-// What each kind of task does, on the rows of one group. The rows of all micro-batches lie one after
-// the other, so that an expert finds those that chose it in one place.
+// What each kind of task does, on the rows of one group. The rows of all micro-batches lie one
+// after the other, so that an expert finds those that chose it in one place.
 class GroupTasks {
  public:
   GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache, const Policy& policy,

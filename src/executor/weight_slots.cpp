@@ -17,14 +17,13 @@ std::vector<DirectFile> open_shards(const Checkpoint& checkpoint) {
 }  // namespace
 
 WeightSlots::WeightSlots(const Checkpoint& checkpoint, const UnitLayouts& layouts,
-                         const Policy& policy, Tier& compute_tier,
-                         const DiskReaderOptions& options)
+                         const Policy& policy, Tier& compute_tier, const DiskReaderOptions& options)
     : layouts_(layouts), files_(open_shards(checkpoint)), reader_(options) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     if (policy.slots[k] == 0) continue;
-    pools_[k].emplace(compute_tier, std::string(unit_kind_name(kind)) + " weights",
-                      policy.slots[k], layouts.buffer_bytes(kind));
+    pools_[k].emplace(compute_tier, std::string(unit_kind_name(kind)) + " weights", policy.slots[k],
+                      layouts.buffer_bytes(kind));
   }
 }
 
@@ -56,7 +55,8 @@ WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) const {
   WeightSet weights;
   const std::byte* data = buffer(unit, slot).data();
   for (const PlacedTensor& tensor : layouts_.of(unit).tensors) {
-    weights.set(tensor.role, {.data = data + tensor.at, .dtype = tensor.dtype, .shape = tensor.shape});
+    weights.set(tensor.role,
+                {.data = data + tensor.at, .dtype = tensor.dtype, .shape = tensor.shape});
   }
   return weights;
 }

@@ -1,8 +1,8 @@
 #include "experts/correlation_table.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -230,7 +230,8 @@ TEST(CorrelationTable, ManyPathsStayBounded) {
     observe_all(table, group_of(shape, random_choices(random, shape, 1000), 1000));
   }
   // 5000 different paths were seen; the counters suffice for 1048 and the others use popularity.
-  const auto path = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_many_paths.json");
+  const auto path =
+      std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_many_paths.json");
   table.save(path);
   const std::string text = read_text_file(path, 1 << 30);
   size_t paths = 0;
@@ -271,7 +272,8 @@ TEST(CorrelationTable, TableFromATraceIsTheTableOfItsChoices) {
 
 class CorrelationFile : public testing::Test {
  protected:
-  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_correlation_test.json");
+  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) /
+                                (std::to_string(::getpid()) + "_correlation_test.json");
   RoutingTraceShape shape_ = shape_of(3, 5, 2);
 
   void TearDown() override { std::filesystem::remove(path_); }

@@ -102,7 +102,8 @@ TEST(RoutingTrace, RandomTracesComeBack) {
 }
 
 TEST(RoutingTrace, FileOfSeveralPiecesIsRead) {
-  const auto path = std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_routing_trace_test.kltrace");
+  const auto path = std::filesystem::path(testing::TempDir()) /
+                    (std::to_string(::getpid()) + "_routing_trace_test.kltrace");
   {
     std::ofstream out(path, std::ios::binary);
     RoutingTraceWriter writer(out, small_shape());

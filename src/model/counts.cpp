@@ -25,7 +25,8 @@ ParameterCounts count_parameters(const ModelDescription& model) {
   for (int64_t i = 0; i < model.layer_count(); ++i) {
     const LayerId layer(i);
     const FeedForward& part = model.layer(layer).feed_forward;
-    const int64_t shared = elements(attention_tensors(model, layer)) + elements(gate_tensors(model, layer));
+    const int64_t shared =
+        elements(attention_tensors(model, layer)) + elements(gate_tensors(model, layer));
     const int64_t one_expert = elements(expert_tensors(model, layer, ExpertId(0)));
     counts.dense += shared + (part.routed ? 0 : one_expert);
     counts.expert += part.routed ? part.experts * one_expert : 0;

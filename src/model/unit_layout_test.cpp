@@ -123,8 +123,8 @@ TEST_F(ChangedModel, TensorsThatTheFileDoesNotAlignAreMoved) {
   std::ofstream(path, std::ios::binary) << bytes;
 
   expect_sound(folder_.native());
-  const UnitLayout layout = layout_unit(read_config(folder_), Checkpoint::open(folder_),
-                                        attention_unit(LayerId(0)));
+  const UnitLayout layout =
+      layout_unit(read_config(folder_), Checkpoint::open(folder_), attention_unit(LayerId(0)));
   EXPECT_TRUE(layout.must_settle());
 }
 

@@ -28,8 +28,8 @@ class Budget {
   }
   int64_t take_pieces(int64_t most, uint64_t bytes_each) {
     if (most <= 0 || bytes_each == 0) return 0;
-    const auto count = static_cast<int64_t>(
-        std::min<uint64_t>(static_cast<uint64_t>(most), left_ / bytes_each));
+    const auto count =
+        static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(most), left_ / bytes_each));
     left_ -= static_cast<uint64_t>(count) * bytes_each;
     return count;
   }
@@ -64,10 +64,11 @@ uint64_t sum(const std::vector<MemoryLine>& lines) {
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", line.kind, format_bytes(line.bytes));
   }
   const uint64_t needed = sum(least);
-  fail(ErrorKind::does_not_fit,
-       "the model needs at least {} of memory ({}), the limit is {}: {} too little; raise --ram, or "
-       "ask for fewer or shorter sequences",
-       format_bytes(needed), parts, format_bytes(limit), format_bytes(needed - limit));
+  fail(
+      ErrorKind::does_not_fit,
+      "the model needs at least {} of memory ({}), the limit is {}: {} too little; raise --ram, or "
+      "ask for fewer or shorter sequences",
+      format_bytes(needed), parts, format_bytes(limit), format_bytes(needed - limit));
 }
 
 std::string resident_remark(int64_t slots, int64_t units) {
@@ -84,8 +85,7 @@ uint64_t least_bytes(const MemoryDemand& demand) { return sum(least_lines(demand
 
 MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
   if (limits.kv_bytes && *limits.kv_bytes < demand.kv_least_bytes) {
-    fail(ErrorKind::does_not_fit,
-         "the KV cache needs at least {}, --kv-limit is {}: {} too little",
+    fail(ErrorKind::does_not_fit, "the KV cache needs at least {}, --kv-limit is {}: {} too little",
          format_bytes(demand.kv_least_bytes), format_bytes(*limits.kv_bytes),
          format_bytes(demand.kv_least_bytes - *limits.kv_bytes));
   }

@@ -55,8 +55,8 @@ uint64_t least_bytes(const MemoryDemand& demand);
 
 // Gives every kind its least, then keys and values what a full group wants but no more than half of
 // what is left, then makes the units resident that every token uses, and gives experts the rest;
-// what even they do not need goes to keys and values again. Refuses (does_not_fit) with the shortfall
-// where the least does not fit.
+// what even they do not need goes to keys and values again. Refuses (does_not_fit) with the
+// shortfall where the least does not fit.
 MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits);
 
 // The table that is shown before a weight is read.

@@ -21,17 +21,17 @@ std::optional<Strategy> strategy_from_name(std::string_view name);
 // How work is divided and what lies where: decided once, then only read.
 struct Policy {
   Strategy strategy = Strategy::klotski;
-  int64_t micro_batch = 16;         // most sequences computed by one kernel call
-  int64_t micro_batch_rows = 512;   // most tokens computed by one kernel call
-  int64_t micro_batches = 4;        // n: how many share one load of the weights
-  int64_t hot_experts = 0;          // K, prefetched a layer; 0: as many as a token chooses
-  int path_length = 1;              // l: layers whose choices foretell the next
+  int64_t micro_batch = 16;        // most sequences computed by one kernel call
+  int64_t micro_batch_rows = 512;  // most tokens computed by one kernel call
+  int64_t micro_batches = 4;       // n: how many share one load of the weights
+  int64_t hot_experts = 0;         // K, prefetched a layer; 0: as many as a token chooses
+  int path_length = 1;             // l: layers whose choices foretell the next
   std::string eviction = "furthest";
   std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
   uint64_t kv_bytes = 0;                    // of the compute tier
   uint64_t kv_spill_bytes = 0;              // of the tier below
   int64_t kv_stages = 0;  // buffers through which spilled keys and values pass: none, or two and up
-  uint64_t kv_stage_bytes = 0;              // of one of them
+  uint64_t kv_stage_bytes = 0;    // of one of them
   int64_t kv_sequence_pages = 0;  // with stages: most pages of a sequence that passes through them
   // Lossy: attention to the first `sinks` and the last `window` positions only; window 0: to all.
   int64_t attention_sinks = 0;

@@ -158,8 +158,8 @@ void FragmentBuilder::combine(LayerId layer, int32_t micro_batch) {
 }
 
 void FragmentBuilder::logits(int32_t micro_batch) {
-  Task task = compute(Work::logits, model_unit(), LayerId(known_.model.layer_count() - 1),
-                      micro_batch);
+  Task task =
+      compute(Work::logits, model_unit(), LayerId(known_.model.layer_count() - 1), micro_batch);
   task.reads.push_back({Place::hidden, micro_batch});
   task.writes = {{Place::logits, 0}};
   fragment_.push_back(std::move(task));

@@ -40,8 +40,8 @@ class FragmentBuilder {
 
   // Brings a unit unless it is there or on its way; false where no slot is free for it.
   bool request(const WeightUnit& unit, LoadReason reason);
-  // The same, but not before the layer that runs now is done: block schedules load a layer while the
-  // one before it runs, and wait for both before they go on.
+  // The same, but not before the layer that runs now is done: block schedules load a layer while
+  // the one before it runs, and wait for both before they go on.
   bool request_in_step(const WeightUnit& unit, LoadReason reason);
   // The same for what a gate has just chosen: it cannot have been known before.
   bool request_chosen(const WeightUnit& unit, int32_t micro_batch);

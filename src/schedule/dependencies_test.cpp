@@ -67,8 +67,8 @@ TEST(Dependencies, ConflictingTasksAreOrderedAndOthersAreNot) {
       }
       return false;
     };
-    return touches(a.writes, b.writes) || touches(a.writes, b.reads) || touches(a.reads, b.writes) ||
-           touches(a.writes, b.after);
+    return touches(a.writes, b.writes) || touches(a.writes, b.reads) ||
+           touches(a.reads, b.writes) || touches(a.writes, b.after);
   };
   for (int trial = 0; trial < 2000; ++trial) {
     Dependencies dependencies;

@@ -8,9 +8,9 @@ namespace {
 
 // The expert-aware multi-batch pipeline: Klotski, section 5, Algorithm 1 and Figure 7(b). Attention
 // runs batch by batch, an expert over the tokens of all batches: first those that are there, then
-// the others in the order in which they arrive, the hot ones before the rest. An expert whose tokens
-// are done gives its slot back at once; what the next layer surely or probably needs takes it while
-// the last experts still run.
+// the others in the order in which they arrive, the hot ones before the rest. An expert whose
+// tokens are done gives its slot back at once; what the next layer surely or probably needs takes
+// it while the last experts still run.
 class Klotski : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) const override {

@@ -48,8 +48,8 @@ class Residency {
   };
   struct Shelf {
     std::unique_ptr<ExpertCache> cache;  // none where the model has no such units
-    std::vector<Held> held;  // in the order in which the leases were taken
-    CacheCounters before;    // of caches that were forgotten
+    std::vector<Held> held;              // in the order in which the leases were taken
+    CacheCounters before;                // of caches that were forgotten
   };
 
   const Held* find(const WeightUnit& unit) const;

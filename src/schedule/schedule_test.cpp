@@ -9,8 +9,8 @@
 namespace klotski {
 namespace {
 
-// Replays a schedule in program order and checks that it makes sense. What is right in this order is
-// right in every order the executor may choose, since conflicting tasks keep it.
+// Replays a schedule in program order and checks that it makes sense. What is right in this order
+// is right in every order the executor may choose, since conflicting tasks keep it.
 class Replay {
  public:
   Replay(const ModelDescription& model, const Policy& policy, const RoutingTable& routing)
@@ -85,8 +85,8 @@ class Replay {
   }
 
   void combine(const Task& task) {
-    const auto& chosen = routing_[static_cast<size_t>(task.layer.value)]
-                                 [static_cast<size_t>(task.micro_batch)];
+    const auto& chosen =
+        routing_[static_cast<size_t>(task.layer.value)][static_cast<size_t>(task.micro_batch)];
     EXPECT_EQ(done_[task.micro_batch], std::set<ExpertId>(chosen.begin(), chosen.end()));
     done_[task.micro_batch].clear();
     EXPECT_EQ(combined_[task.micro_batch]++, task.layer.value);
@@ -141,7 +141,10 @@ struct Example {
     Residency residency(model, policy);
     Known known{.model = model,
                 .group = {{.rows = 1}, {.rows = 1}},
-                .facts = [](const WeightUnit&) { return UnitFacts{1024, false}; },
+                .facts =
+                    [](const WeightUnit&) {
+                      return UnitFacts{1024, false};
+                    },
                 .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
     RecordingSink sink(routing);
     FragmentBuilder build(policy, residency, known);
@@ -178,8 +181,7 @@ TEST(Schedule, TheOrdersOfThePaper) {
             "a.0 a.1 g.0 g.1 e1.0 e2.0 c.0 e1.1 e3.1 c.1");
   EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::compute),
             "a.0 a.1 g.0 g.1 e1.0 e2.0 c.0 e1.1 e3.1 c.1");
-  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::compute),
-            "a.0 a.1 g.0 g.1 e2 e1 e3 c.0 c.1");
+  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::compute), "a.0 a.1 g.0 g.1 e2 e1 e3 c.0 c.1");
 }
 
 TEST(Schedule, PrintsOneLineATask) {
@@ -205,7 +207,10 @@ std::chrono::nanoseconds simulated(Strategy strategy, std::chrono::nanoseconds l
       timeline);
   Known known{.model = example.model,
               .group = {{.rows = 1}, {.rows = 1}},
-              .facts = [](const WeightUnit&) { return UnitFacts{1, false}; },
+              .facts =
+                  [](const WeightUnit&) {
+                    return UnitFacts{1, false};
+                  },
               .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
   FragmentBuilder build(example.policy, residency, known);
   run_pass(*make_schedule(strategy), build, simulation);
@@ -220,7 +225,8 @@ TEST(Simulation, IsAsLongAsItsBusiestLaneWhereTheOtherIsFree) {
   EXPECT_EQ(simulated(Strategy::klotski, nanoseconds(0), nanoseconds(10)), nanoseconds(200));
   // Loads alone: the model, 2 x (attention, gate, 3 experts), and what the next pass begins with:
   // all of layer 0 but what is still there.
-  const nanoseconds loads = simulated(Strategy::klotski, nanoseconds(10), nanoseconds(0) + nanoseconds(1));
+  const nanoseconds loads =
+      simulated(Strategy::klotski, nanoseconds(10), nanoseconds(0) + nanoseconds(1));
   EXPECT_GE(loads, nanoseconds(110));
 }
 

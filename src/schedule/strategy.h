@@ -10,8 +10,8 @@ namespace klotski {
 // Experts that the rows of each micro-batch chose: each once, ascending.
 using Activated = std::vector<std::vector<ExpertId>>;
 
-// One strategy. It is asked for every layer of a pass, in this order: what to bring before the layer
-// begins; then, attention being the same for all, how the gates run and what to do as each is
+// One strategy. It is asked for every layer of a pass, in this order: what to bring before the
+// layer begins; then, attention being the same for all, how the gates run and what to do as each is
 // finished; and with all of the routing in hand how the experts run.
 class Schedule {
  public:

@@ -51,20 +51,21 @@ std::string subject(const Task& task) {
 }  // namespace
 
 std::string_view work_name(Work work) {
-  constexpr std::array<std::string_view, 10> kNames = {
-      "load",    "settle", "embed",   "attention", "gate",
-      "expert", "combine", "logits", "load KV",   "store KV"};
+  constexpr std::array<std::string_view, 10> kNames = {"load",    "settle",  "embed",   "attention",
+                                                       "gate",    "expert",  "combine", "logits",
+                                                       "load KV", "store KV"};
   return kNames[static_cast<size_t>(work)];
 }
 
 TimelineSpan span_of(const Task& task) {
-  TimelineSpan span{.lane = task.lane,
-            .work = task.work == Work::load ? load_name(task.unit.kind) : work_name(task.work),
-            .is_expert_work = task.work == Work::expert,
-            .layer = task.layer.value,
-            .micro_batch = task.micro_batch,
-            .bytes = task.bytes,
-                    .waited_for = {}};
+  TimelineSpan span{
+      .lane = task.lane,
+      .work = task.work == Work::load ? load_name(task.unit.kind) : work_name(task.work),
+      .is_expert_work = task.work == Work::expert,
+      .layer = task.layer.value,
+      .micro_batch = task.micro_batch,
+      .bytes = task.bytes,
+      .waited_for = {}};
   const bool of_expert = task.unit.kind == UnitKind::expert || task.work == Work::expert;
   if (of_expert) span.expert = task.unit.expert.value;
   return span;

@@ -29,8 +29,9 @@ inline int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
 
 inline ModelDescription random_shape(std::mt19937_64& random) {
   const int64_t experts = between(random, 2, 8);
-  ModelDescription model = shape_of(between(random, 1, 4), experts,
-                                    static_cast<int>(between(random, 1, std::min<int64_t>(experts, 3))));
+  ModelDescription model =
+      shape_of(between(random, 1, 4), experts,
+               static_cast<int>(between(random, 1, std::min<int64_t>(experts, 3))));
   for (Layer& layer : model.layers) {
     if (between(random, 0, 4) > 0) continue;
     layer.feed_forward.routed = false;
@@ -41,7 +42,8 @@ inline ModelDescription random_shape(std::mt19937_64& random) {
 
 inline Policy random_policy(std::mt19937_64& random, const ModelDescription& model) {
   Policy policy;
-  policy.strategy = static_cast<Strategy>(between(random, 0, static_cast<int64_t>(kStrategies) - 1));
+  policy.strategy =
+      static_cast<Strategy>(between(random, 0, static_cast<int64_t>(kStrategies) - 1));
   policy.micro_batches = policy.strategy == Strategy::simple ? 1 : between(random, 1, 4);
   policy.kv_stages = between(random, 2, 3);
   constexpr std::array kRules = {"furthest", "lru", "lfu"};
@@ -76,22 +78,22 @@ inline RoutingTable random_routing(std::mt19937_64& random, const ModelDescripti
 
 inline Known random_known(std::mt19937_64& random, const ModelDescription& model,
                           int64_t micro_batches) {
-  Known known{.model = model,
-              .group = {},
-              .facts =
-                  [](const WeightUnit& unit) {
-                    return UnitFacts{100 + static_cast<uint64_t>(unit.layer.value),
-                                     unit.expert.value == 1};
-                  },
-              .hot =
-                  [&model, &random](LayerId layer) {
-                    std::vector<ExpertId> hot;
-                    const FeedForward& part = model.layer(layer).feed_forward;
-                    for (int64_t e = 0; e < part.experts; ++e) {
-                      if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
-                    }
-                    return hot;
-                  }};
+  Known known{
+      .model = model,
+      .group = {},
+      .facts =
+          [](const WeightUnit& unit) {
+            return UnitFacts{100 + static_cast<uint64_t>(unit.layer.value), unit.expert.value == 1};
+          },
+      .hot =
+          [&model, &random](LayerId layer) {
+            std::vector<ExpertId> hot;
+            const FeedForward& part = model.layer(layer).feed_forward;
+            for (int64_t e = 0; e < part.experts; ++e) {
+              if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
+            }
+            return hot;
+          }};
   for (int64_t k = 0; k < micro_batches; ++k) {
     known.group.push_back({.rows = 1, .spilled = between(random, 0, 1) == 1});
   }

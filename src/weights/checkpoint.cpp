@@ -176,9 +176,7 @@ const TensorEntry& Checkpoint::require(std::string_view name) const {
   return *entry;
 }
 
-std::shared_ptr<const File> Checkpoint::file(uint32_t shard) const {
-  return files_->open(shard);
-}
+std::shared_ptr<const File> Checkpoint::file(uint32_t shard) const { return files_->open(shard); }
 
 void Checkpoint::read(const TensorEntry& entry, std::span<std::byte> out) const {
   if (out.size() != entry.bytes) {

@@ -59,7 +59,8 @@ Piece piece_at(const MatmulPanel& panel, int64_t output, int64_t k) {
           k == 0};
 }
 
-// Up to so many rows converting weights anew for every four of them is cheaper than writing them out.
+// Up to so many rows converting weights anew for every four of them is cheaper than writing them
+// out.
 constexpr int64_t kStreamRows = 32;
 
 // Few rows: weights go from memory through the registers, a few rows of them side by side.
