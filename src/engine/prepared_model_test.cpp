@@ -85,7 +85,7 @@ TEST(PreparedModelSpill, AFolderNeverMakesAModelFitLess) {
     PipelineOptions options;
     options.spill_folder = ::testing::TempDir();
     RunLimits with_slack = limits;  // the first attempt may have left the process larger
-    *with_slack.ram_bytes += 128 * kKiB;
+    *with_slack.ram_bytes += kMiB;
     EXPECT_NO_THROW(test.prepare(with_slack, workload, options)) << extra;
   }
   EXPECT_GT(ran, 0);
