@@ -120,6 +120,17 @@ std::string content_of(const OrderedJson& content) {
   return text;
 }
 
+// Before anything is tokenised: no token stands for so many bytes that this text could fit.
+constexpr uint64_t kMostTokenBytes = 256;
+
+void refuse_hopeless(uint64_t bytes, const RowDefaults& defaults, const char* field) {
+  const auto positions = static_cast<uint64_t>(defaults.model.max_positions);
+  if (bytes / kMostTokenBytes <= positions) return;
+  throw BadRow(fmt::format("{}: {} of text are more than the model's {} positions can hold", field,
+                           format_bytes(bytes), positions),
+               field);
+}
+
 std::vector<TokenId> chat_prompt(const Fields& body, const RowDefaults& defaults) {
   if (!defaults.chat_template) {
     throw BadRow("the model has no chat template; use the url /v1/completions", "messages");
@@ -129,13 +140,16 @@ std::vector<TokenId> chat_prompt(const Fields& body, const RowDefaults& defaults
     Fields::refuse("messages", "an array of at least one message");
   }
   OrderedJson messages = OrderedJson::array();
+  uint64_t bytes = 0;
   for (const OrderedJson& message : *given) {
     if (!message.is_object() || !message.value("role", OrderedJson()).is_string()) {
       Fields::refuse("messages", "objects with a role and a content");
     }
     messages.push_back(message);
     messages.back()["content"] = content_of(message.value("content", OrderedJson()));
+    bytes += messages.back()["content"].get_ref<const std::string&>().size();
   }
+  refuse_hopeless(bytes, defaults, "messages");
   const TokenizerConfig& config = defaults.tokenizer_config;
   return encode_chat(defaults.tokenizer, *defaults.chat_template,
                      {{"messages", std::move(messages)},
@@ -153,6 +167,7 @@ std::vector<TokenId> text_prompt(const Fields& body, const RowDefaults& defaults
     prompt = &prompt->front();
   }
   if (prompt && prompt->is_string()) {
+    refuse_hopeless(prompt->get_ref<const std::string&>().size(), defaults, "prompt");
     return encode_text(defaults.tokenizer, defaults.tokenizer_config, defaults.model,
                        prompt->get_ref<const std::string&>(), false);
   }

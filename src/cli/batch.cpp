@@ -16,6 +16,8 @@ namespace klotski {
 
 namespace {
 
+constexpr uint64_t kCopiesOfARow = 4;  // its line, its JSON, its prompt, its tokens
+
 struct Options {
   std::string model;
   std::string input;
@@ -88,7 +90,21 @@ Workload workload_of(const InputSize& size, const Options& options, const ModelD
   return {.sequences = std::max<int64_t>(1, size.rows),
           .tokens_per_sequence = most,
           .prompt_tokens = most,
+          .input_bytes = kCopiesOfARow * size.longest_bytes,
           .typical_tokens = bound(typical, 4)};
+}
+
+// Where the longest row cannot be planned for, the typical one can: longer ones become error rows.
+std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const Options& options,
+                                       Workload workload) {
+  try {
+    return prepare_model(opened, *options.pipeline, workload);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+  }
+  workload.tokens_per_sequence = workload.typical_tokens;
+  workload.prompt_tokens = workload.typical_tokens;
+  return prepare_model(opened, *options.pipeline, workload);
 }
 
 int batch_command(const Options& options) {
@@ -109,8 +125,7 @@ int batch_command(const Options& options) {
                              .sampling = suggested_sampling(opened.folder),
                              .max_tokens = options.max_tokens,
                              .lossy = losses(*options.pipeline)};
-  const auto model =
-      prepare_model(opened, *options.pipeline, workload_of(size, options, opened.description));
+  const auto model = prepare(opened, options, workload_of(size, options, opened.description));
   warm_up(*options.pipeline, *model, tokenizer);
   Engine engine(model->pipeline());
   ResultFile output(options.output, options.overwrite, input.descriptor());
@@ -147,7 +162,7 @@ void add_batch_command(CLI::App& app, Action& action) {
               "Most tokens to generate where a row does not say (default 256)",
               [options](int64_t value) { options->max_tokens = value; });
   add_integer(*command, "--context", {1, 1 << 30},
-              "Most tokens of a row, prompt and answer (default: what the longest row may need)",
+              "Plan for rows of so many tokens, prompt and answer (default: by their size)",
               [options](int64_t value) { options->context = value; });
   add_pipeline_flags(*command, options->pipeline);
   command->footer(

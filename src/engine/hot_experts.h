@@ -25,7 +25,7 @@ class HotExperts {
  public:
   // Foretells `count` experts a layer (0: as many as a token chooses) from the choices in the
   // `path_length` routed layers before.
-  HotExperts(const ModelDescription& model, int64_t count, int path_length);
+  HotExperts(const ModelDescription& model, int64_t count, int path_length = 1);
 
   void begin_pass(int64_t tokens);
   // What the layer is expected to need most; the passes' earlier layers must be known. For a layer

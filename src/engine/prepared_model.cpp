@@ -55,7 +55,7 @@ class Planner {
         workload_(workload),
         may_spill_(!options.spill_folder.empty()),
         resident_(resident_bytes()),
-        process_bytes_(resident_ + kProgramMargin +
+        process_bytes_(resident_ + kProgramMargin + workload.input_bytes +
                        kSpanCopies * static_cast<uint64_t>(options.keep_spans) *
                            sizeof(TimelineSpan)) {}
 

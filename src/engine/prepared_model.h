@@ -33,6 +33,7 @@ struct Workload {
   int64_t tokens_per_sequence = 0;  // prompt and continuation, at most
   int64_t prompt_tokens = 0;        // of the longest prompt
   int64_t logit_rows = 0;           // of one micro-batch; 0: one a sequence
+  uint64_t input_bytes = 0;         // that the caller holds in memory besides
   int64_t typical_tokens = 0;       // of a sequence, where most are shorter; 0: all are as long
 };
 
