@@ -150,15 +150,8 @@ std::vector<TokenId> chat_prompt(const Fields& body, const RowDefaults& defaults
     bytes += messages.back()["content"].get_ref<const std::string&>().size();
   }
   refuse_hopeless(bytes, defaults, "messages");
-  const TokenizerConfig& config = defaults.tokenizer_config;
   return encode_chat(defaults.tokenizer, *defaults.chat_template,
-                     {{"messages", std::move(messages)},
-                      {"tools", nullptr},
-                      {"add_generation_prompt", true},
-                      {"bos_token", config.bos_token},
-                      {"eos_token", config.eos_token},
-                      {"pad_token", config.pad_token},
-                      {"unk_token", config.unk_token}});
+                     chat_context(defaults.tokenizer_config, std::move(messages)));
 }
 
 std::vector<TokenId> text_prompt(const Fields& body, const RowDefaults& defaults) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -29,6 +28,7 @@ struct Options {
   int64_t prompt_tokens = 32;
   int64_t generate = 8;
   int64_t repeat = 1;
+  bool json = false;
   std::string json_file;
   std::string markdown_file;
 };
@@ -201,14 +201,6 @@ void require_same_output(const std::vector<Setting>& settings) {
   }
 }
 
-void write_report(const std::string& path, std::string_view option, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.flush();
-  if (!out) fail(ErrorKind::internal, "{}: {} cannot be written", option, in_quotes(path, 300));
-}
-
 int bench_command(const Options& options) {
   if (options.ablation && !options.sweep.empty()) {
     fail(ErrorKind::usage, "--ablation and --sweep: expected at most one of them");
@@ -235,9 +227,15 @@ int bench_command(const Options& options) {
                  {"peak_resident_bytes", peak_resident_bytes()},
                  {"settings", Json::array()}};
   for (const Setting& setting : settings) report["settings"].push_back(as_json(setting));
-  write_out(markdown);
-  write_report(options.markdown_file, "--markdown", markdown);
-  write_report(options.json_file, "--json", report.dump(2) + "\n");
+  const std::string json = report.dump(2) + "\n";
+  write_out(options.json ? json : markdown);
+  const auto write = [](const std::string& path, std::string_view option,
+                        const std::string& content) {
+    if (!path.empty())
+      write_argument_file(path, option, [&](std::ostream& out) { out << content; });
+  };
+  write(options.markdown_file, "--markdown", markdown);
+  write(options.json_file, "--json-file", json);
   return 0;
 }
 
@@ -287,7 +285,9 @@ void add_bench_command(CLI::App& app, Action& action) {
   add_integer(*command, "--repeat", {1, 1000},
               "Runs of each setting; the median counts (default 1)",
               [options](int64_t value) { options->repeat = value; });
-  command->add_option("--json", options->json_file, "Write the results as JSON")->type_name("FILE");
+  command->add_flag("--json", options->json, "Print JSON instead of Markdown");
+  command->add_option("--json-file", options->json_file, "Write the results as JSON")
+      ->type_name("FILE");
   command->add_option("--markdown", options->markdown_file, "Write the tables as Markdown")
       ->type_name("FILE");
   add_pipeline_flags(*command, options->pipeline);
@@ -295,7 +295,9 @@ void add_bench_command(CLI::App& app, Action& action) {
       "Every setting gets --n-batches (default 4) x --micro-batch (default 4) prompts and starts "
       "with\n"
       "an empty expert cache and a correlation table learnt from a pass over the first prompts.\n"
-      "tokens/s counts generated tokens over prefill and decode; gain is over the line before.");
+      "tokens/s counts generated tokens over prefill and decode; gain is over the line before. "
+      "With\n"
+      "--ablation the strategy's name is added to the names of --trace and --timeline.");
   command->callback([options, &action] { action = [options] { return bench_command(*options); }; });
 }
 

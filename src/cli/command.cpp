@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "base/bytes.h"
@@ -127,6 +128,18 @@ void write_out(std::string_view text) {
       fail(ErrorKind::internal, "standard output: writing failed: {}", std::strerror(errno));
     }
     text.remove_prefix(static_cast<size_t>(wrote));
+  }
+}
+
+void write_argument_file(const std::string& path, std::string_view option,
+                         const std::function<void(std::ostream&)>& write) {
+  errno = 0;
+  std::ofstream out(path, std::ios::binary);
+  if (out) write(out);
+  out.flush();
+  if (!out) {
+    fail(ErrorKind::internal, "{}: {} cannot be written: {}", option, in_quotes(path, 300),
+         errno == 0 ? "unknown reason" : std::strerror(errno));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 
@@ -63,6 +64,10 @@ class LineReader {
 // Writes all of it to standard output or throws: a full disk or a closed pipe must not pass as
 // success.
 void write_out(std::string_view text);
+
+// Writes a file that an option names, replacing what was there; makes sure that all of it arrived.
+void write_argument_file(const std::string& path, std::string_view option,
+                         const std::function<void(std::ostream&)>& write);
 
 // Progress and remarks; failures are ignored.
 void write_err(std::string_view text);

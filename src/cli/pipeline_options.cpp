@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -30,18 +27,6 @@ double seconds(std::chrono::nanoseconds time) {
 
 double share(std::chrono::nanoseconds part, std::chrono::nanoseconds whole) {
   return whole.count() == 0 ? 0.0 : seconds(part) / seconds(whole);
-}
-
-// Opens a file to write to, does it, and makes sure that everything arrived.
-template <typename Write>
-void write_file(const std::string& path, std::string_view option, const Write& write) {
-  std::ofstream out(path, std::ios::binary);
-  if (out) write(out);
-  out.flush();
-  if (!out) {
-    fail(ErrorKind::internal, "{}: {} cannot be written: {}", option, in_quotes(path, 300),
-         std::strerror(errno));
-  }
 }
 
 const Ops& ops_named(const std::string& name) {
@@ -186,15 +171,15 @@ std::vector<std::string> losses(const PipelineFlags& flags) {
 void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
   const std::vector<TimelineSpan> spans = model.pipeline().timeline().spans();
   if (!flags.trace_file.empty()) {
-    write_file(flags.trace_file, "--trace",
-               [&](std::ostream& out) { write_chrome_trace(out, spans); });
+    write_argument_file(flags.trace_file, "--trace",
+                        [&](std::ostream& out) { write_chrome_trace(out, spans); });
   }
   if (!flags.timeline_file.empty()) {
     const TimelineBlock block = longest_typical_block(spans).value_or(TimelineBlock{});
     const std::string title =
         fmt::format("{}, layer {}", strategy_name(model.policy().strategy), block.layer);
-    write_file(flags.timeline_file, "--timeline",
-               [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
+    write_argument_file(flags.timeline_file, "--timeline",
+                        [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
   }
   if (!flags.save_correlation_file.empty()) {
     model.pipeline().hot_experts().table().save(flags.save_correlation_file);

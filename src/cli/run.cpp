@@ -110,16 +110,6 @@ ChatTemplate template_of(const Session& session) {
   return ChatTemplate::parse(*session.config.chat_template, "chat template");
 }
 
-OrderedJson chat_context(const Session& session, const OrderedJson& messages) {
-  return {{"messages", messages},
-          {"tools", nullptr},
-          {"add_generation_prompt", true},
-          {"bos_token", session.config.bos_token},
-          {"eos_token", session.config.eos_token},
-          {"pad_token", session.config.pad_token},
-          {"unk_token", session.config.unk_token}};
-}
-
 OrderedJson first_messages(const Options& options) {
   OrderedJson messages = OrderedJson::array();
   if (!options.system.empty()) {
@@ -134,7 +124,8 @@ int run_once(const Session& session, const std::string& prompt) {
   if (options.chat) {
     OrderedJson messages = first_messages(options);
     messages.push_back({{"role", "user"}, {"content", prompt}});
-    tokens = encode_chat(session.tokenizer, template_of(session), chat_context(session, messages));
+    tokens = encode_chat(session.tokenizer, template_of(session),
+                         chat_context(session.config, messages));
   } else {
     tokens = encode_text(session.tokenizer, session.config, session.opened.description, prompt,
                          options.parse_special);
@@ -179,7 +170,7 @@ std::vector<TokenId> encode_line(const Session& session, const ChatTemplate* cha
   if (chat_template) {
     conversation.messages.push_back({{"role", "user"}, {"content", line}});
     return encode_chat(session.tokenizer, *chat_template,
-                       chat_context(session, conversation.messages));
+                       chat_context(session.config, conversation.messages));
   }
   conversation.text += line;
   return encode_text(session.tokenizer, session.config, session.opened.description,

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "base/bytes.h"
 #include "base/error.h"
 #include "cli/command.h"
@@ -70,22 +68,21 @@ int trace_command(const Options& options) {
                                    {.sequences = static_cast<int64_t>(sequences.size()),
                                     .tokens_per_sequence = most,
                                     .prompt_tokens = most});
-  std::ofstream out(options.output, std::ios::binary | std::ios::trunc);
-  RoutingTraceWriter writer(out, shape);
+  uint64_t done = 0;
+  uint64_t total = 0;
+  for (const auto& sequence : sequences) total += sequence.size();
   StatusLine status("tracing", "tokens");
-  int64_t tokens = 0;
-  pass_texts(model->pipeline(), sequences,
-             [&](std::span<const RoutedPiece> pieces, const GroupChoices& choices) {
-               for (const RoutedPiece& piece : pieces) append(writer, piece, choices);
-               tokens += choices.tokens();
-               status.update(static_cast<uint64_t>(tokens), 0);
-             });
-  out.flush();
-  if (!out) {
-    fail(ErrorKind::internal, "-o: {} cannot be written", in_quotes(options.output, 300));
-  }
+  write_argument_file(options.output, "-o", [&](std::ostream& out) {
+    RoutingTraceWriter writer(out, shape);
+    pass_texts(model->pipeline(), sequences,
+               [&](std::span<const RoutedPiece> pieces, const GroupChoices& choices) {
+                 for (const RoutedPiece& piece : pieces) append(writer, piece, choices);
+                 done += static_cast<uint64_t>(choices.tokens());
+                 status.update(done, total);
+               });
+  });
   write_pipeline_files(*options.pipeline, *model);
-  write_out(fmt::format("{}: {} tokens of {} sequences, {} routed layers\n", options.output, tokens,
+  write_out(fmt::format("{}: {} tokens of {} sequences, {} routed layers\n", options.output, total,
                         sequences.size(), shape.layers.size()));
   return 0;
 }

@@ -106,6 +106,13 @@ std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConf
   return tokens;
 }
 
+OrderedJson chat_context(const TokenizerConfig& config, OrderedJson messages) {
+  return {{"messages", std::move(messages)}, {"tools", nullptr},
+          {"add_generation_prompt", true},   {"bos_token", config.bos_token},
+          {"eos_token", config.eos_token},   {"pad_token", config.pad_token},
+          {"unk_token", config.unk_token}};
+}
+
 std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                  OrderedJson context) {
   for (const char* name : {"messages", "tools", "documents"}) {

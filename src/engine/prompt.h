@@ -20,6 +20,9 @@ std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConf
                                  const ModelDescription& model, std::string_view text,
                                  bool parse_special);
 
+// The variables a template is given for a conversation that the model is to continue.
+OrderedJson chat_context(const TokenizerConfig& config, OrderedJson messages);
+
 // Tokens of a conversation rendered by the model's template. Special tokens that the template
 // writes are tokens; the same text inside a message stays text, so that no message can end its own
 // turn. `context` holds the template's variables; `messages` among them.

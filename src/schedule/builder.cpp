@@ -61,8 +61,12 @@ bool FragmentBuilder::request_in_step(const WeightUnit& unit, LoadReason reason)
   return bring(unit, reason, of_all_batches(Place::hidden));
 }
 
-bool FragmentBuilder::request_chosen(const WeightUnit& unit, int32_t micro_batch) {
-  return bring(unit, LoadReason::demand, {{Place::routing, micro_batch}});
+void FragmentBuilder::request_chosen(LayerId layer, int32_t micro_batch,
+                                     const std::vector<ExpertId>& chosen) {
+  for (const ExpertId expert : chosen) {
+    const WeightUnit unit = expert_of(layer, expert);
+    if (!bring(unit, LoadReason::demand, {{Place::routing, micro_batch}})) return;
+  }
 }
 
 void FragmentBuilder::need(const WeightUnit& unit) {

@@ -43,8 +43,9 @@ class FragmentBuilder {
   // The same, but not before the layer that runs now is done: block schedules load a layer while
   // the one before it runs, and wait for both before they go on.
   bool request_in_step(const WeightUnit& unit, LoadReason reason);
-  // The same for what a gate has just chosen: it cannot have been known before.
-  bool request_chosen(const WeightUnit& unit, int32_t micro_batch);
+  // The same for the experts that a gate has just chosen, as far as slots are free: they cannot
+  // have been known before.
+  void request_chosen(LayerId layer, int32_t micro_batch, const std::vector<ExpertId>& chosen);
   // The same for what is used next: takes the slot of something requested for later if it must.
   void need(const WeightUnit& unit);
   // Gives the slot back at once.

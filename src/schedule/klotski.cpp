@@ -27,9 +27,7 @@ class Klotski : public Schedule {
 
   void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
                      const std::vector<ExpertId>& chosen) const override {
-    for (const ExpertId expert : chosen) {
-      if (!build.request_chosen(build.expert_of(layer, expert), micro_batch)) return;
-    }
+    build.request_chosen(layer, micro_batch, chosen);
   }
 
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {

@@ -1,39 +1,19 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <system_error>
 
 #include "base/error.h"
+#include "weights/testing.h"
 
 // Helpers of the tests of this folder only.
 namespace klotski::testing_synth {
 
-// A folder that goes away with its contents.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = ::testing::TempDir() + "klotski-synth-XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr) std::abort();
-    path_ = std::filesystem::canonical(pattern);
-  }
-  ~ScratchFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using testing_files::ScratchFolder;
 
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -280,5 +280,44 @@ class Files(Pipeline):
             self.klotski("run", model, "-p", "a", option, beyond, code=2)
 
 
+class Measuring(Pipeline):
+    def test_ablation(self):
+        drawing = self.folder / "block.svg"
+        report = json.loads(self.klotski(
+            "bench", "tiny", "--ablation", "--expert-slots", "20",
+            "--prompt-tokens", "8", "--generate", "2", "--timeline", drawing, "--json")[0])
+        self.assertEqual([setting["strategy"] for setting in report["settings"]], list(STRATEGIES))
+        for setting in report["settings"]:
+            self.assertGreater(setting["tokens_per_second"], 0)
+            self.assertIn("compute", setting["lanes"])
+            self.assertGreater(setting["lanes"]["disk read"]["bytes"], 0)
+            self.assertEqual(len(setting["prefetch_accuracy"]), 6)
+            self.assertTrue((self.folder / f"block-{setting['strategy']}.svg").exists())
+
+    def test_sweep(self):
+        table = self.folder / "table.md"
+        text = self.klotski("bench", "tiny", "--sweep", "n,batch", "--n-values", "1,2",
+                            "--batch-values", "2", "--prompt-tokens", "4", "--generate", "2",
+                            "--markdown", table)[0]
+        self.assertIn("n=1 batch=2", text)
+        self.assertIn("n=2 batch=2", text)
+        self.assertEqual(table.read_text(), text)
+        self.klotski("bench", "tiny", "--sweep", "n,batch", "--n-values", "1,x", code=2)
+
+    def test_schedules_are_printed_and_simulated(self):
+        for strategy in STRATEGIES:
+            text = self.klotski("schedule", "tiny", "--print", "--passes", "1", "--strategy",
+                                strategy, "--expert-slots", "12")[0]
+            self.assertIn("disk read  load layer 0 expert", text)
+            self.assertIn(f"{strategy}: pass 1 of", text.splitlines()[-1])
+
+    def test_routing_traces(self):
+        trace = self.folder / "routing"
+        text = self.klotski("trace", "tiny", "-o", trace, "--sequence-tokens", "64")[0]
+        self.assertIn("6 routed layers", text)
+        self.assertTrue(trace.read_bytes().startswith(b"KLTRACE1"))
+        self.klotski("trace", "tiny", "-o", self.folder / "absent" / "file", code=1)
+
+
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
