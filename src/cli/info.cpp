@@ -32,7 +32,7 @@ uint64_t bytes_of(const Checkpoint& checkpoint, const std::vector<TensorSpec>& s
 }
 
 StoredBytes stored_bytes(const OpenedModel& model) {
-  UnitLayouts(model.description, model.checkpoint);  // refuses a tensor that is not as described
+  const UnitLayouts checked(model.description, model.checkpoint);  // every tensor is as described
   const ModelDescription& description = model.description;
   StoredBytes bytes{.dense = bytes_of(model.checkpoint, model_tensors(description))};
   for (int64_t i = 0; i < description.layer_count(); ++i) {

@@ -39,7 +39,7 @@ void set_compute_threads(int threads) {
 
 const Ops& cpu_ops() {
   using cpu::machine;
-  static const Ops ops = [] {
+  static const Ops kOps = [] {
     Ops fast = reference_ops();
     fast.matmul = [](Rows out, ConstRows in, const TensorView& weight, const TensorView& bias) {
       cpu::matmul(machine(), out, in, weight, bias);
@@ -58,7 +58,7 @@ const Ops& cpu_ops() {
     };
     return fast;
   }();
-  return ops;
+  return kOps;
 }
 
 }  // namespace klotski

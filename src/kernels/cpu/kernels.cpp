@@ -34,8 +34,8 @@ int count_supported() { return 1; }
 }  // namespace
 
 KernelList all_kernels() {
-  static const int count = count_supported();
-  return {kAll, count};
+  static const int kCount = count_supported();
+  return {kAll, kCount};
 }
 
 const Kernels& kernels() {

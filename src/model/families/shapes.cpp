@@ -152,14 +152,14 @@ std::vector<std::string_view> shape_names() {
 }
 
 std::string_view shape_syntax() {
-  static const std::string text = [] {
+  static const std::string kText = [] {
     std::string names;
     for (const std::string_view name : shape_names()) names += std::string(name) + ", ";
     return names +
            "or L=,H=,F=,E=,K= (layers, hidden, expert width, experts, experts a token) and "
            "optionally heads=,kv_heads=,head_dim=,vocab=,shared=, alone or after a name";
   }();
-  return text;
+  return kText;
 }
 
 OrderedJson shape_config(std::string_view shape, int64_t tokens) {
