@@ -172,11 +172,9 @@ PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& ch
     : layouts_(model, checkpoint), policy_(group_policy(limits, workload)) {
   plan_ = Planner(model, layouts_, limits, workload, options).plan(policy_);
   compute_tier_ = std::make_unique<Tier>("RAM", plan_.limit_bytes);
-  for (const MemoryLine& line : plan_.lines) {
-    const bool counted_here =
-        line.kind == "program" || line.kind == "activations" || line.kind == "KV cache";
-    if (counted_here) reservations_.push_back(compute_tier_->reserve(line.kind, line.bytes));
-  }
+  reservations_.push_back(compute_tier_->reserve("program", plan_.process_bytes));
+  reservations_.push_back(compute_tier_->reserve("activations", plan_.activation_bytes));
+  reservations_.push_back(compute_tier_->reserve("KV cache", plan_.kv_bytes));
   pipeline_ = std::make_unique<Pipeline>(model, checkpoint, layouts_, policy_, *compute_tier_, ops,
                                          options);
 }

@@ -95,6 +95,8 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
   Budget budget(limits.ram_bytes - sum(least));
   MemoryPlan plan;
   plan.limit_bytes = limits.ram_bytes;
+  plan.process_bytes = demand.process_bytes;
+  plan.activation_bytes = demand.activation_bytes;
   plan.kv_stage_bytes = demand.kv_stage_bytes;
   const uint64_t kv_wanted =
       std::max(demand.kv_least_bytes,

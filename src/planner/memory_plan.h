@@ -42,10 +42,12 @@ struct MemoryLine {
 
 struct MemoryPlan {
   uint64_t limit_bytes = 0;
+  uint64_t process_bytes = 0;
+  uint64_t activation_bytes = 0;
   std::array<int64_t, kUnitKinds> slots{};
   uint64_t kv_bytes = 0;
   uint64_t kv_stage_bytes = 0;
-  std::vector<MemoryLine> lines;
+  std::vector<MemoryLine> lines;  // the same as a table
 
   uint64_t total_bytes() const;
 };
