@@ -137,7 +137,7 @@ TEST_F(EngineTest, ResultsDoNotDependOnTheCompany) {
     one.submit(requests.back());
     alone.push_back(run_all(one).at(0));
   }
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < 8; ++trial) {
     RunLimits limits{.strategy = static_cast<Strategy>(below(kStrategies)),
                      .expert_slots = 1 + below(32),
                      .micro_batch = 1 + below(8),

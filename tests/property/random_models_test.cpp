@@ -45,7 +45,7 @@ TEST(RandomModels, EveryStrategyEqualsTheResidentRun) {
   std::mt19937_64 random(23);
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / fmt::format("random-models-{}", ::getpid());
-  for (int model = 0; model < 12; ++model) {
+  for (int model = 0; model < 8; ++model) {
     std::filesystem::remove_all(folder);
     const std::string shape = random_shape(random);
     SCOPED_TRACE(shape);
