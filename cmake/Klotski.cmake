@@ -37,7 +37,7 @@ function(klotski_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main)
   # What is tested is optimised as users get it; the tests themselves only have to compile quickly.
-  target_compile_options(${name} PRIVATE -O1)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${name} PRIVATE
     KLOTSKI_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
     KLOTSKI_MODELS="${PROJECT_SOURCE_DIR}/models")
