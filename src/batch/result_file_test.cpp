@@ -12,18 +12,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/testing.h"
 
 namespace klotski {
 namespace {
-
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class ResultFileTest : public testing::Test {
  protected:

@@ -42,10 +42,8 @@ class Report {
       remark += fmt::format(", {:.0f} s left", std::max(left, 0.0));
     }
     const CacheCounters experts = pipeline_.report().experts;
-    if (const int64_t requests = experts.hits + experts.misses; requests > 0) {
-      remark +=
-          fmt::format(", {:.1f} % of experts found",
-                      100.0 * static_cast<double>(experts.hits) / static_cast<double>(requests));
+    if (experts.requests() > 0) {
+      remark += fmt::format(", {:.1f} % of experts found", 100.0 * experts.hit_share());
     }
     status_->update(static_cast<uint64_t>(counts.rows_done()), static_cast<uint64_t>(rows_),
                     remark);

@@ -42,12 +42,6 @@ struct Setting {
   const Measurement& median() const { return runs[runs.size() / 2]; }
 };
 
-double percent(std::chrono::nanoseconds part, std::chrono::nanoseconds whole) {
-  return whole.count() == 0
-             ? 0.0
-             : 100.0 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
-}
-
 Json as_json(const Setting& setting) {
   const Measurement& measured = setting.median();
   const PipelineReport& report = measured.report;
@@ -56,7 +50,7 @@ Json as_json(const Setting& setting) {
     const LaneTotals& lane = report.totals.lanes[i];
     if (lane.spans == 0) continue;
     lanes[std::string(lane_name(static_cast<Lane>(i)))] = {
-        {"busy_percent", percent(lane.busy, report.totals.elapsed)},
+        {"busy_percent", report.totals.percent(lane.busy)},
         {"busy_seconds", std::chrono::duration<double>(lane.busy).count()},
         {"bytes", lane.bytes}};
   }
@@ -69,26 +63,25 @@ Json as_json(const Setting& setting) {
   }
   Json runs = Json::array();
   for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
-  return {
-      {"setting", setting.name},
-      {"strategy", strategy_name(measured.policy.strategy)},
-      {"n_batches", measured.policy.micro_batches},
-      {"micro_batch", measured.policy.micro_batch},
-      {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
-      {"tokens_per_second", measured.tokens_per_second()},
-      {"tokens_per_second_of_all_runs", runs},
-      {"prefill_tokens_per_second", measured.prefill_rate()},
-      {"decode_tokens_per_second", measured.decode_rate()},
-      {"seconds", measured.seconds},
-      {"lanes", lanes},
-      {"bubbles_inter_layer_percent", percent(report.totals.inter_layer, report.totals.elapsed)},
-      {"bubbles_intra_layer_percent", percent(report.totals.intra_layer, report.totals.elapsed)},
-      {"expert_hits", report.experts.hits},
-      {"expert_misses", report.experts.misses},
-      {"prefetch_useful_bytes", report.prefetch.useful},
-      {"prefetch_late_bytes", report.prefetch.late},
-      {"prefetch_wasted_bytes", report.prefetch.wasted},
-      {"prefetch_accuracy", accuracy}};
+  return {{"setting", setting.name},
+          {"strategy", strategy_name(measured.policy.strategy)},
+          {"n_batches", measured.policy.micro_batches},
+          {"micro_batch", measured.policy.micro_batch},
+          {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
+          {"tokens_per_second", measured.tokens_per_second()},
+          {"tokens_per_second_of_all_runs", runs},
+          {"prefill_tokens_per_second", measured.prefill_rate()},
+          {"decode_tokens_per_second", measured.decode_rate()},
+          {"seconds", measured.seconds},
+          {"lanes", lanes},
+          {"bubbles_inter_layer_percent", report.totals.percent(report.totals.inter_layer)},
+          {"bubbles_intra_layer_percent", report.totals.percent(report.totals.intra_layer)},
+          {"expert_hits", report.experts.hits},
+          {"expert_misses", report.experts.misses},
+          {"prefetch_useful_bytes", report.prefetch.useful},
+          {"prefetch_late_bytes", report.prefetch.late},
+          {"prefetch_wasted_bytes", report.prefetch.wasted},
+          {"prefetch_accuracy", accuracy}};
 }
 
 std::string settings_table(const std::vector<Setting>& settings) {
@@ -105,22 +98,17 @@ std::string settings_table(const std::vector<Setting>& settings) {
     const LaneTotals& disk = report.totals.lane(Lane::disk_read);
     const double rate = measured.tokens_per_second();
     const double gigabytes = static_cast<double>(disk.bytes) / 1e9;
-    const int64_t requests = report.experts.hits + report.experts.misses;
     const auto in_gigabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
     text += fmt::format(
         "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {:.1f} % | {:.2f} | {:.1f} | "
         "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
         setting.name, measured.policy.micro_batches, measured.policy.micro_batch, rate,
         previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
-        measured.decode_rate(),
-        percent(report.totals.lane(Lane::compute).busy, report.totals.elapsed),
-        percent(disk.busy, report.totals.elapsed),
+        measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
+        report.totals.percent(disk.busy),
         gigabytes / std::max(std::chrono::duration<double>(disk.busy).count(), 1e-9), gigabytes,
-        percent(report.totals.inter_layer, report.totals.elapsed),
-        percent(report.totals.intra_layer, report.totals.elapsed),
-        requests == 0
-            ? 0.0
-            : 100.0 * static_cast<double>(report.experts.hits) / static_cast<double>(requests),
+        report.totals.percent(report.totals.inter_layer),
+        report.totals.percent(report.totals.intra_layer), 100.0 * report.experts.hit_share(),
         in_gigabytes(report.prefetch.useful), in_gigabytes(report.prefetch.late),
         in_gigabytes(report.prefetch.wasted));
     previous = rate;
@@ -207,9 +195,7 @@ int bench_command(const Options& options) {
   }
   const OpenedModel opened = open_model(options.model);
   const Tokenizer tokenizer = Tokenizer::load(opened.folder);
-  const std::string text = options.text.empty()
-                               ? std::string(sample_text())
-                               : read_argument_file(options.text, "--text", kMaxTextBytes);
+  const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
   std::vector<Setting> settings = settings_of(options);
   for (Setting& setting : settings) run_setting(setting, opened, tokenizer, options, text);
   if (options.ablation) require_same_output(settings);

@@ -25,10 +25,6 @@ double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-double share(std::chrono::nanoseconds part, std::chrono::nanoseconds whole) {
-  return whole.count() == 0 ? 0.0 : seconds(part) / seconds(whole);
-}
-
 const Ops& ops_named(const std::string& name) {
   return name == "reference" ? reference_ops() : cpu_ops();
 }
@@ -143,22 +139,17 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
 
 void warm_up(const PipelineFlags& flags, PreparedModel& model, const Tokenizer& tokenizer) {
   if (flags.warm_up.empty()) return;
-  const std::string text = flags.warm_up == "sample"
-                               ? std::string(sample_text())
-                               : read_argument_file(flags.warm_up, "--warm-up", kMaxWarmUpBytes);
+  const std::string text =
+      text_or_sample(flags.warm_up == "sample" ? "" : flags.warm_up, "--warm-up", kMaxWarmUpBytes);
   // Sequences as long as the plan has room for: the paper's pre-run takes 8 of 512 tokens.
   const std::vector<TokenId> tokens = tokenizer.encode(text, {});
   const PagedKvCache& cache = model.pipeline().cache();
   const int64_t room =
       std::max(cache.capacity_pages(), cache.spill_capacity_pages()) * PagedKvCache::kPageTokens;
-  const auto length = static_cast<size_t>(
-      std::min({kWarmUpTokens, room, model.pipeline().description().max_positions}));
-  std::vector<std::vector<TokenId>> texts;
-  for (size_t at = 0; at < tokens.size() && texts.size() < kWarmUpTexts; at += length) {
-    const size_t end = std::min(tokens.size(), at + length);
-    texts.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
-                       tokens.begin() + static_cast<std::ptrdiff_t>(end));
-  }
+  const int64_t length =
+      std::min({kWarmUpTokens, room, model.pipeline().description().max_positions});
+  std::vector<std::vector<TokenId>> texts = cut_into_sequences(tokens, length);
+  texts.resize(std::min(texts.size(), kWarmUpTexts));
   pass_texts(model.pipeline(), texts);
 }
 
@@ -195,7 +186,7 @@ std::string format_summary(PreparedModel& model) {
     const LaneTotals& lane = totals.lanes[i];
     if (lane.spans == 0) continue;
     text += fmt::format("  {:<10} busy {:5.1f} %", lane_name(static_cast<Lane>(i)),
-                        100.0 * share(lane.busy, totals.elapsed));
+                        totals.percent(lane.busy));
     if (lane.bytes > 0) {
       text += fmt::format("  {:>10}  {:.2f} GB/s while busy", format_bytes(lane.bytes),
                           static_cast<double>(lane.bytes) / 1e9 / seconds(lane.busy));
@@ -203,15 +194,10 @@ std::string format_summary(PreparedModel& model) {
     text += "\n";
   }
   text += fmt::format("  bubbles    {:.1f} % between layers, {:.1f} % between experts\n",
-                      100.0 * share(totals.inter_layer, totals.elapsed),
-                      100.0 * share(totals.intra_layer, totals.elapsed));
-  const int64_t requests = report.experts.hits + report.experts.misses;
+                      totals.percent(totals.inter_layer), totals.percent(totals.intra_layer));
   text += fmt::format("  experts    {} of {} requests found in memory ({:.1f} %), {} evicted\n",
-                      report.experts.hits, requests,
-                      requests == 0 ? 0.0
-                                    : 100.0 * static_cast<double>(report.experts.hits) /
-                                          static_cast<double>(requests),
-                      report.experts.evictions);
+                      report.experts.hits, report.experts.requests(),
+                      100.0 * report.experts.hit_share(), report.experts.evictions);
   text += fmt::format("  prefetched {} useful, {} late, {} wasted\n",
                       format_bytes(report.prefetch.useful), format_bytes(report.prefetch.late),
                       format_bytes(report.prefetch.wasted));

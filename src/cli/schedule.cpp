@@ -109,8 +109,7 @@ int schedule_command(const Options& options) {
       timeline);
   PrintingSink sink(simulation, options.print);
   Known known{.model = model,
-              .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches),
-                                                    {.rows = batch_rows}),
+              .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches)),
               .facts =
                   [&](const WeightUnit& unit) {
                     return UnitFacts{layouts.of(unit).read_bytes, layouts.of(unit).must_settle()};

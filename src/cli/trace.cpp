@@ -23,17 +23,6 @@ struct Options {
   int64_t tokens = 512;
 };
 
-// The text in pieces of at most so many tokens, each a sequence of its own.
-std::vector<std::vector<TokenId>> sequences_of(const std::vector<TokenId>& tokens, int64_t most) {
-  std::vector<std::vector<TokenId>> sequences;
-  for (size_t at = 0; at < tokens.size(); at += static_cast<size_t>(most)) {
-    const size_t end = std::min(tokens.size(), at + static_cast<size_t>(most));
-    sequences.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
-                           tokens.begin() + static_cast<std::ptrdiff_t>(end));
-  }
-  return sequences;
-}
-
 void append(RoutingTraceWriter& writer, const RoutedPiece& piece, const GroupChoices& choices) {
   for (size_t i = 0; i < piece.tokens.size(); ++i) {
     RoutingRecord record{
@@ -58,12 +47,10 @@ int trace_command(const Options& options) {
          in_quotes(options.model));
   }
   const Tokenizer tokenizer = Tokenizer::load(opened.folder);
-  const std::string text = options.text.empty()
-                               ? std::string(sample_text())
-                               : read_argument_file(options.text, "-f", kMaxTextBytes);
+  const std::string text = text_or_sample(options.text, "-f", kMaxTextBytes);
   const int64_t most = std::min(options.tokens, opened.description.max_positions);
   const std::vector<std::vector<TokenId>> sequences =
-      sequences_of(tokenizer.encode(text, {}), most);
+      cut_into_sequences(tokenizer.encode(text, {}), most);
   const auto model = prepare_model(opened, *options.pipeline,
                                    {.sequences = static_cast<int64_t>(sequences.size()),
                                     .tokens_per_sequence = most,

@@ -70,7 +70,7 @@ Known Pipeline::known(std::span<const MicroBatch> group) {
     const bool spilled =
         std::any_of(micro_batch.sequences.begin(), micro_batch.sequences.end(),
                     [](const KvSequence* sequence) { return sequence->spilled(); });
-    known.group.push_back({.rows = micro_batch.batch.rows(), .spilled = spilled});
+    known.group.push_back({.spilled = spilled});
   }
   return known;
 }

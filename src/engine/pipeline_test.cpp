@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
-#include <fstream>
 
-#include "base/file.h"
 #include "engine/testing/pipeline_runs.h"
+#include "weights/testing.h"
 
 namespace klotski {
 namespace {
@@ -92,20 +90,13 @@ INSTANTIATE_TEST_SUITE_P(Families, SpillingPipelineEquals,
                                            "variants/qwen2_windows_dense",
                                            "variants/qwen3_dense_bias"));
 
-// A header one byte longer puts every tensor at an odd offset: all of them have to be settled.
+// No tensor is aligned: all of them have to be settled.
 TEST(UnalignedPipelineEquals, TheResidentRunBitForBit) {
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / ("unaligned" + std::to_string(::getpid()));
   std::filesystem::remove_all(folder);
   std::filesystem::copy(test_model("qwen3_moe"), folder);
-  const std::filesystem::path path = folder / "model.safetensors";
-  std::string bytes = read_text_file(path, 1 << 26);
-  uint64_t header = 0;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  bytes.insert(8 + header, " ");
-  ++header;
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  std::ofstream(path, std::ios::binary) << bytes;
+  testing_files::unalign_tensors(folder / "model.safetensors");
   {
     const TestModel test(folder);
     const UnitLayouts layouts(test.description, test.checkpoint);

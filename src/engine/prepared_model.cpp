@@ -5,7 +5,6 @@
 #include "base/bytes.h"
 #include "base/memory_limit.h"
 #include "base/process_memory.h"
-#include "memory/alignment.h"
 
 namespace klotski {
 
@@ -109,31 +108,23 @@ class Planner {
     return std::min(workload_.sequences, policy.group_sequences());
   }
   uint64_t kv_wanted(const Policy& policy) const {
-    if (workload_.typical_tokens == 0) {
-      return static_cast<uint64_t>(sequences_wanted(policy)) * kv_bytes(policy);
-    }
-    const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.typical_tokens);
+    const int64_t typical =
+        workload_.typical_tokens > 0 ? workload_.typical_tokens : workload_.tokens_per_sequence;
+    const int64_t pages = sequences_wanted(policy) * kv_pages(policy, typical);
     return std::max(kv_bytes(policy),
                     static_cast<uint64_t>(pages) * PagedKvCache::page_bytes(model_));
   }
 
-  // One layer's pages as they lie in the spill file.
-  uint64_t spilled_page_bytes(const Layer& layer) const {
-    const int64_t floats = 2 * PagedKvCache::kPageTokens * layer.attention.kv_width();
-    return round_up_to_alignment(static_cast<uint64_t>(floats) * sizeof(float));
-  }
   uint64_t stage_bytes(const Policy& policy) const {
-    uint64_t largest = 0;
-    for (const Layer& layer : model_.layers) {
-      largest = std::max(largest, spilled_page_bytes(layer));
-    }
-    return static_cast<uint64_t>(policy.micro_batch * kv_pages(policy)) * largest;
+    const std::vector<uint64_t> page_bytes = PagedKvCache::spilled_page_bytes(model_);
+    return static_cast<uint64_t>(policy.micro_batch * kv_pages(policy)) *
+           *std::max_element(page_bytes.begin(), page_bytes.end());
   }
   // Room for the sequences that memory does not take.
   uint64_t spill_bytes(const Policy& policy, uint64_t memory_bytes) const {
     const auto in_memory = static_cast<int64_t>(memory_bytes / kv_bytes(policy));
     uint64_t page = 0;
-    for (const Layer& layer : model_.layers) page += spilled_page_bytes(layer);
+    for (const uint64_t bytes : PagedKvCache::spilled_page_bytes(model_)) page += bytes;
     return static_cast<uint64_t>((sequences_wanted(policy) - in_memory) * kv_pages(policy)) * page;
   }
 

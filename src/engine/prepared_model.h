@@ -50,7 +50,6 @@ class PreparedModel {
   const Policy& policy() const { return policy_; }
   const Tier& compute_tier() const { return *compute_tier_; }
   Pipeline& pipeline() { return *pipeline_; }
-  uint64_t model_bytes() const { return layouts_.read_bytes(); }
 
  private:
   UnitLayouts layouts_;

@@ -74,6 +74,17 @@ class TextGroup {
 
 }  // namespace
 
+std::vector<std::vector<TokenId>> cut_into_sequences(std::span<const TokenId> tokens,
+                                                     int64_t most_tokens) {
+  std::vector<std::vector<TokenId>> sequences;
+  while (!tokens.empty()) {
+    const size_t length = std::min(tokens.size(), static_cast<size_t>(most_tokens));
+    sequences.emplace_back(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
+    tokens = tokens.subspan(length);
+  }
+  return sequences;
+}
+
 void pass_texts(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
                 const TakeRouting& take) {
   for (size_t first = 0; first < texts.size();) {

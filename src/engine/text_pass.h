@@ -8,6 +8,10 @@
 
 namespace klotski {
 
+// A long text as sequences of at most so many tokens, each to be run by itself.
+std::vector<std::vector<TokenId>> cut_into_sequences(std::span<const TokenId> tokens,
+                                                     int64_t most_tokens);
+
 // Consecutive tokens of one of the texts, and the first of their rows in the group's choices.
 struct RoutedPiece {
   size_t text = 0;

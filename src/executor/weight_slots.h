@@ -30,8 +30,6 @@ class WeightSlots {
   WeightSet weights(const WeightUnit& unit, int32_t slot) const;
   ExpertWeights expert(const WeightUnit& unit, int32_t slot) const;
 
-  ReadMethod method() const { return reader_.method(); }
-
  private:
   std::span<std::byte> buffer(const WeightUnit& unit, int32_t slot) const;
 

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/testing.h"
 
 namespace klotski {
 namespace {
@@ -57,15 +58,6 @@ std::vector<int> ids(const std::vector<ExpertId>& experts) {
   std::vector<int> result;
   for (const ExpertId expert : experts) result.push_back(expert.value);
   return result;
-}
-
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(CorrelationTable, NothingObservedGivesNothing) {

@@ -41,6 +41,11 @@ struct CacheCounters {
   int64_t hits = 0;
   int64_t misses = 0;  // grants that must load
   int64_t evictions = 0;
+
+  int64_t requests() const { return hits + misses; }
+  double hit_share() const {  // 0 without a request
+    return requests() == 0 ? 0.0 : static_cast<double>(hits) / static_cast<double>(requests());
+  }
 };
 
 // Which expert lies in which of N slots of equal size. Book-keeping only: the bytes lie elsewhere,

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/testing.h"
 
 namespace klotski {
 namespace {
@@ -38,16 +39,7 @@ std::vector<RoutingRecord> read_all(const std::string& bytes) {
   return records;
 }
 
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-std::string refusal(const std::string& bytes) {
+std::string reading_refused(const std::string& bytes) {
   return refusal([&] { read_all(bytes); });
 }
 
@@ -125,11 +117,11 @@ TEST(RoutingTrace, EveryCutIsRefusedOrEndsAtARecord) {
   const size_t record_bytes = 12 + 3 * 2;
   const size_t data = bytes.size() - 2 * record_bytes;
   for (size_t size = 0; size < bytes.size(); ++size) {
-    const std::string message = refusal(bytes.substr(0, size));
+    const std::string message = reading_refused(bytes.substr(0, size));
     const bool whole = size == data || size == data + record_bytes;
     EXPECT_EQ(message.empty(), whole) << size << ": " << message;
   }
-  EXPECT_NE(refusal(bytes.substr(0, bytes.size() - 1))
+  EXPECT_NE(reading_refused(bytes.substr(0, bytes.size() - 1))
                 .find("offset " + std::to_string(data + record_bytes) + " is torn"),
             std::string::npos);
 }
@@ -138,40 +130,42 @@ TEST(RoutingTrace, BadHeadersAreRefused) {
   const auto layers = [](const std::string& text) {
     return with_header(R"({"version":1,"model":"m","layers":)" + text + "}");
   };
-  EXPECT_EQ(refusal(layers(R"([{"layer":0,"experts":4,"top_k":2}])")), "");
+  EXPECT_EQ(reading_refused(layers(R"([{"layer":0,"experts":4,"top_k":2}])")), "");
   EXPECT_EQ(
-      refusal(with_header(
+      reading_refused(with_header(
           R"({"version":1,"model":"m","more":[],"layers":[{"layer":0,"experts":4,"top_k":2}]})")),
       "");
-  EXPECT_NE(refusal(std::string("KLTRACE2\0\0\0\0", 12)).find("KLTRACE1"), std::string::npos);
-  EXPECT_NE(refusal(std::string("KLTRACE1\xFF\xFF\xFF\xFF", 12)).find("4294967295"),
+  EXPECT_NE(reading_refused(std::string("KLTRACE2\0\0\0\0", 12)).find("KLTRACE1"),
             std::string::npos);
-  EXPECT_NE(refusal(with_header("[]")), "");
-  EXPECT_NE(refusal(with_header(R"({"version":2,"model":"m","layers":[]})")).find("version"),
+  EXPECT_NE(reading_refused(std::string("KLTRACE1\xFF\xFF\xFF\xFF", 12)).find("4294967295"),
             std::string::npos);
+  EXPECT_NE(reading_refused(with_header("[]")), "");
+  EXPECT_NE(
+      reading_refused(with_header(R"({"version":2,"model":"m","layers":[]})")).find("version"),
+      std::string::npos);
   for (const char* bad :
        {"[]", "7", "[7]", R"([{"layer":0,"experts":65536,"top_k":1}])",
         R"([{"layer":0,"experts":4,"top_k":5}])", R"([{"layer":0,"experts":4,"top_k":0}])",
         R"([{"layer":0,"experts":4}])", R"([{"layer":-1,"experts":4,"top_k":1}])",
         R"([{"layer":2,"experts":4,"top_k":1},{"layer":2,"experts":4,"top_k":1}])",
         R"([{"layer":2,"experts":4,"top_k":1},{"layer":1,"experts":4,"top_k":1}])"}) {
-    EXPECT_NE(refusal(layers(bad)), "") << bad;
+    EXPECT_NE(reading_refused(layers(bad)), "") << bad;
   }
   std::string wide;
   for (int i = 0; i < 9; ++i) {
     wide += (i ? "," : "[") + std::string("{\"layer\":") + std::to_string(i) +
             R"(,"experts":65535,"top_k":65535})";
   }
-  EXPECT_NE(refusal(layers(wide + "]")).find("choices a token"), std::string::npos);
+  EXPECT_NE(reading_refused(layers(wide + "]")).find("choices a token"), std::string::npos);
 }
 
 TEST(RoutingTrace, BadChoicesAreRefusedWithTheirPlace) {
   const std::string out_of_range = written(small_shape(), {record(0, 0, 1, {1, 4, 3})});
-  EXPECT_NE(refusal(out_of_range).find("layer 1: expected an expert below 4, found 4"),
+  EXPECT_NE(reading_refused(out_of_range).find("layer 1: expected an expert below 4, found 4"),
             std::string::npos);
   const std::string twice =
       written(small_shape(), {record(0, 0, 1, {1, 2, 3}), record(0, 1, 1, {2, 2, 3})});
-  EXPECT_NE(refusal(twice).find("expert 2 is named twice"), std::string::npos);
+  EXPECT_NE(reading_refused(twice).find("expert 2 is named twice"), std::string::npos);
 }
 
 TEST(RoutingTrace, WriterRefusesWhatReadersWould) {

@@ -4,23 +4,19 @@
 #include <optional>
 
 #include "base/error.h"
+#include "memory/alignment.h"
 #include "model/counts.h"
 
 namespace klotski {
 
-namespace {
-
-// Bytes of one page [keys | values] of each layer.
-std::vector<uint64_t> layer_page_bytes(const ModelDescription& model) {
+std::vector<uint64_t> PagedKvCache::spilled_page_bytes(const ModelDescription& model) {
   std::vector<uint64_t> bytes;
   for (const Layer& layer : model.layers) {
-    bytes.push_back(static_cast<uint64_t>(2 * kKvPageTokens * layer.attention.kv_width()) *
-                    sizeof(float));
+    const int64_t floats = 2 * kPageTokens * layer.attention.kv_width();
+    bytes.push_back(round_up_to_alignment(static_cast<uint64_t>(floats) * sizeof(float)));
   }
   return bytes;
 }
-
-}  // namespace
 
 uint64_t PagedKvCache::page_bytes(const ModelDescription& model) {
   return static_cast<uint64_t>(kPageTokens * kv_numbers_per_token(model)) * sizeof(float);
@@ -28,7 +24,7 @@ uint64_t PagedKvCache::page_bytes(const ModelDescription& model) {
 
 PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits, SpillCalls& calls)
     : streaming_(limits.streaming),
-      spill_(limits.spill_folder, limits.spill_bytes, layer_page_bytes(model), calls) {
+      spill_(limits.spill_folder, limits.spill_bytes, spilled_page_bytes(model), calls) {
   for (const Layer& layer : model.layers) {
     layer_offset_.push_back(page_floats_);
     layer_width_.push_back(layer.attention.kv_width());

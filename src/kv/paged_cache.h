@@ -46,6 +46,8 @@ class PagedKvCache {
                SpillCalls& calls = SpillCalls::system());
 
   static uint64_t page_bytes(const ModelDescription& model);
+  // Of one page [keys | values] of each layer, in the file and in a stage.
+  static std::vector<uint64_t> spilled_page_bytes(const ModelDescription& model);
   uint64_t page_bytes() const { return page_floats_ * sizeof(float); }
   int64_t pages_in_use() const { return pages_in_use_; }  // of memory
   int64_t capacity_pages() const { return capacity_pages_; }

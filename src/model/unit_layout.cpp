@@ -95,7 +95,6 @@ UnitLayouts::UnitLayouts(const ModelDescription& model, const Checkpoint& checkp
       UnitLayout layout = layout_unit(model, checkpoint, unit);
       ++units_[kind];
       buffer_bytes_[kind] = std::max(buffer_bytes_[kind], layout.buffer_bytes);
-      read_bytes_ += layout.read_bytes;
       layouts_.emplace(unit, std::move(layout));
     }
   }

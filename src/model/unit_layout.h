@@ -53,13 +53,11 @@ class UnitLayouts {
   int64_t units(UnitKind kind) const { return units_[index_of(kind)]; }
   // A buffer that can hold any unit of the kind.
   uint64_t buffer_bytes(UnitKind kind) const { return buffer_bytes_[index_of(kind)]; }
-  uint64_t read_bytes() const { return read_bytes_; }  // of all units
 
  private:
   std::map<WeightUnit, UnitLayout> layouts_;
   std::array<int64_t, kUnitKinds> units_{};
   std::array<uint64_t, kUnitKinds> buffer_bytes_{};
-  uint64_t read_bytes_ = 0;
 };
 
 }  // namespace klotski

@@ -11,7 +11,6 @@ namespace klotski {
 
 // What is known of a group before it runs.
 struct MicroBatchShape {
-  int64_t rows = 0;
   bool spilled = false;  // its keys and values live below the compute tier
 };
 

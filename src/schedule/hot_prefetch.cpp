@@ -17,15 +17,6 @@ class HotPrefetch : public Schedule {
     }
   }
 
-  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const override {
-    build.gate(layer, micro_batch);
-  }
-
-  void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
-                     const std::vector<ExpertId>& chosen) const override {
-    build.request_chosen(layer, micro_batch, chosen);
-  }
-
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
     run_experts_in_batch_order(build, layer, activated);
   }

@@ -21,15 +21,6 @@ class Klotski : public Schedule {
     }
   }
 
-  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const override {
-    build.gate(layer, micro_batch);
-  }
-
-  void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
-                     const std::vector<ExpertId>& chosen) const override {
-    build.request_chosen(layer, micro_batch, chosen);
-  }
-
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
     std::vector<WeightUnit> order = in_order_of_arrival(build, layer, activated);
     for (size_t i = 0; i < order.size(); ++i) {

@@ -140,7 +140,7 @@ struct Example {
   Fragment tasks() {
     Residency residency(model, policy);
     Known known{.model = model,
-                .group = {{.rows = 1}, {.rows = 1}},
+                .group = std::vector<MicroBatchShape>(2),
                 .facts =
                     [](const WeightUnit&) {
                       return UnitFacts{1024, false};
@@ -206,7 +206,7 @@ std::chrono::nanoseconds simulated(Strategy strategy, std::chrono::nanoseconds l
       },
       timeline);
   Known known{.model = example.model,
-              .group = {{.rows = 1}, {.rows = 1}},
+              .group = std::vector<MicroBatchShape>(2),
               .facts =
                   [](const WeightUnit&) {
                     return UnitFacts{1, false};

@@ -18,9 +18,15 @@ class Schedule {
   virtual ~Schedule() = default;
 
   virtual void prefetch(FragmentBuilder& build, LayerId layer) const = 0;
-  virtual void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const = 0;
+  // Unless a strategy says otherwise a gate waits for its own weights alone, and what it chose is
+  // requested at once.
+  virtual void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const {
+    build.gate(layer, micro_batch);
+  }
   virtual void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
-                             const std::vector<ExpertId>& chosen) const = 0;
+                             const std::vector<ExpertId>& chosen) const {
+    build.request_chosen(layer, micro_batch, chosen);
+  }
   virtual void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const = 0;
 };
 

@@ -95,7 +95,7 @@ inline Known random_known(std::mt19937_64& random, const ModelDescription& model
             return hot;
           }};
   for (int64_t k = 0; k < micro_batches; ++k) {
-    known.group.push_back({.rows = 1, .spilled = between(random, 0, 1) == 1});
+    known.group.push_back({.spilled = between(random, 0, 1) == 1});
   }
   return known;
 }

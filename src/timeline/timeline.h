@@ -28,6 +28,11 @@ struct TimelineTotals {
 
   const LaneTotals& lane(Lane lane) const { return lanes[lane_index(lane)]; }
   std::chrono::nanoseconds bubbles() const { return inter_layer + intra_layer; }
+  double percent(std::chrono::nanoseconds part) const {  // of the time that went by
+    return elapsed.count() == 0
+               ? 0.0
+               : 100.0 * static_cast<double>(part.count()) / static_cast<double>(elapsed.count());
+  }
 };
 
 // What happened on which lane and when. Totals cover everything recorded; of the spans themselves

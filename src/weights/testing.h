@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "base/error.h"
@@ -62,6 +64,21 @@ inline std::string prefix_of(uint64_t header_bytes) {
 
 inline std::string safetensors_text(const std::string& header, const std::string& data) {
   return prefix_of(header.size()) + header + data;
+}
+
+// A header one byte longer puts every tensor of a safetensors file at an odd offset.
+inline void unalign_tensors(const std::filesystem::path& path) {
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  bytes.insert(8 + header, " ");
+  ++header;
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 inline void write_file(const std::filesystem::path& path, const std::string& content) {
