@@ -37,7 +37,8 @@ void matmul_bf16(benchmark::State& state) {
         reinterpret_cast<const std::byte*>(weights.data()) + copy * weight_bytes,
         DType::BF16,
         {out_width, in_width}};
-    cpu_ops().matmul({out.data(), rows, out_width}, {in.data(), rows, in_width}, weight, {});
+    cpu_ops().matmul({out.data(), rows, out_width}, {in.data(), rows, in_width}, weight, {},
+                     Precision::bf16);
     copy = (copy + 1) % copies;
     benchmark::ClobberMemory();
   }

@@ -36,6 +36,7 @@ Policy group_policy(const RunLimits& limits, const Workload& workload) {
   policy.hot_experts = limits.hot_experts.value_or(0);
   policy.path_length = limits.path_length;
   policy.eviction = limits.eviction;
+  policy.precision = limits.precision;
   policy.attention_sinks = limits.attention_sinks;
   policy.attention_window = limits.attention_window;
   policy = with_strategy(std::move(policy), limits.strategy);

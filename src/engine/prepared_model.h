@@ -15,6 +15,7 @@ namespace klotski {
 // What the user fixes; the rest is chosen.
 struct RunLimits {
   Strategy strategy = Strategy::klotski;
+  Precision precision = Precision::bf16;
   std::optional<uint64_t> ram_bytes{};  // default: what is free within all limits, less a margin
   std::optional<uint64_t> kv_bytes{};
   std::optional<int64_t> expert_slots{};

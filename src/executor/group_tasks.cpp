@@ -8,9 +8,6 @@ namespace klotski {
 
 namespace {
 
-// An expert takes so many rows at a time: its scratch stays small whatever the group.
-constexpr int64_t kExpertRows = 256;
-
 int64_t most_choices(const ModelDescription& model) {
   int64_t most = 1;
   for (const Layer& layer : model.layers) {
@@ -35,13 +32,14 @@ uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, i
       shared_width = std::max(shared_width, layer.feed_forward.shared->width);
     }
   }
+  const int64_t attention_in = std::max(model.hidden, attention_width);
   const int64_t group = policy.group_rows() * model.hidden * (2 + most_choices(model));
   const int64_t attention = policy.micro_batch_rows * (attention_width + 2 * model.hidden);
-  const int64_t expert = kExpertRows * 2 * (model.hidden + expert_width);
-  const int64_t shared = policy.micro_batch_rows * (model.hidden + 2 * shared_width);
+  const int64_t shared = policy.micro_batch_rows * model.hidden;
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
-  const int64_t floats = group + std::max({attention, expert, shared}) + logits;
-  return static_cast<uint64_t>(floats) * sizeof(float);
+  const int64_t floats = group + std::max(attention, shared) + logits;
+  return static_cast<uint64_t>(floats) * sizeof(float) +
+         cpu_scratch_bytes(policy.group_rows(), attention_in, std::max(expert_width, shared_width));
 }
 
 GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,
@@ -121,15 +119,19 @@ void GroupTasks::attention(const Task& task) {
   const Rows hidden = rows_of(hidden_, here);
   AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, batch);
   Buffer attended(hidden.count, inputs.queries.rows().width);
+  std::vector<KvView> views;
+  views.reserve(batch.sequences.size());  // the arguments point into them
+  std::vector<AttendingSequence> sequences;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
     const KvSequence& sequence = *here.micro_batch->sequences[i];
     cache_.write(sequence, task.layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows),
                  stage(task));
-    const KvView keys_and_values = cache_.pages(sequence, task.layer, stage(task));
-    klotski::attention(with_, attended.rows(rows), inputs.queries.rows(rows), weights, task.layer,
-                       {keys_and_values.pages(), rows.past});
+    views.push_back(cache_.pages(sequence, task.layer, stage(task)));
+    sequences.push_back(
+        {attended.rows(rows), inputs.queries.rows(rows), views.back().pages(), rows.past});
   }
+  klotski::attention(with_, sequences, weights, task.layer);
   post_attention(with_, hidden, attended.rows(), weights);
 }
 
@@ -142,37 +144,20 @@ void GroupTasks::gate(const Task& task) {
 // The results wait in the place of their row and choice, so that the sum in combine() does not
 // depend on the order in which experts ran.
 void GroupTasks::expert(const Task& task) {
-  const ExpertWeights weights = slots_.expert(task.unit, task.slot);
-  std::vector<int32_t> rows;
-  std::vector<int32_t> outputs;
+  ChosenExpert chosen{
+      .weights = slots_.expert(task.unit, task.slot), .in_rows = {}, .out_rows = {}};
   for (size_t k = 0; k < members_.size(); ++k) {
     if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
     const Routing& routing = *members_[k].routing;
     for (size_t i = 0; i < routing.experts.size(); ++i) {
       if (routing.experts[i] != task.unit.expert) continue;
       const int64_t row = members_[k].first_row + static_cast<int64_t>(i) / routing.slots;
-      rows.push_back(static_cast<int32_t>(row));
-      outputs.push_back(static_cast<int32_t>(first_output(members_[k])) + static_cast<int32_t>(i));
+      chosen.in_rows.push_back(static_cast<int32_t>(row));
+      chosen.out_rows.push_back(
+          static_cast<int32_t>(first_output(members_[k]) + static_cast<int64_t>(i)));
     }
   }
-  for (size_t at = 0; at < rows.size(); at += kExpertRows) {
-    const size_t count = std::min<size_t>(kExpertRows, rows.size() - at);
-    run_rows(weights, task.layer, std::span(rows).subspan(at, count),
-             std::span(outputs).subspan(at, count));
-  }
-}
-
-void GroupTasks::run_rows(const ExpertWeights& weights, LayerId layer,
-                          std::span<const int32_t> rows, std::span<const int32_t> outputs) {
-  const auto count = static_cast<int64_t>(rows.size());
-  const int64_t width = with_.model.hidden;
-  Buffer in(count, width);
-  Buffer out(count, width);
-  with_.ops.gather(in.rows(), normed_.rows(), rows);
-  run_expert(with_, out.rows(), in.rows(), weights, layer);
-  for (int64_t i = 0; i < count; ++i) {
-    std::copy_n(out.rows().row(i), width, outputs_.rows().row(outputs[static_cast<size_t>(i)]));
-  }
+  run_experts(with_, outputs_.rows(), normed_.rows(), std::span(&chosen, 1), task.layer);
 }
 
 void GroupTasks::combine(const Task& task) {

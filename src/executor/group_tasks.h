@@ -59,8 +59,6 @@ class GroupTasks {
   // Where a micro-batch's expert outputs begin: its own place whatever the layer.
   int64_t first_output(const Member& member) const { return member.first_row * most_choices_; }
   KvStage* stage(const Task& task);
-  void run_rows(const ExpertWeights& weights, LayerId layer, std::span<const int32_t> rows,
-                std::span<const int32_t> outputs);
 
   Arithmetic with_;
   WeightSlots& slots_;

@@ -31,17 +31,6 @@ void clip(std::span<float> values, float limit) {
   for (float& value : values) value = std::clamp(value, -limit, limit);
 }
 
-// out = down(activation(gate(in)) * up(in))
-void gated_product(const Arithmetic& with, Rows out, ConstRows in, const ExpertWeights& weights,
-                   Activation activation) {
-  Buffer gate(in.count, weights.gate.rows());
-  Buffer up(in.count, weights.up.rows());
-  with.ops.matmul(gate.rows(), in, weights.gate, TensorView());
-  with.ops.matmul(up.rows(), in, weights.up, TensorView());
-  with.ops.gate(gate.rows(), up.rows(), activation);
-  with.ops.matmul(out, gate.rows(), weights.down, TensorView());
-}
-
 }  // namespace
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
@@ -58,10 +47,11 @@ AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const We
                          .keys = Buffer(hidden.count, shape.kv_width()),
                          .values = Buffer(hidden.count, shape.kv_width())};
   with.ops.matmul(inputs.queries.rows(), normed.rows(), weights[Role::query],
-                  weights[Role::query_bias]);
-  with.ops.matmul(inputs.keys.rows(), normed.rows(), weights[Role::key], weights[Role::key_bias]);
+                  weights[Role::query_bias], with.precision);
+  with.ops.matmul(inputs.keys.rows(), normed.rows(), weights[Role::key], weights[Role::key_bias],
+                  with.precision);
   with.ops.matmul(inputs.values.rows(), normed.rows(), weights[Role::value],
-                  weights[Role::value_bias]);
+                  weights[Role::value_bias], with.precision);
   norm_heads(with, inputs.queries.rows(), weights[Role::query_norm], shape);
   norm_heads(with, inputs.keys.rows(), weights[Role::key_norm], shape);
   clip(inputs.queries.floats(), shape.clip);
@@ -87,27 +77,33 @@ AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const We
   return inputs;
 }
 
-void attention(const Arithmetic& with, Rows output, ConstRows queries, const WeightSet& weights,
-               LayerId layer, const CachedPositions& cached) {
+void attention(const Arithmetic& with, std::span<const AttendingSequence> sequences,
+               const WeightSet& weights, LayerId layer) {
   const Attention& shape = with.model.layer(layer).attention;
   std::vector<float> sinks;
   if (shape.sinks) sinks = floats_of(with.ops, weights[Role::sinks], shape.query_heads);
-  with.ops.attention({.output = output,
-                      .queries = queries,
-                      .query_heads = shape.query_heads,
-                      .kv_heads = shape.kv_heads,
-                      .cache = cached.pages,
-                      .first_position = cached.past,
-                      .scale = shape.scale,
-                      .window = shape.window,
-                      .sinks = sinks});
+  std::vector<AttentionArguments> arguments;
+  arguments.reserve(sequences.size());
+  for (const AttendingSequence& sequence : sequences) {
+    arguments.push_back({.output = sequence.output,
+                         .queries = sequence.queries,
+                         .query_heads = shape.query_heads,
+                         .kv_heads = shape.kv_heads,
+                         .cache = sequence.cache,
+                         .first_position = sequence.past,
+                         .scale = shape.scale,
+                         .window = shape.window,
+                         .sinks = sinks,
+                         .precision = with.precision});
+  }
+  with.ops.attention(arguments);
 }
 
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
                     const WeightSet& weights) {
   Buffer projected(hidden.count, hidden.width);
   with.ops.matmul(projected.rows(), attended, weights[Role::attention_output],
-                  weights[Role::attention_output_bias]);
+                  weights[Role::attention_output_bias], with.precision);
   with.ops.add(hidden, projected.rows());
 }
 
@@ -122,7 +118,7 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
   if (!part.routed) return routing;
 
   Buffer scores(hidden.count, part.experts);
-  with.ops.matmul(scores.rows(), normed, weights[Role::router], TensorView());
+  with.ops.matmul(scores.rows(), normed, weights[Role::router], TensorView(), Precision::f32);
   std::vector<float> bias;
   if (part.selection_bias) {
     bias = floats_of(with.ops, weights[Role::selection_bias], part.experts);
@@ -135,9 +131,22 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
   return routing;
 }
 
-void run_expert(const Arithmetic& with, Rows out, ConstRows in, const ExpertWeights& expert,
-                LayerId layer) {
-  gated_product(with, out, in, expert, with.model.layer(layer).feed_forward.activation);
+void run_experts(const Arithmetic& with, Rows out, ConstRows in,
+                 std::span<const ChosenExpert> experts, LayerId layer) {
+  std::vector<ExpertProduct> products;
+  products.reserve(experts.size());
+  for (const ChosenExpert& expert : experts) {
+    if (expert.in_rows.empty()) continue;  // to the kernels no list means all rows
+    products.push_back({.out = out,
+                        .in = in,
+                        .out_rows = expert.out_rows,
+                        .in_rows = expert.in_rows,
+                        .gate = expert.weights.gate,
+                        .up = expert.weights.up,
+                        .down = expert.weights.down,
+                        .activation = with.model.layer(layer).feed_forward.activation});
+  }
+  with.ops.experts(products, with.precision);
 }
 
 void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
@@ -145,13 +154,20 @@ void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
   const FeedForward& part = with.model.layer(layer).feed_forward;
   if (!part.shared) return;
   Buffer output(hidden.count, hidden.width);
-  gated_product(with, output.rows(), normed,
-                {weights[Role::shared_gate], weights[Role::shared_up], weights[Role::shared_down]},
-                part.activation);
+  const ExpertProduct product{.out = output.rows(),
+                              .in = normed,
+                              .out_rows = {},
+                              .in_rows = {},
+                              .gate = weights[Role::shared_gate],
+                              .up = weights[Role::shared_up],
+                              .down = weights[Role::shared_down],
+                              .activation = part.activation};
+  with.ops.experts(std::span(&product, 1), with.precision);
   Buffer scale(hidden.count, 1);
   std::fill(scale.floats().begin(), scale.floats().end(), 1.0f);
   if (part.shared->gated) {
-    with.ops.matmul(scale.rows(), normed, weights[Role::shared_scale], TensorView());
+    with.ops.matmul(scale.rows(), normed, weights[Role::shared_scale], TensorView(),
+                    Precision::f32);
     with.ops.sigmoid(scale.floats());
   }
   with.ops.combine(hidden, output.rows(), scale.floats());
@@ -164,7 +180,7 @@ void logits(const Arithmetic& with, Rows out, ConstRows hidden, const WeightSet&
   with.ops.rms_norm(wanted.rows(), wanted.rows(), model_weights[Role::final_norm],
                     with.model.norm_epsilon);
   const Role head = with.model.tied_embeddings ? Role::embedding : Role::output;
-  with.ops.matmul(out, wanted.rows(), model_weights[head], TensorView());
+  with.ops.matmul(out, wanted.rows(), model_weights[head], TensorView(), with.precision);
 }
 
 }  // namespace klotski

@@ -13,10 +13,12 @@
 
 namespace klotski {
 
-// What is computed with: one model, one set of kernels.
+// What is computed with: one model, one set of kernels, one precision of the products. The router
+// and what is added up from layer to layer are float32 always.
 struct Arithmetic {
   const ModelDescription& model;
   const Ops& ops;
+  Precision precision;
 };
 
 // Queries, keys and values of a batch, rotated to their positions.
@@ -39,14 +41,17 @@ void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
                               LayerId layer, const Batch& batch);
 
-// Keys and values of one sequence: `past` positions computed before and those of the rows at hand.
-struct CachedPositions {
-  KvPages pages;
+// Rows of one sequence, and its keys and values: of `past` positions computed before and of these
+// rows.
+struct AttendingSequence {
+  Rows output;
+  ConstRows queries;
+  KvPages cache;
   int64_t past = 0;
 };
 
-void attention(const Arithmetic& with, Rows output, ConstRows queries, const WeightSet& weights,
-               LayerId layer, const CachedPositions& cached);
+void attention(const Arithmetic& with, std::span<const AttendingSequence> sequences,
+               const WeightSet& weights, LayerId layer);
 
 // hidden += output projection of what attention gave.
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
@@ -56,9 +61,16 @@ void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
 Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
               LayerId layer);
 
-// out = expert(in) for the rows that chose the expert.
-void run_expert(const Arithmetic& with, Rows out, ConstRows in, const ExpertWeights& expert,
-                LayerId layer);
+// An expert and the rows that chose it.
+struct ChosenExpert {
+  ExpertWeights weights;
+  std::vector<int32_t> in_rows;
+  std::vector<int32_t> out_rows;  // where their results go
+};
+
+// out[out_rows] = expert(in[in_rows]) for every expert; no two share an output.
+void run_experts(const Arithmetic& with, Rows out, ConstRows in,
+                 std::span<const ChosenExpert> experts, LayerId layer);
 
 // hidden += the shared expert of the normed rows, if the layer has one.
 void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,

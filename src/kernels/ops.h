@@ -5,6 +5,7 @@
 // an order that does not depend on the other rows, so that a row's result is the same bit for bit
 // in any batch.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -34,6 +35,13 @@ struct ConstRows {
 
 enum class Activation { silu, gelu, gelu_tanh, relu };
 
+// How rows are multiplied by weights. Sums are float32 either way, and only bf16 weights know the
+// difference: others are always multiplied as f32.
+enum class Precision {
+  f32,   // inputs as they are
+  bf16,  // inputs may be rounded to bf16 first, where the processor multiplies those faster
+};
+
 struct RopeArguments {
   Rows heads;                          // [tokens][head_count * head_dim], rotated in place
   int64_t head_dim = 0;                // the first 2 * frequencies.size() of each head are rotated
@@ -45,8 +53,9 @@ struct RopeArguments {
 
 // Keys and values of one sequence and layer, in pages of `page_tokens` positions.
 struct KvPages {
-  std::span<const float* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
-  std::span<const float* const> values;  // per page: [page_tokens][kv_heads * head_dim]
+  std::span<const std::byte* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
+  std::span<const std::byte* const> values;  // per page: [page_tokens][kv_heads * head_dim]
+  DType type = DType::F32;                   // or BF16
   int64_t page_tokens = 0;
 
   // A cache that keeps only the first and the latest positions (lossy): a token sees the first
@@ -66,8 +75,9 @@ struct AttentionArguments {
   int64_t first_position = 0;
   float scale = 1.0f;  // on the scores
   int64_t window = 0;  // a token sees the last `window` positions, itself included; 0: all
-  std::span<const float>
-      sinks;  // per query head a score that takes its share of the softmax, or none
+  // Per query head a score that takes its share of the softmax, or none.
+  std::span<const float> sinks = {};
+  Precision precision = Precision::f32;  // of the scores
 };
 
 // The positions a query token sees: [prefix_begin, prefix_end) and [begin, end).
@@ -103,6 +113,20 @@ struct RouteArguments {
   std::span<float> weights;     // [tokens][top_k]
 };
 
+// One expert and the rows that chose it: out = down(activation(gate(in)) * up(in)).
+struct ExpertProduct {
+  Rows out;
+  ConstRows in;
+  std::span<const int32_t> out_rows;  // where the results go, none twice; empty: 0, 1, ...
+  std::span<const int32_t> in_rows;   // as many; empty: 0, 1, ...
+  TensorView gate;                    // [width][in.width]
+  TensorView up;                      // [width][in.width]
+  TensorView down;                    // [out.width][width]
+  Activation activation = Activation::silu;
+
+  int64_t rows() const { return in_rows.empty() ? in.count : static_cast<int64_t>(in_rows.size()); }
+};
+
 // One implementation of every operation. Outputs may not overlap inputs unless said.
 struct Ops {
   // out[i] = table[tokens[i]]
@@ -110,12 +134,14 @@ struct Ops {
   // out = in / rms(in) * weight, row by row; out may be in
   void (*rms_norm)(Rows out, ConstRows in, const TensorView& weight, float epsilon);
   // out = in * weight^T + bias; weight [out.width][in.width], bias [out.width] or empty
-  void (*matmul)(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias);
+  void (*matmul)(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
+                 Precision precision);
+  // Several experts at once: few rows each leave a single one too little work for many threads.
+  void (*experts)(std::span<const ExpertProduct> products, Precision precision);
   void (*rope)(const RopeArguments& arguments);
-  void (*attention)(const AttentionArguments& arguments);
+  // Of several sequences, each with its own length.
+  void (*attention)(std::span<const AttentionArguments> sequences);
   void (*route)(const RouteArguments& arguments);
-  // gate = activation(gate) * up
-  void (*gate)(Rows gate, ConstRows up, Activation activation);
   // out += in
   void (*add)(Rows out, ConstRows in);
   // out[i] = in[rows[i]]
@@ -132,6 +158,9 @@ const Ops& reference_ops();
 // The fast implementation: vector instructions of this processor, several threads. Agrees with the
 // reference but for the order of sums, which depends on nothing but the length of a row.
 const Ops& cpu_ops();
+
+// Bytes that cpu_ops() takes for itself, at most, to compute so many rows of widths up to these.
+uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width);
 
 // How many threads cpu_ops() computes with, the caller included; by default as many as this process
 // has processors. Only before their first use.

@@ -145,8 +145,9 @@ KvView PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvSt
   for (size_t i = 0; i < sequence.pages_.size(); ++i) {
     const bool given_back = sequence.pages_[i] == KvSequence::kGivenBack;
     const float* page = given_back ? nullptr : page_at(sequence, layer, i, stage);
-    view.keys_.push_back(page);
-    view.values_.push_back(given_back ? nullptr : page + kPageTokens * width);
+    view.keys_.push_back(reinterpret_cast<const std::byte*>(page));
+    view.values_.push_back(
+        given_back ? nullptr : reinterpret_cast<const std::byte*>(page + kPageTokens * width));
   }
   return view;
 }

@@ -90,10 +90,10 @@ TEST(PagedKvCache, RandomUseNeverMixesSequences) {
         const KvPages pages = view.pages();
         ASSERT_EQ(sequences[other].length(), static_cast<int64_t>(marks[other].size()));
         for (size_t p = 0; p < marks[other].size(); ++p) {
-          const size_t offset = p % 16 * static_cast<size_t>(width);
-          ASSERT_EQ(pages.keys[p / 16][offset],
+          const int64_t offset = static_cast<int64_t>(p % 16) * width;
+          ASSERT_EQ(cached_value(pages.keys[p / 16], offset),
                     marks[other][p] + 0.25f * static_cast<float>(layer));
-          ASSERT_EQ(pages.values[p / 16][offset + static_cast<size_t>(width) - 1],
+          ASSERT_EQ(cached_value(pages.values[p / 16], offset + width - 1),
                     -marks[other][p] - 0.25f * static_cast<float>(layer));
         }
       }

@@ -55,6 +55,7 @@ class KvView {
   KvPages pages() const {
     return {.keys = keys_,
             .values = values_,
+            .type = DType::F32,
             .page_tokens = kKvPageTokens,
             .kept_prefix = kept_.sinks,
             .kept_window = kept_.window};
@@ -62,8 +63,8 @@ class KvView {
 
  private:
   friend class PagedKvCache;
-  std::vector<const float*> keys_;  // null where the page was given back
-  std::vector<const float*> values_;
+  std::vector<const std::byte*> keys_;  // null where the page was given back
+  std::vector<const std::byte*> values_;
   StreamingWindow kept_;
 };
 

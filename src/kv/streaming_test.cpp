@@ -117,22 +117,22 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
       queries.insert(queries.end(), query.begin(), query.end());
     }
     const KvView view = cache.pages(sequence, layer, &stage);
-    for (const float* page : view.pages().keys) {
-      const auto* bytes = reinterpret_cast<const std::byte*>(page);
-      ASSERT_TRUE(!spilled || !page ||
+    for (const std::byte* bytes : view.pages().keys) {
+      ASSERT_TRUE(!spilled || !bytes ||
                   (bytes >= buffer.bytes().data() && bytes < &buffer.bytes().back()));
     }
     for (const Ops* ops : {&reference_ops(), &cpu_ops()}) {
       std::vector<float> out(queries.size());
-      ops->attention({.output = {out.data(), tokens, shape.query_width()},
-                      .queries = {queries.data(), tokens, shape.query_width()},
-                      .query_heads = shape.query_heads,
-                      .kv_heads = shape.kv_heads,
-                      .cache = view.pages(),
-                      .first_position = sequence.length(),
-                      .scale = 0.5f,
-                      .window = layer_window,
-                      .sinks = {}});
+      const AttentionArguments arguments{.output = {out.data(), tokens, shape.query_width()},
+                                         .queries = {queries.data(), tokens, shape.query_width()},
+                                         .query_heads = shape.query_heads,
+                                         .kv_heads = shape.kv_heads,
+                                         .cache = view.pages(),
+                                         .first_position = sequence.length(),
+                                         .scale = 0.5f,
+                                         .window = layer_window,
+                                         .sinks = {}};
+      ops->attention(std::span(&arguments, 1));
       for (int64_t i = 0; i < tokens; ++i) {
         const int64_t position = sequence.length() + i;
         std::vector<bool> seen;

@@ -66,6 +66,10 @@ inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int6
               {values.data(), tokens, width}, stage);
 }
 
+inline float cached_value(const std::byte* page, int64_t at) {
+  return reinterpret_cast<const float*>(page)[at];
+}
+
 // Whether positions 0 .. length - 1 hold their marks, as far as `page_kept` says.
 template <typename PageKept>
 bool holds_marks(const KvPages& pages, const ModelDescription& model, int64_t number,
@@ -80,8 +84,8 @@ bool holds_marks(const KvPages& pages, const ModelDescription& model, int64_t nu
     if (pages.keys[page] == nullptr || pages.values[page] == nullptr) return false;
     for (int64_t c = 0; c < width; ++c) {
       const int64_t at = p % kKvPageTokens * width + c;
-      if (pages.keys[page][at] != mark(number, p, layer)) return false;
-      if (pages.values[page][at] != -mark(number, p, layer)) return false;
+      if (cached_value(pages.keys[page], at) != mark(number, p, layer)) return false;
+      if (cached_value(pages.values[page], at) != -mark(number, p, layer)) return false;
     }
   }
   return true;

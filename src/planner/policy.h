@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/ops.h"
 #include "model/units.h"
 
 namespace klotski {
@@ -27,6 +28,7 @@ struct Policy {
   int64_t hot_experts = 0;         // K, prefetched a layer; 0: as many as a token chooses
   int path_length = 1;             // l: layers whose choices foretell the next
   std::string eviction = "furthest";
+  Precision precision = Precision::bf16;    // of products; keys and values are kept in it too
   std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
   uint64_t kv_bytes = 0;                    // of the compute tier
   uint64_t kv_spill_bytes = 0;              // of the tier below

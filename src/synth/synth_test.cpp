@@ -35,7 +35,7 @@ class Pass {
 
   // The share of the top_k most popular experts, averaged over layers; leaves logits().
   double run(const Batch& batch) {
-    const Arithmetic with{model_, reference_ops()};
+    const Arithmetic with{model_, reference_ops(), Precision::f32};
     Buffer hidden(batch.rows(), model_.hidden);
     const WeightSet weights = load(model_tensors(model_));
     embed(with, hidden.rows(), weights, batch.tokens);
@@ -75,10 +75,11 @@ class Pass {
     AttentionInputs inputs = pre_attention(with, hidden, weights, layer, batch);
     Buffer attended(hidden.count, inputs.queries.rows().width);
     for (const BatchSequence& rows : batch.sequences) {
-      const float* const keys = inputs.keys.rows(rows).data;
-      const float* const values = inputs.values.rows(rows).data;
-      const KvPages pages{std::span(&keys, 1), std::span(&values, 1), rows.tokens};
-      attention(with, attended.rows(rows), inputs.queries.rows(rows), weights, layer, {pages, 0});
+      const auto* keys = reinterpret_cast<const std::byte*>(inputs.keys.rows(rows).data);
+      const auto* values = reinterpret_cast<const std::byte*>(inputs.values.rows(rows).data);
+      const KvPages pages{std::span(&keys, 1), std::span(&values, 1), DType::F32, rows.tokens};
+      const AttendingSequence attending{attended.rows(rows), inputs.queries.rows(rows), pages, 0};
+      attention(with, std::span(&attending, 1), weights, layer);
     }
     post_attention(with, hidden, attended.rows(), weights);
   }
@@ -94,9 +95,11 @@ class Pass {
       const ExpertId expert = routing.experts[i];
       ++counts[expert];
       const WeightSet set = load(expert_tensors(model_, layer, expert));
-      run_expert(with, {slots.rows().row(slot), 1, hidden.width},
-                 {normed.rows().row(slot / routing.slots), 1, hidden.width},
-                 {set[Role::expert_gate], set[Role::expert_up], set[Role::expert_down]}, layer);
+      const ChosenExpert chosen{
+          .weights = {set[Role::expert_gate], set[Role::expert_up], set[Role::expert_down]},
+          .in_rows = {static_cast<int32_t>(slot / routing.slots)},
+          .out_rows = {static_cast<int32_t>(slot)}};
+      run_experts(with, slots.rows(), normed.rows(), std::span(&chosen, 1), layer);
     }
     with.ops.combine(hidden, slots.rows(), routing.weights);
     add_shared_expert(with, hidden, normed.rows(), weights, layer);

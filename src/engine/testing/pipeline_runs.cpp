@@ -140,7 +140,7 @@ std::vector<Logits> run_resident(const TestModel& test, const Texts& texts) {
       Batch batch;
       batch.append(static_cast<int64_t>(at), std::span(texts.tokens[i]).subspan(at, count),
                    static_cast<int64_t>(at + count), LogitsOf::last_token);
-      Buffer logits = model.forward(batch, members, cache, reference_ops());
+      Buffer logits = model.forward(batch, members, cache, reference_ops(), Precision::bf16);
       results[i].emplace_back(logits.floats().begin(), logits.floats().end());
       cache.commit(sequence, static_cast<int64_t>(count));
       at += count;

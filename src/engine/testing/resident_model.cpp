@@ -34,8 +34,8 @@ ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& che
 }
 
 Buffer ResidentModel::forward(const Batch& batch, std::span<KvSequence* const> sequences,
-                              PagedKvCache& cache, const Ops& ops) const {
-  const Arithmetic with{description_, ops};
+                              PagedKvCache& cache, const Ops& ops, Precision precision) const {
+  const Arithmetic with{description_, ops, precision};
   Buffer hidden(batch.rows(), description_.hidden);
   embed(with, hidden.rows(), model_weights_, batch.tokens);
   for (int64_t i = 0; i < description_.layer_count(); ++i) {
@@ -57,8 +57,9 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
     const BatchSequence& rows = batch.sequences[i];
     cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows));
     const KvView view = cache.pages(*sequences[i], layer);
-    attention(with, attended.rows(rows), inputs.queries.rows(rows), weights, layer,
-              {view.pages(), rows.past});
+    const AttendingSequence attending{attended.rows(rows), inputs.queries.rows(rows), view.pages(),
+                                      rows.past};
+    attention(with, std::span(&attending, 1), weights, layer);
   }
   post_attention(with, hidden, attended.rows(), weights);
 }
@@ -73,22 +74,13 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId la
   // so that the sum below does not depend on the order in which experts ran.
   Buffer slots(hidden.count * routing.slots, hidden.width);
   for (size_t e = 0; e < experts.size(); ++e) {
-    std::vector<int32_t> chosen_slots;
-    std::vector<int32_t> chosen_rows;
+    ChosenExpert chosen{.weights = experts[e], .in_rows = {}, .out_rows = {}};
     for (size_t slot = 0; slot < routing.experts.size(); ++slot) {
       if (routing.experts[slot] != ExpertId(static_cast<int64_t>(e))) continue;
-      chosen_slots.push_back(static_cast<int32_t>(slot));
-      chosen_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.slots));
+      chosen.out_rows.push_back(static_cast<int32_t>(slot));
+      chosen.in_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.slots));
     }
-    if (chosen_rows.empty()) continue;
-    Buffer in(static_cast<int64_t>(chosen_rows.size()), hidden.width);
-    Buffer out(static_cast<int64_t>(chosen_rows.size()), hidden.width);
-    with.ops.gather(in.rows(), normed.rows(), chosen_rows);
-    run_expert(with, out.rows(), in.rows(), experts[e], layer);
-    for (size_t i = 0; i < chosen_slots.size(); ++i) {
-      std::copy_n(out.rows().row(static_cast<int64_t>(i)), hidden.width,
-                  slots.rows().row(chosen_slots[i]));
-    }
+    run_experts(with, slots.rows(), normed.rows(), std::span(&chosen, 1), layer);
   }
   with.ops.combine(hidden, slots.rows(), routing.weights);
   add_shared_expert(with, hidden, normed.rows(), weights, layer);

@@ -1,57 +1,189 @@
 #include <algorithm>
-#include <vector>
+#include <limits>
 
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/multiply.h"
 
 namespace klotski::cpu {
 
 namespace {
 
-// The positions begin .. end - 1 as runs, one a page.
-void append_runs(std::vector<KvRun>& runs, const KvPages& cache, int64_t row_width, int64_t begin,
-                 int64_t end) {
-  while (begin < end) {
-    const auto page = static_cast<size_t>(begin / cache.page_tokens);
-    const int64_t in_page = begin % cache.page_tokens;
-    const int64_t count = std::min(end - begin, cache.page_tokens - in_page);
-    runs.push_back(
-        {cache.keys[page] + in_page * row_width, cache.values[page] + in_page * row_width, count});
-    begin += count;
+// Some consecutive tokens of a sequence and the query heads that share one key-value head. Rows are
+// token by token, head by head.
+class QueryBlock {
+ public:
+  QueryBlock(const Machine& with, const AttentionArguments& arguments, int64_t kv_head,
+             int64_t first_token, int64_t tokens)
+      : kernels_(with.kernels),
+        arguments_(arguments),
+        type_(weight_type(arguments.cache.type)),
+        products_(products_for(with.kernels, type_, arguments.precision)),
+        kv_head_(kv_head),
+        heads_(arguments.query_heads / arguments.kv_heads),
+        head_dim_(arguments.queries.width / arguments.query_heads),
+        states_(static_cast<size_t>(tokens * heads_),
+                {-std::numeric_limits<float>::infinity(), 0.0f}) {
+    for (int64_t token = first_token; token < first_token + tokens; ++token) {
+      seen_.push_back(visible_positions(arguments, token));
+      for (int64_t head = kv_head * heads_; head < (kv_head + 1) * heads_; ++head) {
+        queries_.push_back(arguments.queries.row(token) + head * head_dim_);
+        out_.push_back(arguments.output.row(token) + head * head_dim_);
+      }
+    }
   }
-}
+
+  void run() {
+    const auto rows = static_cast<int64_t>(queries_.size());
+    blocks_ = scratch(ScratchUse::inputs, blocks_of(rows) * products_.block_bytes(head_dim_));
+    pack_blocks(products_, blocks_, queries_, head_dim_, 0, blocks_of(rows));
+    auto* scores = reinterpret_cast<float*>(
+        scratch(ScratchUse::rows, rows * kChunk * static_cast<int64_t>(sizeof(float))));
+    for (int64_t r = 0; r < rows; ++r) scores_.push_back(scores + r * kChunk);
+    for (float* row : out_) std::fill_n(row, head_dim_, 0.0f);
+
+    // What any token sees: the first one the furthest back, the last one the furthest on. Where a
+    // prefix is kept it is visited on its own, also for tokens that see on without a gap.
+    const int64_t prefix = arguments_.cache.kept_window > 0 ? arguments_.cache.kept_prefix : 0;
+    const VisiblePositions& first = seen_.front();
+    const int64_t end = seen_.back().end;
+    visit_chunks(first.prefix_begin, std::min(prefix, end));
+    visit_chunks(std::max(first.begin, prefix), end);
+    finish();
+  }
+
+ private:
+  void visit_chunks(int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t chunk = begin / kChunk * kChunk;
+      const int64_t chunk_end = std::min(end, chunk + kChunk);
+      visit(chunk, begin, chunk_end);
+      begin = chunk_end;
+    }
+  }
+
+  // Calls body(page, first position in the page, place in the chunk, count) for runs of positions.
+  template <typename Body>
+  void for_runs(int64_t chunk, int64_t begin, int64_t end, const Body& body) const {
+    const int64_t page_tokens = arguments_.cache.page_tokens;
+    while (begin < end) {
+      const int64_t count = std::min(end - begin, page_tokens - begin % page_tokens);
+      body(static_cast<size_t>(begin / page_tokens), begin % page_tokens, begin - chunk, count);
+      begin += count;
+    }
+  }
+
+  const std::byte* head_of(const std::byte* page, int64_t position) const {
+    const int64_t element = (position * arguments_.kv_heads + kv_head_) * head_dim_;
+    return page + element * element_bytes(type_);
+  }
+
+  // Positions begin .. end - 1, all of one chunk.
+  void visit(int64_t chunk, int64_t begin, int64_t end) {
+    const int64_t stride = arguments_.kv_heads * head_dim_;
+    for_runs(chunk, begin, end, [&](size_t page, int64_t first, int64_t place, int64_t count) {
+      products_.multiply({.out = scores_.data(),
+                          .out_offset = place,
+                          .blocks = blocks_,
+                          .rows = static_cast<int64_t>(queries_.size()),
+                          .width = head_dim_,
+                          .weight = head_of(arguments_.cache.keys[page], first),
+                          .weight_stride = stride,
+                          .type = type_,
+                          .outputs = count,
+                          .scratch = scratch(ScratchUse::strip, kStripScratchBytes)});
+    });
+    take_scores(chunk, begin, end);
+    for_runs(chunk, begin, end, [&](size_t page, int64_t first, int64_t place, int64_t count) {
+      kernels_.mix({.out = out_.data(),
+                    .shares = scores_[0] + place,
+                    .shares_stride = kChunk,
+                    .values = head_of(arguments_.cache.values[page], first),
+                    .value_stride = stride,
+                    .type = type_,
+                    .rows = static_cast<int64_t>(queries_.size()),
+                    .positions = count,
+                    .width = head_dim_});
+    });
+  }
+
+  // Scores become shares. A row begins with its chunk, at a multiple of the chunk's size, and not
+  // with what is seen of it: which shares are added up in which order must not depend on the other
+  // queries.
+  void take_scores(int64_t chunk, int64_t begin, int64_t end) {
+    const int64_t skipped = begin - chunk;
+    for (size_t r = 0; r < scores_.size(); ++r) {
+      const VisiblePositions& seen = seen_[r / static_cast<size_t>(heads_)];
+      const float factor = kernels_.softmax(
+          {.scores = scores_[r],
+           .count = end - chunk,
+           .begin = {std::max(skipped, seen.prefix_begin - chunk),
+                     std::max(skipped, seen.begin - chunk)},
+           .end = {std::min(seen.prefix_end, end) - chunk, std::min(seen.end, end) - chunk},
+           .scale = arguments_.scale},
+          states_[r]);
+      if (factor != 1.0f) kernels_.scale(out_[r], head_dim_, factor);
+    }
+  }
+
+  // A sink joins the denominator and nothing else.
+  void finish() {
+    for (size_t r = 0; r < out_.size(); ++r) {
+      SoftmaxState& state = states_[r];
+      float factor = 1.0f;
+      if (!arguments_.sinks.empty()) {
+        const size_t head =
+            static_cast<size_t>(kv_head_ * heads_) + r % static_cast<size_t>(heads_);
+        float sink = arguments_.sinks[head];
+        factor = kernels_.softmax(
+            {.scores = &sink, .count = 1, .begin = {0, 0}, .end = {1, 0}, .scale = 1.0f}, state);
+      }
+      kernels_.scale(out_[r], head_dim_, factor / state.sum);
+    }
+  }
+
+  const Kernels& kernels_;
+  const AttentionArguments& arguments_;
+  WeightType type_;
+  const Products& products_;
+  int64_t kv_head_;
+  int64_t heads_;  // query heads that share the key-value head
+  int64_t head_dim_;
+  std::byte* blocks_ = nullptr;
+  std::vector<const float*> queries_;
+  std::vector<float*> out_;
+  std::vector<float*> scores_;
+  std::vector<VisiblePositions> seen_;  // by token
+  std::vector<SoftmaxState> states_;
+};
+
+struct Job {
+  size_t sequence;
+  int64_t kv_head;
+  int64_t first_token;
+  int64_t tokens;
+};
 
 }  // namespace
 
-void attention(const Machine& with, const AttentionArguments& arguments) {
-  const int64_t head_dim = arguments.queries.width / arguments.query_heads;
-  const int64_t heads = arguments.query_heads / arguments.kv_heads;  // that share a key
-  const int64_t kv_width = arguments.kv_heads * head_dim;
-  const int64_t groups = arguments.queries.count * arguments.kv_heads;
-  const int64_t cost = (arguments.first_position + arguments.queries.count) * heads * head_dim * 2;
-  share_out(with, groups, cost, [&](int64_t first, int64_t last) {
-    std::vector<KvRun> runs;
-    std::vector<float> scores;
-    for (int64_t group = first; group < last; ++group) {
-      const int64_t token = group / arguments.kv_heads;
-      const int64_t kv_head = group % arguments.kv_heads;
-      const VisiblePositions seen = visible_positions(arguments, token);
-      runs.clear();
-      append_runs(runs, arguments.cache, kv_width, seen.prefix_begin, seen.prefix_end);
-      append_runs(runs, arguments.cache, kv_width, seen.begin, seen.end);
-      scores.resize(static_cast<size_t>(heads * seen.count()));
-      with.kernels.attend(
-          {.output = arguments.output.row(token) + kv_head * heads * head_dim,
-           .queries = arguments.queries.row(token) + kv_head * heads * head_dim,
-           .heads = heads,
-           .head_dim = head_dim,
-           .runs = runs.data(),
-           .run_count = static_cast<int64_t>(runs.size()),
-           .head_offset = kv_head * head_dim,
-           .stride = kv_width,
-           .positions = seen.count(),
-           .scale = arguments.scale,
-           .sinks = arguments.sinks.empty() ? nullptr : arguments.sinks.data() + kv_head * heads,
-           .scores = scores.data()});
+void attention(const Machine& with, std::span<const AttentionArguments> sequences) {
+  std::vector<Job> jobs;
+  int64_t cost = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const AttentionArguments& arguments = sequences[s];
+    const int64_t heads = arguments.query_heads / arguments.kv_heads;
+    const int64_t block = std::max<int64_t>(1, kBlockQueries / heads);
+    const int64_t tokens = arguments.queries.count;
+    cost += (arguments.first_position + tokens) * tokens * arguments.queries.width * 2;
+    for (int64_t token = 0; token < tokens; token += block) {
+      for (int64_t head = 0; head < arguments.kv_heads; ++head) {
+        jobs.push_back({s, head, token, std::min(block, tokens - token)});
+      }
+    }
+  }
+  const auto count = static_cast<int64_t>(jobs.size());
+  share_out(with, count, cost / std::max<int64_t>(count, 1), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const Job& job = jobs[static_cast<size_t>(i)];
+      QueryBlock(with, sequences[job.sequence], job.kv_head, job.first_token, job.tokens).run();
     }
   });
 }

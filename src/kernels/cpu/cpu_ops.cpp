@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_ops.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/cpu_limit.h"
@@ -37,21 +38,33 @@ void set_compute_threads(int threads) {
   if (wanted == kInUse) fail(ErrorKind::internal, "the compute threads are running already");
 }
 
+uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
+  using cpu::kStripOutputs;
+  using cpu::kStripRows;
+  const int64_t strip_rows = std::min(rows, kStripRows) + cpu::kBlockRows;
+  const int64_t packed = strip_rows * (in_width + expert_width + 2 * cpu::kColumnStep);
+  const int64_t sums = std::max(2 * strip_rows * kStripOutputs, cpu::kScoresOfABlock);
+  const int64_t wanted = threads_wanted.load();
+  const int64_t threads = wanted > 0 ? wanted : usable_cpus();
+  return static_cast<uint64_t>((packed + threads * sums) * 4 + threads * cpu::kStripScratchBytes);
+}
+
 const Ops& cpu_ops() {
   using cpu::machine;
   static const Ops kOps = [] {
     Ops fast = reference_ops();
-    fast.matmul = [](Rows out, ConstRows in, const TensorView& weight, const TensorView& bias) {
-      cpu::matmul(machine(), out, in, weight, bias);
+    fast.matmul = [](Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
+                     Precision precision) {
+      cpu::matmul(machine(), out, in, weight, bias, precision);
     };
-    fast.attention = [](const AttentionArguments& arguments) {
-      cpu::attention(machine(), arguments);
+    fast.experts = [](std::span<const ExpertProduct> products, Precision precision) {
+      cpu::experts(machine(), products, precision);
+    };
+    fast.attention = [](std::span<const AttentionArguments> sequences) {
+      cpu::attention(machine(), sequences);
     };
     fast.rms_norm = [](Rows out, ConstRows in, const TensorView& weight, float epsilon) {
       cpu::rms_norm(machine(), out, in, weight, epsilon);
-    };
-    fast.gate = [](Rows gate, ConstRows up, Activation activation) {
-      cpu::gate(machine(), gate, up, activation);
     };
     fast.combine = [](Rows out, ConstRows slots_in, std::span<const float> weights) {
       cpu::combine(machine(), out, slots_in, weights);

@@ -17,12 +17,16 @@ struct Machine {
 Machine& machine();
 
 void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
-            const TensorView& bias);
-void attention(const Machine& with, const AttentionArguments& arguments);
+            const TensorView& bias, Precision precision);
+void experts(const Machine& with, std::span<const ExpertProduct> products, Precision precision);
+// Floats that attention takes of a thread's scratch; more only if more query heads share a key.
+inline constexpr int64_t kBlockQueries = 64;  // computed together
+inline constexpr int64_t kChunk = 512;        // positions scored before their values are mixed
+inline constexpr int64_t kScoresOfABlock = kBlockQueries * kChunk;
+void attention(const Machine& with, std::span<const AttentionArguments> sequences);
 
-// The row-by-row operations of the reference, many rows at once.
+// Row by row, many rows at once.
 void rms_norm(const Machine& with, Rows out, ConstRows in, const TensorView& weight, float epsilon);
-void gate(const Machine& with, Rows gate, ConstRows up, Activation activation);
 void combine(const Machine& with, Rows out, ConstRows slots_in, std::span<const float> weights);
 
 // Shares out `count` pieces of work of `cost` multiplications each, or does it at once where

@@ -1,35 +1,89 @@
 #include "kernels/cpu/kernels.h"
 
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
 // Declares the functions of one instruction set, and their table.
-#define KLOTSKI_DECLARE_KERNELS(isa)                         \
-  namespace klotski::cpu::isa {                              \
-  void matmul_panel(const MatmulPanel& panel);               \
-  void attend(const HeadGroup& group);                       \
-  constexpr Kernels kKernels = {#isa, matmul_panel, attend}; \
+#define KLOTSKI_DECLARE_KERNELS(isa)                                                            \
+  namespace klotski::cpu::isa {                                                                 \
+  int64_t block_bytes(int64_t width);                                                           \
+  void pack(const BlockColumns& columns);                                                       \
+  void multiply(const Strip& strip);                                                            \
+  float softmax(const ScoreRow& row, SoftmaxState& state);                                      \
+  void scale(float* values, int64_t count, float factor);                                       \
+  void mix(const Mix& mix);                                                                     \
+  void gate(float* values, const float* up, int64_t count, GateFunction function);              \
+  float sum_of_squares(const float* values, int64_t count);                                     \
+  constexpr Kernels kKernels = {                                                                \
+      #isa, {block_bytes, pack, multiply}, nullptr, softmax, scale, mix, gate, sum_of_squares}; \
   }
 
-KLOTSKI_DECLARE_KERNELS(baseline)
+// Declares products of bf16 inputs, and a table in which they join those of another set.
+#define KLOTSKI_DECLARE_BF16(isa, others)                         \
+  namespace klotski::cpu::isa {                                   \
+  int64_t block_bytes(int64_t width);                             \
+  void pack(const BlockColumns& columns);                         \
+  void multiply(const Strip& strip);                              \
+  constexpr Products kProducts = {block_bytes, pack, multiply};   \
+  constexpr Kernels kKernels = {#isa,                             \
+                                others::kKernels.f32,             \
+                                &kProducts,                       \
+                                others::kKernels.softmax,         \
+                                others::kKernels.scale,           \
+                                others::kKernels.mix,             \
+                                others::kKernels.gate,            \
+                                others::kKernels.sum_of_squares}; \
+  }
+
+KLOTSKI_DECLARE_KERNELS(portable)
 #if defined(__x86_64__)
 KLOTSKI_DECLARE_KERNELS(avx2)
 KLOTSKI_DECLARE_KERNELS(avx512)
+#elif defined(__aarch64__)
+KLOTSKI_DECLARE_KERNELS(neon)
 #endif
 
 namespace klotski::cpu {
 
 namespace {
 
-#if defined(__x86_64__)
-constexpr const Kernels* kAll[] = {&baseline::kKernels, &avx2::kKernels, &avx512::kKernels};
-
 // The flags here are those the files are compiled with, in CMakeLists.txt.
+#if defined(__x86_64__)
+constexpr const Kernels* kAll[] = {&portable::kKernels, &avx2::kKernels, &avx512::kKernels};
+
 int count_supported() {
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c")) {
+    return 1;
+  }
   return __builtin_cpu_supports("avx512f") ? 3 : 2;
 }
+#elif defined(__aarch64__)
+constexpr const Kernels* kAll[] = {&portable::kKernels, &neon::kKernels};
+
+int count_supported() { return 2; }
 #else
-constexpr const Kernels* kAll[] = {&baseline::kKernels};
+constexpr const Kernels* kAll[] = {&portable::kKernels};
+
 int count_supported() { return 1; }
 #endif
+
+const Kernels& choose() {
+  const KernelList all = all_kernels();
+  const char* wanted = std::getenv("KLOTSKI_CPU");
+  if (!wanted || !*wanted) return *all.begin[all.count - 1];
+  std::string names;
+  for (int i = 0; i < all.count; ++i) {
+    if (std::string_view(wanted) == all.begin[i]->name) return *all.begin[i];
+    names += (i > 0 ? ", " : "") + std::string(all.begin[i]->name);
+  }
+  fail(ErrorKind::usage,
+       "KLOTSKI_CPU: expected an instruction set of this processor ({}), found {}", names,
+       in_quotes(wanted));
+}
 
 }  // namespace
 
@@ -39,8 +93,8 @@ KernelList all_kernels() {
 }
 
 const Kernels& kernels() {
-  const KernelList all = all_kernels();
-  return *all.begin[all.count - 1];
+  static const Kernels& chosen = choose();
+  return chosen;
 }
 
 }  // namespace klotski::cpu

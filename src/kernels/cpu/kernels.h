@@ -4,58 +4,104 @@
 // header and nothing that defines inline functions others share: the linker keeps one copy of such
 // a function, and it might be the one with instructions this processor does not have.
 
+#include <cstddef>
 #include <cstdint>
 
 namespace klotski::cpu {
 
 enum class WeightType { f32, f16, bf16 };
 
-// Some outputs of a product: out[r][n] = sum over k of in[r][k] * weight[n][k], begin <= n < end.
-struct MatmulPanel {
-  float* out;  // [rows][out_width]
-  const float* in;
-  const void* weight;  // [out_width][in_width]
-  WeightType type;
-  int64_t rows;
-  int64_t in_width;
-  int64_t out_width;
-  int64_t begin;
+// Rows are laid out for the multiplying instructions in blocks, one after the other; only the last
+// one of a product may have fewer rows.
+inline constexpr int64_t kBlockRows = 16;
+
+// The most rows and outputs of one strip: their sums stay in the second-level cache.
+inline constexpr int64_t kStripRows = 512;
+inline constexpr int64_t kStripOutputs = 128;
+// For sums and weights on their way, at a multiple of kCacheLine.
+inline constexpr int64_t kStripScratchBytes = 512 * 1024;
+inline constexpr int64_t kCacheLine = 64;
+
+// Where a range of columns of a block may begin.
+inline constexpr int64_t kColumnStep = 32;
+
+// Some columns of a block. Whoever packs the last ones also pads the block's rows with zeros.
+struct BlockColumns {
+  std::byte* block;          // Products::block_bytes(width) of memory, at a multiple of kCacheLine
+  const float* const* rows;  // [count]: the element of column `begin`
+  int64_t count;             // rows, 1 to kBlockRows
+  int64_t width;             // columns in all
+  int64_t begin;             // a multiple of kColumnStep
   int64_t end;
 };
 
-// How many outputs a panel may have: what fits the first-level cache beside the inputs.
-inline constexpr int64_t kPanelOutputs = 16;
+// out[r][out_offset + n] = sum over k of row r [k] * weight[n][k]
+struct Strip {
+  float* const* out;  // [rows]
+  int64_t out_offset;
+  const std::byte* blocks;  // the rows
+  int64_t rows;             // 1 to kStripRows
+  int64_t width;
+  const void* weight;     // [outputs][width]
+  int64_t weight_stride;  // elements from one row of weights to the next
+  WeightType type;
+  int64_t outputs;  // 1 to kStripOutputs
+  std::byte* scratch;
+};
 
-// Positions whose keys and values lie one after the other, `stride` floats apart.
-struct KvRun {
-  const float* keys;
-  const float* values;
+// One way to multiply. What an output is depends on its row and its weights alone, not on the other
+// rows or outputs of the strip.
+struct Products {
+  int64_t (*block_bytes)(int64_t width);  // a multiple of kCacheLine
+  void (*pack)(const BlockColumns& columns);
+  void (*multiply)(const Strip& strip);
+};
+
+// The scores of one query with consecutive positions, of which it sees two ranges.
+struct ScoreRow {
+  float* scores;  // [count]; become shares of the softmax, not yet divided by their sum
   int64_t count;
+  int64_t begin[2];  // what the query sees: begin[i] <= position < end[i]
+  int64_t end[2];
+  float scale;  // on the scores
 };
 
-// One token and the query heads that share a key-value head.
-struct HeadGroup {
-  float* output;         // [heads][head_dim]
-  const float* queries;  // [heads][head_dim]
-  int64_t heads;
-  int64_t head_dim;
-  const KvRun* runs;  // what the token sees, oldest first
-  int64_t run_count;
-  int64_t head_offset;  // from a run's pointers to the key-value head
-  int64_t stride;
-  int64_t positions;   // in all runs
-  float scale;         // on the scores
-  const float* sinks;  // [heads] or null
-  float* scores;       // [heads][positions], scratch
+// The largest score so far, and the sum of the shares relative to it.
+struct SoftmaxState {
+  float largest;  // before any score: minus infinity
+  float sum;
 };
+
+// out[r] += sum over p of shares[r][p] * values[p], p ascending
+struct Mix {
+  float* const* out;    // [rows][width]
+  const float* shares;  // [rows][positions], rows shares_stride apart
+  int64_t shares_stride;
+  const void* values;  // [positions][width], positions value_stride elements apart
+  int64_t value_stride;
+  WeightType type;  // f32 or bf16
+  int64_t rows;
+  int64_t positions;
+  int64_t width;
+};
+
+enum class GateFunction { silu, gelu_tanh, relu };
 
 struct Kernels {
   const char* name;
-  void (*matmul_panel)(const MatmulPanel& panel);
-  void (*attend)(const HeadGroup& group);
+  Products f32;          // inputs as they are; weights of every type
+  const Products* bf16;  // inputs rounded to bf16, bf16 weights; null where it would not be faster
+  // Takes one more row of scores in; returns what earlier results have to be multiplied by.
+  float (*softmax)(const ScoreRow& row, SoftmaxState& state);
+  void (*scale)(float* values, int64_t count, float factor);
+  void (*mix)(const Mix& mix);
+  // values = function(values) * up
+  void (*gate)(float* values, const float* up, int64_t count, GateFunction function);
+  float (*sum_of_squares)(const float* values, int64_t count);
 };
 
-// The fastest that this processor can run.
+// The fastest that this processor can run, or the one that the environment variable KLOTSKI_CPU
+// names.
 const Kernels& kernels();
 
 // Every one that this processor can run, the plainest first: all are tested.

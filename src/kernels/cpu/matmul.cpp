@@ -1,56 +1,45 @@
 #include <algorithm>
 
-#include "base/error.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/multiply.h"
 #include "kernels/reference/weight_row.h"
 
 namespace klotski::cpu {
 
 namespace {
 
-WeightType weight_type(DType dtype) {
-  switch (dtype) {
-    case DType::F32:
-      return WeightType::f32;
-    case DType::F16:
-      return WeightType::f16;
-    case DType::BF16:
-      return WeightType::bf16;
-    default:
-      fail(ErrorKind::internal, "weights of type {} reached a kernel", dtype_name(dtype));
-  }
-}
-
-void add_bias(Rows out, const TensorView& bias, int64_t begin, int64_t end) {
-  for (int64_t n = begin; n < end; ++n) {
-    const float offset = reference::load_element(bias, n);
-    for (int64_t r = 0; r < out.count; ++r) out.row(r)[n] += offset;
+void add_bias(std::span<float* const> out, const TensorView& bias, int64_t first, int64_t count) {
+  for (int64_t n = 0; n < count; ++n) {
+    const float offset = reference::load_element(bias, first + n);
+    for (float* row : out) row[first + n] += offset;
   }
 }
 
 }  // namespace
 
 void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
-            const TensorView& bias) {
-  const WeightType type = weight_type(weight.dtype);
-  const int64_t panels = (out.width + kPanelOutputs - 1) / kPanelOutputs;
-  const int64_t panel_cost = out.count * in.width * kPanelOutputs;
-  share_out(with, panels, panel_cost, [&](int64_t first, int64_t last) {
-    for (int64_t panel = first; panel < last; ++panel) {
-      const int64_t begin = panel * kPanelOutputs;
-      const int64_t end = std::min(begin + kPanelOutputs, out.width);
-      with.kernels.matmul_panel({.out = out.data,
-                                 .in = in.data,
-                                 .weight = weight.data,
-                                 .type = type,
-                                 .rows = out.count,
-                                 .in_width = in.width,
-                                 .out_width = out.width,
-                                 .begin = begin,
-                                 .end = end});
-      if (bias.data) add_bias(out, bias, begin, end);
-    }
-  });
+            const TensorView& bias, Precision precision) {
+  const WeightMatrix matrix(weight);
+  const Products& products = products_for(with.kernels, matrix.type, precision);
+  for (int64_t first_row = 0; first_row < in.count; first_row += kStripRows) {
+    const int64_t rows = std::min(kStripRows, in.count - first_row);
+    const auto in_rows = row_pointers(in, {}, first_row, rows);
+    const auto out_rows = row_pointers(out, {}, first_row, rows);
+    std::byte* blocks =
+        scratch(ScratchUse::inputs, blocks_of(rows) * products.block_bytes(in.width));
+    share_out(with, blocks_of(rows), kBlockRows * in.width, [&](int64_t first, int64_t last) {
+      pack_blocks(products, blocks, in_rows, in.width, first, last);
+    });
+    const int64_t width = strip_outputs(with, out.width, rows);
+    const int64_t strips = (out.width + width - 1) / width;
+    share_out(with, strips, rows * in.width * width, [&](int64_t first, int64_t last) {
+      for (int64_t strip = first; strip < last; ++strip) {
+        const int64_t begin = strip * width;
+        const int64_t count = std::min(width, out.width - begin);
+        products.multiply(strip_of({out_rows, begin, begin, count}, blocks, matrix));
+        if (bias.data) add_bias(out_rows, bias, begin, count);
+      }
+    });
+  }
 }
 
 }  // namespace klotski::cpu

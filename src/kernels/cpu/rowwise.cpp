@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/reference/reference_ops.h"
+#include "kernels/reference/weight_row.h"
 
 namespace klotski::cpu {
 
@@ -18,17 +20,17 @@ R rows_of(R rows, int64_t begin, int64_t end) {
 
 void rms_norm(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
               float epsilon) {
-  share_out(with, out.count, out.width * kElementCost, [&](int64_t begin, int64_t end) {
-    reference::rms_norm(rows_of(out, begin, end), rows_of(in, begin, end), weight, epsilon);
-  });
-}
-
-void gate(const Machine& with, Rows gate, ConstRows up, Activation activation) {
-  // Every element is on its own, so even a single row can be shared out.
-  const Rows all = {gate.data, gate.count * gate.width, 1};
-  const ConstRows all_up = {up.data, up.count * up.width, 1};
-  share_out(with, all.count, kElementCost, [&](int64_t begin, int64_t end) {
-    reference::gate(rows_of(all, begin, end), rows_of(all_up, begin, end), activation);
+  std::vector<float> scale(static_cast<size_t>(in.width));
+  reference::load_row(weight, 0, scale);
+  share_out(with, out.count, out.width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float mean =
+          with.kernels.sum_of_squares(in.row(r), in.width) / static_cast<float>(in.width);
+      const float factor = 1.0f / std::sqrt(mean + epsilon);
+      for (int64_t c = 0; c < in.width; ++c) {
+        out.row(r)[c] = in.row(r)[c] * factor * scale[static_cast<size_t>(c)];
+      }
+    }
   });
 }
 

@@ -3,16 +3,30 @@
 #include <vector>
 
 #include "kernels/reference/reference_ops.h"
+#include "kernels/reference/weight_row.h"
+#include "tensor/half.h"
 
 namespace klotski::reference {
 
 namespace {
 
-// Where position `position` of a paged row lies, for key-value head `head`.
-const float* at(std::span<const float* const> pages, int64_t page_tokens, int64_t position,
-                int64_t row_width, int64_t head_offset) {
-  const float* page = pages[static_cast<size_t>(position / page_tokens)];
-  return page + (position % page_tokens) * row_width + head_offset;
+// Reads the keys or values of one position and key-value head out of its page.
+void read_head(std::span<float> head, std::span<const std::byte* const> pages, const KvPages& cache,
+               int64_t position, int64_t kv_heads, int64_t kv_head) {
+  const TensorView page = {
+      pages[static_cast<size_t>(position / cache.page_tokens)], cache.type, {}};
+  load_row(page, position % cache.page_tokens * kv_heads + kv_head, head);
+}
+
+// The query as the product with a key sees it.
+std::vector<float> query_of(const AttentionArguments& arguments, int64_t token, int64_t head) {
+  const int64_t head_dim = arguments.queries.width / arguments.query_heads;
+  const float* begin = arguments.queries.row(token) + head * head_dim;
+  std::vector<float> query(begin, begin + head_dim);
+  if (arguments.precision == Precision::bf16 && arguments.cache.type == DType::BF16) {
+    for (float& value : query) value = bf16_to_float(float_to_bf16(value));
+  }
+  return query;
 }
 
 // scores become their softmax; a sink joins the denominator and nothing else.
@@ -27,14 +41,12 @@ void softmax(std::span<float> scores, std::span<const float> sink) {
   for (float& score : scores) score /= sum;
 }
 
-}  // namespace
-
-void attention(const AttentionArguments& arguments) {
+void attend(const AttentionArguments& arguments) {
   const int64_t head_dim = arguments.queries.width / arguments.query_heads;
   const int64_t queries_per_kv = arguments.query_heads / arguments.kv_heads;
-  const int64_t kv_width = arguments.kv_heads * head_dim;
   const KvPages& cache = arguments.cache;
   std::vector<float> scores;
+  std::vector<float> cached(static_cast<size_t>(head_dim));
   std::vector<int64_t> positions;
 
   for (int64_t token = 0; token < arguments.queries.count; ++token) {
@@ -43,13 +55,13 @@ void attention(const AttentionArguments& arguments) {
     for (int64_t p = seen.prefix_begin; p < seen.prefix_end; ++p) positions.push_back(p);
     for (int64_t p = seen.begin; p < seen.end; ++p) positions.push_back(p);
     for (int64_t head = 0; head < arguments.query_heads; ++head) {
-      const float* query = arguments.queries.row(token) + head * head_dim;
-      const int64_t kv_offset = head / queries_per_kv * head_dim;
+      const std::vector<float> query = query_of(arguments, token, head);
+      const int64_t kv_head = head / queries_per_kv;
       scores.assign(positions.size(), 0.0f);
       for (size_t i = 0; i < positions.size(); ++i) {
-        const float* key = at(cache.keys, cache.page_tokens, positions[i], kv_width, kv_offset);
+        read_head(cached, cache.keys, cache, positions[i], arguments.kv_heads, kv_head);
         float sum = 0.0f;
-        for (int64_t d = 0; d < head_dim; ++d) sum += query[d] * key[d];
+        for (size_t d = 0; d < cached.size(); ++d) sum += query[d] * cached[d];
         scores[i] = sum * arguments.scale;
       }
       const auto sink = arguments.sinks.empty()
@@ -59,11 +71,17 @@ void attention(const AttentionArguments& arguments) {
       float* out = arguments.output.row(token) + head * head_dim;
       std::fill_n(out, head_dim, 0.0f);
       for (size_t i = 0; i < positions.size(); ++i) {
-        const float* value = at(cache.values, cache.page_tokens, positions[i], kv_width, kv_offset);
-        for (int64_t d = 0; d < head_dim; ++d) out[d] += scores[i] * value[d];
+        read_head(cached, cache.values, cache, positions[i], arguments.kv_heads, kv_head);
+        for (size_t d = 0; d < cached.size(); ++d) out[d] += scores[i] * cached[d];
       }
     }
   }
+}
+
+}  // namespace
+
+void attention(std::span<const AttentionArguments> sequences) {
+  for (const AttentionArguments& arguments : sequences) attend(arguments);
 }
 
 }  // namespace klotski::reference

@@ -8,9 +8,11 @@ namespace klotski::reference {
 
 void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens);
 void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon);
-void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias);
+void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
+            Precision precision);
+void experts(std::span<const ExpertProduct> products, Precision precision);
 void rope(const RopeArguments& arguments);
-void attention(const AttentionArguments& arguments);
+void attention(std::span<const AttentionArguments> sequences);
 void route(const RouteArguments& arguments);
 void gate(Rows gate, ConstRows up, Activation activation);
 void add(Rows out, ConstRows in);

@@ -4,7 +4,13 @@
 
 namespace klotski::cpu::KLOTSKI_ISA {
 
-void matmul_panel(const MatmulPanel& panel);
-void attend(const HeadGroup& group);
+int64_t block_bytes(int64_t width);
+void pack(const BlockColumns& columns);
+void multiply(const Strip& strip);
+float softmax(const ScoreRow& row, SoftmaxState& state);
+void scale(float* values, int64_t count, float factor);
+void mix(const Mix& mix);
+void gate(float* values, const float* up, int64_t count, GateFunction function);
+float sum_of_squares(const float* values, int64_t count);
 
 }  // namespace klotski::cpu::KLOTSKI_ISA

@@ -7,7 +7,7 @@
 #include <cstring>
 #if defined(__AVX2__)
 #include <immintrin.h>
-#elif defined(__aarch64__)
+#elif defined(KLOTSKI_NEON)
 #include <arm_neon.h>
 #endif
 
@@ -94,7 +94,7 @@ KLOTSKI_INLINE Vector multiply_add(Vector sum, Vector a, Vector b) {
 #elif defined(__AVX2__)
   return reinterpret_cast<Vector>(_mm256_fmadd_ps(
       reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(sum)));
-#elif defined(__aarch64__)
+#elif defined(KLOTSKI_NEON)
   return reinterpret_cast<Vector>(vfmaq_f32(reinterpret_cast<float32x4_t>(sum),
                                             reinterpret_cast<float32x4_t>(a),
                                             reinterpret_cast<float32x4_t>(b)));
@@ -111,6 +111,13 @@ KLOTSKI_INLINE Vector load(const Bf16* data) {
 
 // Exact, as f16_to_float of tensor/half.h is: numbers, denormals, infinities and NaNs.
 KLOTSKI_INLINE Vector load(const F16* data) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vector>(_mm512_cvtph_ps(whole<__m256i>(data)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vector>(_mm256_cvtph_ps(whole<__m128i>(data)));
+#elif defined(KLOTSKI_NEON)
+  return reinterpret_cast<Vector>(vcvt_f32_f16(whole<float16x4_t>(data)));
+#else
   const Words half = widened<false>(whole<Halves>(data));
   const Words exponent = half & 0x7C00u;
   const Words sign = (half & 0x8000u) << 16;
@@ -122,6 +129,7 @@ KLOTSKI_INLINE Vector load(const F16* data) {
   const Words number = (shifted + (112u << 23)) | (is_special & 0x7F800000u);
   return reinterpret_cast<Vector>(sign | (is_small & reinterpret_cast<Words>(small)) |
                                   (~is_small & number));
+#endif
 }
 
 template <typename Element>
@@ -136,6 +144,13 @@ KLOTSKI_INLINE void store(float* data, Vector value) {
 
 KLOTSKI_INLINE void store(float* data, Vector value, int64_t count) {
   std::memcpy(data, &value, static_cast<size_t>(count) * sizeof(float));
+}
+
+template <typename Element>
+KLOTSKI_INLINE void convert(float* to, const Element* from, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
+  if (i < count) store(to + i, load(from + i, count - i), count - i);
 }
 
 // The lanes' sum in one fixed order: a tree.

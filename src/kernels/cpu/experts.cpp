@@ -1,0 +1,179 @@
+#include <algorithm>
+
+#include "kernels/cpu/multiply.h"
+#include "kernels/reference/reference_ops.h"
+
+namespace klotski::cpu {
+
+namespace {
+
+// Rows of one expert, few enough for a strip.
+struct Piece {
+  const ExpertProduct* product;
+  int64_t rows;
+  std::vector<const float*> in;
+  std::vector<float*> out;
+  WeightMatrix gate;
+  WeightMatrix up;
+  WeightMatrix down;
+  const Products* first;   // gate and up
+  const Products* second;  // down
+  std::byte* in_blocks = nullptr;
+  std::byte* gated_blocks = nullptr;
+  int64_t strip = 0;  // outputs of one, in the first and in the second half
+  int64_t down_strip = 0;
+
+  Piece(const Machine& with, const ExpertProduct& expert, int64_t begin, int64_t count,
+        Precision precision)
+      : product(&expert),
+        rows(count),
+        in(row_pointers(expert.in, expert.in_rows, begin, count)),
+        out(row_pointers(expert.out, expert.out_rows, begin, count)),
+        gate(expert.gate),
+        up(expert.up),
+        down(expert.down),
+        first(&products_for(with.kernels, gate.type, precision)),
+        second(&products_for(with.kernels, down.type, precision)),
+        strip(strip_outputs(with, gate.outputs, count)),
+        down_strip(strip_outputs(with, down.outputs, count)) {}
+
+  int64_t gate_strips() const { return (gate.outputs + strip - 1) / strip; }
+  int64_t down_strips() const { return (down.outputs + down_strip - 1) / down_strip; }
+};
+
+// The jobs of all pieces, numbered through: which piece, and which of its jobs.
+class Jobs {
+ public:
+  template <typename CountOf>
+  Jobs(std::span<const Piece> pieces, const CountOf& count_of) {
+    for (const Piece& piece : pieces) ends_.push_back(count() + count_of(piece));
+  }
+  int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  template <typename Run>
+  void run(int64_t first, int64_t last, const Run& run_job) const {
+    auto piece =
+        static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
+    for (int64_t job = first; job < last; ++job) {
+      while (job >= ends_[piece]) ++piece;
+      run_job(piece, job - (piece == 0 ? 0 : ends_[piece - 1]));
+    }
+  }
+
+ private:
+  std::vector<int64_t> ends_;
+};
+
+void apply_gate(const Kernels& kernels, Activation activation, float* values, const float* up,
+                int64_t count) {
+  switch (activation) {
+    case Activation::silu:
+      return kernels.gate(values, up, count, GateFunction::silu);
+    case Activation::gelu_tanh:
+      return kernels.gate(values, up, count, GateFunction::gelu_tanh);
+    case Activation::relu:
+      return kernels.gate(values, up, count, GateFunction::relu);
+    case Activation::gelu:
+      return reference::gate({values, 1, count}, {up, 1, count}, activation);
+  }
+}
+
+// One strip of activation(gate(in)) * up(in), laid out as inputs of the second half.
+void gate_strip(const Machine& with, const Piece& piece, int64_t strip) {
+  const int64_t begin = strip * piece.strip;
+  const int64_t count = std::min(piece.strip, piece.gate.outputs - begin);
+  auto* sums = reinterpret_cast<float*>(scratch(
+      ScratchUse::rows, 2 * piece.rows * piece.strip * static_cast<int64_t>(sizeof(float))));
+  std::vector<float*> gate_rows(static_cast<size_t>(piece.rows));
+  std::vector<float*> up_rows(gate_rows.size());
+  for (size_t r = 0; r < gate_rows.size(); ++r) {
+    gate_rows[r] = sums + static_cast<int64_t>(2 * r) * piece.strip;
+    up_rows[r] = gate_rows[r] + piece.strip;
+  }
+  const Products& products = *piece.first;
+  products.multiply(strip_of({gate_rows, 0, begin, count}, piece.in_blocks, piece.gate));
+  products.multiply(strip_of({up_rows, 0, begin, count}, piece.in_blocks, piece.up));
+  for (size_t r = 0; r < gate_rows.size(); ++r) {
+    apply_gate(with.kernels, piece.product->activation, gate_rows[r], up_rows[r], count);
+  }
+  const int64_t width = piece.gate.outputs;
+  for (int64_t block = 0; block < blocks_of(piece.rows); ++block) {
+    const int64_t row = block * kBlockRows;
+    piece.second->pack({.block = piece.gated_blocks + block * piece.second->block_bytes(width),
+                        .rows = gate_rows.data() + row,
+                        .count = std::min(kBlockRows, piece.rows - row),
+                        .width = width,
+                        .begin = begin,
+                        .end = begin + count});
+  }
+}
+
+void down_strip(const Piece& piece, int64_t strip) {
+  const int64_t begin = strip * piece.down_strip;
+  const int64_t count = std::min(piece.down_strip, piece.down.outputs - begin);
+  piece.second->multiply(
+      strip_of({piece.out, begin, begin, count}, piece.gated_blocks, piece.down));
+}
+
+// All pieces go through each step together, so that threads wait for each other three times and not
+// three times an expert.
+void run_pieces(const Machine& with, std::span<Piece> pieces) {
+  int64_t in_bytes = 0;
+  int64_t gated_bytes = 0;
+  int64_t cost = 0;  // multiplications of one half
+  for (const Piece& piece : pieces) {
+    in_bytes += blocks_of(piece.rows) * piece.first->block_bytes(piece.gate.width);
+    gated_bytes += blocks_of(piece.rows) * piece.second->block_bytes(piece.down.width);
+    cost += piece.rows * piece.gate.outputs * piece.gate.width;
+  }
+  std::byte* in_blocks = scratch(ScratchUse::inputs, in_bytes);
+  std::byte* gated_blocks = scratch(ScratchUse::gated, gated_bytes);
+  for (Piece& piece : pieces) {
+    piece.in_blocks = in_blocks;
+    piece.gated_blocks = gated_blocks;
+    in_blocks += blocks_of(piece.rows) * piece.first->block_bytes(piece.gate.width);
+    gated_blocks += blocks_of(piece.rows) * piece.second->block_bytes(piece.down.width);
+  }
+
+  const Jobs packing(pieces, [](const Piece& piece) { return blocks_of(piece.rows); });
+  share_out(with, packing.count(), kBlockRows * pieces[0].gate.width,
+            [&](int64_t first, int64_t last) {
+              packing.run(first, last, [&](size_t p, int64_t block) {
+                pack_blocks(*pieces[p].first, pieces[p].in_blocks, pieces[p].in,
+                            pieces[p].gate.width, block, block + 1);
+              });
+            });
+  const Jobs gating(pieces, [](const Piece& piece) { return piece.gate_strips(); });
+  share_out(with, gating.count(), 2 * cost / gating.count(), [&](int64_t first, int64_t last) {
+    gating.run(first, last, [&](size_t p, int64_t strip) { gate_strip(with, pieces[p], strip); });
+  });
+  const Jobs downs(pieces, [](const Piece& piece) { return piece.down_strips(); });
+  share_out(with, downs.count(), cost / downs.count(), [&](int64_t first, int64_t last) {
+    downs.run(first, last, [&](size_t p, int64_t strip) { down_strip(pieces[p], strip); });
+  });
+}
+
+}  // namespace
+
+void experts(const Machine& with, std::span<const ExpertProduct> products, Precision precision) {
+  constexpr int64_t kMostBlocks = kStripRows / kBlockRows;  // bounds the scratch
+  std::vector<Piece> pieces;
+  int64_t blocks = 0;
+  const auto flush = [&] {
+    if (!pieces.empty()) run_pieces(with, pieces);
+    pieces.clear();
+    blocks = 0;
+  };
+  for (const ExpertProduct& product : products) {
+    for (int64_t row = 0; row < product.rows();) {
+      const int64_t rows = std::min(kStripRows, product.rows() - row);
+      if (blocks + blocks_of(rows) > kMostBlocks) flush();
+      pieces.emplace_back(with, product, row, rows, precision);
+      blocks += blocks_of(rows);
+      row += rows;
+    }
+  }
+  flush();
+}
+
+}  // namespace klotski::cpu

@@ -1,0 +1,109 @@
+#include "kernels/cpu/multiply.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace klotski::cpu {
+
+WeightType weight_type(DType dtype) {
+  switch (dtype) {
+    case DType::F32:
+      return WeightType::f32;
+    case DType::F16:
+      return WeightType::f16;
+    case DType::BF16:
+      return WeightType::bf16;
+    default:
+      fail(ErrorKind::internal, "weights of type {} reached a kernel", dtype_name(dtype));
+  }
+}
+
+int64_t element_bytes(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
+
+const Products& products_for(const Kernels& kernels, WeightType type, Precision precision) {
+  const bool rounded = precision == Precision::bf16 && type == WeightType::bf16 && kernels.bf16;
+  return rounded ? *kernels.bf16 : kernels.f32;
+}
+
+std::byte* scratch(ScratchUse use, int64_t bytes) {
+  struct Free {
+    void operator()(std::byte* data) const {
+      ::operator delete[](data, std::align_val_t(kCacheLine));
+    }
+  };
+  struct Area {
+    std::unique_ptr<std::byte[], Free> data;
+    int64_t bytes = 0;
+  };
+  thread_local std::array<Area, static_cast<size_t>(ScratchUse::count_)> areas;
+  Area& area = areas[static_cast<size_t>(use)];
+  if (area.bytes < bytes) {
+    area = {};  // gives its memory back before more is taken
+    area.data.reset(static_cast<std::byte*>(
+        ::operator new[](static_cast<size_t>(bytes), std::align_val_t(kCacheLine))));
+    area.bytes = bytes;
+  }
+  return area.data.get();
+}
+
+namespace {
+
+template <typename Pointer, typename R>
+std::vector<Pointer> pointers(R rows, std::span<const int32_t> chosen, int64_t first,
+                              int64_t count) {
+  std::vector<Pointer> result(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = chosen.empty() ? first + i : chosen[static_cast<size_t>(first + i)];
+    result[static_cast<size_t>(i)] = rows.row(row);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<const float*> row_pointers(ConstRows rows, std::span<const int32_t> chosen,
+                                       int64_t first, int64_t count) {
+  return pointers<const float*>(rows, chosen, first, count);
+}
+
+std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int64_t first,
+                                 int64_t count) {
+  return pointers<float*>(rows, chosen, first, count);
+}
+
+void pack_blocks(const Products& products, std::byte* blocks, std::span<const float* const> rows,
+                 int64_t width, int64_t first, int64_t last) {
+  const auto count = static_cast<int64_t>(rows.size());
+  for (int64_t block = first; block < last; ++block) {
+    products.pack({.block = blocks + block * products.block_bytes(width),
+                   .rows = rows.data() + block * kBlockRows,
+                   .count = std::min(kBlockRows, count - block * kBlockRows),
+                   .width = width,
+                   .begin = 0,
+                   .end = width});
+  }
+}
+
+Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight) {
+  return {.out = outputs.out.data(),
+          .out_offset = outputs.out_offset,
+          .blocks = blocks,
+          .rows = static_cast<int64_t>(outputs.out.size()),
+          .width = weight.width,
+          .weight = weight.row(outputs.first),
+          .weight_stride = weight.width,
+          .type = weight.type,
+          .outputs = outputs.count,
+          .scratch = scratch(ScratchUse::strip, kStripScratchBytes)};
+}
+
+int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows) {
+  constexpr int64_t kStripsPerThread = 4;
+  const int64_t most = rows > kBlockRows ? kStripOutputs : kColumnStep;
+  const int64_t fair = outputs / (kStripsPerThread * with.pool.threads());
+  return std::clamp(fair / kColumnStep * kColumnStep, kColumnStep, most);
+}
+
+}  // namespace klotski::cpu

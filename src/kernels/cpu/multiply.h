@@ -1,0 +1,66 @@
+#pragma once
+
+// Products over rows wherever they lie: what matmul, experts and attention share.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu_ops.h"
+
+namespace klotski::cpu {
+
+WeightType weight_type(DType dtype);
+int64_t element_bytes(WeightType type);
+
+// The way to multiply by weights of this type.
+const Products& products_for(const Kernels& kernels, WeightType type, Precision precision);
+
+// Memory of a thread that stays with it from call to call, grown where more is wanted; what it held
+// is lost. Each use has its own, so that one may be held while another is asked for.
+enum class ScratchUse { inputs, gated, strip, rows, count_ };
+std::byte* scratch(ScratchUse use, int64_t bytes);
+
+inline int64_t blocks_of(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+
+// Row pointers: rows [first, first + count) of some activations, or those that `chosen` names.
+std::vector<const float*> row_pointers(ConstRows rows, std::span<const int32_t> chosen,
+                                       int64_t first, int64_t count);
+std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int64_t first,
+                                 int64_t count);
+
+// Packs blocks [first, last) of the rows that begin at `blocks`.
+void pack_blocks(const Products& products, std::byte* blocks, std::span<const float* const> rows,
+                 int64_t width, int64_t first, int64_t last);
+
+// A matrix of weights, whole rows of it after one another.
+struct WeightMatrix {
+  const std::byte* data;
+  WeightType type;
+  int64_t outputs;
+  int64_t width;
+
+  explicit WeightMatrix(const TensorView& view)
+      : data(view.data),
+        type(weight_type(view.dtype)),
+        outputs(view.rows()),
+        width(view.columns()) {}
+
+  const std::byte* row(int64_t n) const { return data + n * width * element_bytes(type); }
+};
+
+// Outputs first .. first + count - 1 of some rows, put at out[r][out_offset] and after.
+struct StripOutputs {
+  std::span<float* const> out;
+  int64_t out_offset;
+  int64_t first;
+  int64_t count;
+};
+Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight);
+
+// How many outputs a strip of a product should have, a multiple of kColumnStep: many rows make up
+// for the sums' trip to the cache, and every thread needs some strips.
+int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows);
+
+}  // namespace klotski::cpu

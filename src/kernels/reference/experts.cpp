@@ -1,0 +1,49 @@
+#include <algorithm>
+#include <vector>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace klotski::reference {
+
+namespace {
+
+constexpr int64_t kBlockRows = 64;  // at a time: the scratch stays small
+
+int64_t row_at(std::span<const int32_t> rows, int64_t i) {
+  return rows.empty() ? i : rows[static_cast<size_t>(i)];
+}
+
+void run_block(const ExpertProduct& product, int64_t first, int64_t count, Precision precision) {
+  const int64_t width = product.gate.rows();
+  std::vector<float> in(static_cast<size_t>(count * product.in.width));
+  std::vector<float> gated(static_cast<size_t>(count * width));
+  std::vector<float> up(gated.size());
+  std::vector<float> out(static_cast<size_t>(count * product.out.width));
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(product.in.row(row_at(product.in_rows, first + i)), product.in.width,
+                in.data() + i * product.in.width);
+  }
+  const Rows gated_rows = {gated.data(), count, width};
+  const Rows up_rows = {up.data(), count, width};
+  const ConstRows in_rows = {in.data(), count, product.in.width};
+  matmul(gated_rows, in_rows, product.gate, {}, precision);
+  matmul(up_rows, in_rows, product.up, {}, precision);
+  gate(gated_rows, up_rows, product.activation);
+  matmul({out.data(), count, product.out.width}, gated_rows, product.down, {}, precision);
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(out.data() + i * product.out.width, product.out.width,
+                product.out.row(row_at(product.out_rows, first + i)));
+  }
+}
+
+}  // namespace
+
+void experts(std::span<const ExpertProduct> products, Precision precision) {
+  for (const ExpertProduct& product : products) {
+    for (int64_t first = 0; first < product.rows(); first += kBlockRows) {
+      run_block(product, first, std::min(kBlockRows, product.rows() - first), precision);
+    }
+  }
+}
+
+}  // namespace klotski::reference
