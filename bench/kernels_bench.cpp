@@ -49,7 +49,7 @@ void matmul_bf16(benchmark::State& state) {
                                               benchmark::Counter::kIsRate);
 }
 BENCHMARK(matmul_bf16)
-    ->ArgsProduct({{1, 2, 4, 5, 8, 16, 64, 256}, {7168}, {2048}})
+    ->ArgsProduct({{1, 2, 3, 4, 6, 8, 16, 32, 48, 64, 128, 512}, {7168}, {2048}})
     ->Args({64, 2048, 7168})
     ->Args({1, 2048, 7168})
     ->UseRealTime()
@@ -65,20 +65,21 @@ void attention_of_one_token(benchmark::State& state) {
   const std::vector<float> keys = random_floats(positions * kv_heads * kHeadDim);
   const std::vector<float> queries = random_floats(heads * kHeadDim);
   std::vector<float> out(static_cast<size_t>(heads * kHeadDim));
-  std::vector<const float*> pages;
+  std::vector<const std::byte*> pages;
   for (int64_t p = 0; p < positions; p += kPage) {
-    pages.push_back(keys.data() + p * kv_heads * kHeadDim);
+    pages.push_back(reinterpret_cast<const std::byte*>(keys.data() + p * kv_heads * kHeadDim));
   }
   for (auto _ : state) {
-    cpu_ops().attention({.output = {out.data(), 1, heads * kHeadDim},
+    const AttentionArguments arguments{.output = {out.data(), 1, heads * kHeadDim},
                          .queries = {queries.data(), 1, heads * kHeadDim},
                          .query_heads = heads,
                          .kv_heads = kv_heads,
-                         .cache = {pages, pages, kPage},
+                         .cache = {pages, pages, DType::F32, kPage},
                          .first_position = positions - 1,
                          .scale = 0.1f,
                          .window = 0,
-                         .sinks = {}});
+                         .sinks = {}};
+    cpu_ops().attention(std::span(&arguments, 1));
     benchmark::ClobberMemory();
   }
   state.counters["GFLOP/s"] =

@@ -91,9 +91,9 @@ TEST(PagedKvCache, RandomUseNeverMixesSequences) {
         ASSERT_EQ(sequences[other].length(), static_cast<int64_t>(marks[other].size()));
         for (size_t p = 0; p < marks[other].size(); ++p) {
           const int64_t offset = static_cast<int64_t>(p % 16) * width;
-          ASSERT_EQ(cached_value(pages.keys[p / 16], offset),
+          ASSERT_EQ(testing::cached_value(pages.keys[p / 16], offset),
                     marks[other][p] + 0.25f * static_cast<float>(layer));
-          ASSERT_EQ(cached_value(pages.values[p / 16], offset + width - 1),
+          ASSERT_EQ(testing::cached_value(pages.values[p / 16], offset + width - 1),
                     -marks[other][p] - 0.25f * static_cast<float>(layer));
         }
       }

@@ -34,8 +34,8 @@ struct Piece {
         down(expert.down),
         first(&products_for(with.kernels, gate.type, precision)),
         second(&products_for(with.kernels, down.type, precision)),
-        strip(strip_outputs(with, gate.outputs, count)),
-        down_strip(strip_outputs(with, down.outputs, count)) {}
+        strip(strip_outputs(with, gate.outputs)),
+        down_strip(strip_outputs(with, down.outputs)) {}
 
   int64_t gate_strips() const { return (gate.outputs + strip - 1) / strip; }
   int64_t down_strips() const { return (down.outputs + down_strip - 1) / down_strip; }

@@ -1,5 +1,10 @@
 #include "kernels/cpu/kernels.h"
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -44,6 +49,7 @@ KLOTSKI_DECLARE_KERNELS(avx2)
 KLOTSKI_DECLARE_KERNELS(avx512)
 #elif defined(__aarch64__)
 KLOTSKI_DECLARE_KERNELS(neon)
+KLOTSKI_DECLARE_BF16(neon_bf16, neon)
 #endif
 
 namespace klotski::cpu {
@@ -62,9 +68,9 @@ int count_supported() {
   return __builtin_cpu_supports("avx512f") ? 3 : 2;
 }
 #elif defined(__aarch64__)
-constexpr const Kernels* kAll[] = {&portable::kKernels, &neon::kKernels};
+constexpr const Kernels* kAll[] = {&portable::kKernels, &neon::kKernels, &neon_bf16::kKernels};
 
-int count_supported() { return 2; }
+int count_supported() { return (::getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0 ? 3 : 2; }
 #else
 constexpr const Kernels* kAll[] = {&portable::kKernels};
 

@@ -29,7 +29,7 @@ void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weigh
     share_out(with, blocks_of(rows), kBlockRows * in.width, [&](int64_t first, int64_t last) {
       pack_blocks(products, blocks, in_rows, in.width, first, last);
     });
-    const int64_t width = strip_outputs(with, out.width, rows);
+    const int64_t width = strip_outputs(with, out.width);
     const int64_t strips = (out.width + width - 1) / width;
     share_out(with, strips, rows * in.width * width, [&](int64_t first, int64_t last) {
       for (int64_t strip = first; strip < last; ++strip) {

@@ -99,11 +99,10 @@ Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const Weigh
           .scratch = scratch(ScratchUse::strip, kStripScratchBytes)};
 }
 
-int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows) {
+int64_t strip_outputs(const Machine& with, int64_t outputs) {
   constexpr int64_t kStripsPerThread = 4;
-  const int64_t most = rows > kBlockRows ? kStripOutputs : kColumnStep;
   const int64_t fair = outputs / (kStripsPerThread * with.pool.threads());
-  return std::clamp(fair / kColumnStep * kColumnStep, kColumnStep, most);
+  return std::clamp(fair / kColumnStep * kColumnStep, kColumnStep, kStripOutputs);
 }
 
 }  // namespace klotski::cpu

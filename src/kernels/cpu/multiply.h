@@ -59,8 +59,8 @@ struct StripOutputs {
 };
 Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight);
 
-// How many outputs a strip of a product should have, a multiple of kColumnStep: many rows make up
-// for the sums' trip to the cache, and every thread needs some strips.
-int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows);
+// How many outputs a strip of a product should have, a multiple of kColumnStep: as many as it may,
+// while every thread gets some strips.
+int64_t strip_outputs(const Machine& with, int64_t outputs);
 
 }  // namespace klotski::cpu
