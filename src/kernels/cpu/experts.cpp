@@ -32,7 +32,8 @@ struct Piece {
         gate(expert.gate),
         up(expert.up),
         down(expert.down),
-        first(&products_for(with.kernels, gate.type, precision)),
+        first(&products_for(with.kernels, gate.type == up.type ? gate.type : WeightType::f32,
+                            precision)),
         second(&products_for(with.kernels, down.type, precision)),
         strip(strip_outputs(with, gate.outputs)),
         down_strip(strip_outputs(with, down.outputs)) {}

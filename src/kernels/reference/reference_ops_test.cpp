@@ -6,44 +6,50 @@
 
 #include <cmath>
 #include <numeric>
-#include <random>
 
-#include "tensor/half.h"
+#include "kernels/cpu/testing.h"
+#include "kernels/reference/weight_row.h"
 
 namespace klotski {
 namespace {
 
 const Ops& ops = reference_ops();
-constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> random_floats(size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 TensorView view(const std::vector<float>& values, Shape shape) {
   return {reinterpret_cast<const std::byte*>(values.data()), DType::F32, std::move(shape)};
+}
+
+// row * weights^T, in double precision
+std::vector<double> plain_product(std::span<const double> row, const TensorView& weights) {
+  std::vector<double> out;
+  for (int64_t n = 0; n < weights.rows(); ++n) {
+    double sum = 0.0;
+    for (size_t k = 0; k < row.size(); ++k) {
+      sum += row[k] * double(reference::load_element(weights, n * weights.columns() + int64_t(k)));
+    }
+    out.push_back(sum);
+  }
+  return out;
+}
+
+// A row of inputs as a product with such weights sees it.
+std::vector<double> seen_by(std::span<const double> row, DType weights, Precision precision) {
+  std::vector<double> seen(row.begin(), row.end());
+  if (weights == DType::BF16 && precision == Precision::bf16) {
+    for (double& value : seen) value = bf16_to_float(float_to_bf16(static_cast<float>(value)));
+  }
+  return seen;
 }
 
 TEST(ReferenceOps, MatmulReadsEveryWeightTypeAndAddsTheBias) {
   const std::vector<float> x = random_floats(3 * 5, 1);
   const std::vector<float> w = random_floats(4 * 5, 2);
   const std::vector<float> bias = random_floats(4, 3);
-  std::vector<uint16_t> bf16(w.size());
-  std::vector<uint16_t> f16(w.size());
-  std::transform(w.begin(), w.end(), bf16.begin(), float_to_bf16);
-  std::transform(w.begin(), w.end(), f16.begin(), float_to_f16);
-  const auto bytes = [](const auto& v) { return reinterpret_cast<const std::byte*>(v.data()); };
-  const std::vector<std::pair<TensorView, float>> cases = {
-      {{bytes(w), DType::F32, {4, 5}}, 1e-6f},
-      {{bytes(bf16), DType::BF16, {4, 5}}, 2e-2f},
-      {{bytes(f16), DType::F16, {4, 5}}, 4e-3f}};
-  for (const auto& [weight, tolerance] : cases) {
+  for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, float>>{
+           {DType::F32, 1e-6f}, {DType::BF16, 2e-2f}, {DType::F16, 4e-3f}}) {
+    const Weights weight(w, dtype, {4, 5});
     std::vector<float> out(3 * 4, kPoison);
-    ops.matmul({out.data(), 3, 4}, {x.data(), 3, 5}, weight, view(bias, {4}));
+    ops.matmul({out.data(), 3, 4}, {x.data(), 3, 5}, weight.view, view(bias, {4}), Precision::f32);
     for (size_t r = 0; r < 3; ++r) {
       for (size_t n = 0; n < 4; ++n) {
         const double exact = std::inner_product(x.begin() + static_cast<ptrdiff_t>(r * 5),
@@ -53,6 +59,72 @@ TEST(ReferenceOps, MatmulReadsEveryWeightTypeAndAddsTheBias) {
         EXPECT_NEAR(out[r * 4 + n], exact, tolerance * 5);
       }
     }
+  }
+}
+
+TEST(ReferenceOps, MatmulRoundsInputsForBf16WeightsOnly) {
+  const std::vector<float> x = random_floats(9, 1);
+  const std::vector<double> row(x.begin(), x.end());
+  for (const DType dtype : kStoredTypes) {
+    const Weights weight(random_floats(4 * 9, 2), dtype, {4, 9});
+    for (const Precision precision : kPrecisions) {
+      std::vector<float> out(4, kPoison);
+      ops.matmul({out.data(), 1, 4}, {x.data(), 1, 9}, weight.view, {}, precision);
+      const auto exact = plain_product(seen_by(row, dtype, precision), weight.view);
+      for (size_t n = 0; n < 4; ++n) EXPECT_NEAR(out[n], exact[n], 1e-5);
+    }
+  }
+}
+
+TEST(ReferenceOps, ExpertsGatherGateAndScatter) {
+  const std::vector<float> in = random_floats(3 * 5, 1);
+  const std::vector<int32_t> in_rows = {2, 0};
+  const std::vector<int32_t> out_rows = {1, 3};
+  for (const DType dtype : kStoredTypes) {
+    const Weights gate(random_floats(6 * 5, 2), dtype, {6, 5});
+    const Weights up(random_floats(6 * 5, 3), dtype, {6, 5});
+    const Weights down(random_floats(4 * 6, 4), dtype, {4, 6});
+    for (const Precision precision : kPrecisions) {
+      std::vector<float> out(4 * 4, kPoison);
+      const ExpertProduct product = {.out = {out.data(), 4, 4},
+                                     .in = {in.data(), 3, 5},
+                                     .out_rows = out_rows,
+                                     .in_rows = in_rows,
+                                     .gate = gate.view,
+                                     .up = up.view,
+                                     .down = down.view};
+      ops.experts(std::span(&product, 1), precision);
+      for (size_t i = 0; i < 2; ++i) {
+        const float* from = product.in.row(in_rows[i]);
+        const auto row = seen_by(std::vector<double>(from, from + 5), dtype, precision);
+        std::vector<double> gated = plain_product(row, gate.view);
+        const std::vector<double> ups = plain_product(row, up.view);
+        for (size_t k = 0; k < 6; ++k) gated[k] *= ups[k] / (1.0 + std::exp(-gated[k]));
+        const auto exact = plain_product(seen_by(gated, dtype, precision), down.view);
+        for (size_t n = 0; n < 4; ++n) EXPECT_NEAR(product.out.row(out_rows[i])[n], exact[n], 1e-4);
+      }
+      for (const int64_t row : {0, 2}) EXPECT_TRUE(std::isnan(product.out.row(row)[0]));
+    }
+  }
+}
+
+TEST(ReferenceOps, ExpertsTakeAllRowsInOrderWhereNoneAreNamed) {
+  constexpr int64_t kRows = 70;  // more than are computed at a time
+  const std::vector<float> in = random_floats(kRows, 1);
+  const std::vector<float> one = {1.0f};
+  const std::vector<float> three = {3.0f};
+  std::vector<float> out(kRows, kPoison);
+  const ExpertProduct product = {.out = {out.data(), kRows, 1},
+                                 .in = {in.data(), kRows, 1},
+                                 .out_rows = {},
+                                 .in_rows = {},
+                                 .gate = view(one, {1, 1}),
+                                 .up = view(one, {1, 1}),
+                                 .down = view(three, {1, 1}),
+                                 .activation = Activation::relu};
+  ops.experts(std::span(&product, 1), Precision::f32);
+  for (size_t i = 0; i < kRows; ++i) {
+    EXPECT_EQ(out[i], in[i] > 0.0f ? in[i] * in[i] * 3.0f : 0.0f);
   }
 }
 
@@ -104,129 +176,11 @@ TEST(ReferenceOps, PartialRopeLeavesTheRestOfAHead) {
   EXPECT_NEAR(head[0], std::cos(1.0) - 2 * std::sin(1.0), 1e-6);
 }
 
-// Attention in double precision over a plain [position][head][dim] array.
-std::vector<double> plain_attention(const std::vector<float>& q, const std::vector<float>& k,
-                                    const std::vector<float>& v, int64_t position, int64_t heads,
-                                    int64_t kv_heads, int64_t dim, int64_t window,
-                                    const std::vector<float>& sinks) {
-  std::vector<double> out(static_cast<size_t>(heads * dim), 0.0);
-  const int64_t begin = window > 0 ? std::max<int64_t>(0, position + 1 - window) : 0;
-  for (int64_t h = 0; h < heads; ++h) {
-    const int64_t kv = h * kv_heads / heads;
-    double sum = sinks.empty() ? 0.0 : std::exp(static_cast<double>(sinks[static_cast<size_t>(h)]));
-    for (int64_t p = begin; p <= position; ++p) {
-      double score = 0;
-      for (int64_t d = 0; d < dim; ++d) {
-        score += static_cast<double>(q[static_cast<size_t>(h * dim + d)]) *
-                 static_cast<double>(k[static_cast<size_t>((p * kv_heads + kv) * dim + d)]);
-      }
-      const double share = std::exp(score * 0.3);
-      sum += share;
-      for (int64_t d = 0; d < dim; ++d) {
-        out[static_cast<size_t>(h * dim + d)] +=
-            share * static_cast<double>(v[static_cast<size_t>((p * kv_heads + kv) * dim + d)]);
-      }
-    }
-    for (int64_t d = 0; d < dim; ++d) out[static_cast<size_t>(h * dim + d)] /= sum;
-  }
-  return out;
-}
-
-TEST(ReferenceOps, AttentionIsCausalGroupedWindowedAndKnowsSinks) {
-  constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 3, kPositions = 11, kPage = 4, kFirst = 6;
-  const std::vector<float> keys = random_floats(kPositions * kKvHeads * kDim, 5);
-  const std::vector<float> values = random_floats(kPositions * kKvHeads * kDim, 6);
-  const std::vector<float> queries = random_floats((kPositions - kFirst) * kHeads * kDim, 7);
-  std::vector<const float*> key_pages;
-  std::vector<const float*> value_pages;
-  for (int64_t p = 0; p < kPositions; p += kPage) {
-    key_pages.push_back(keys.data() + p * kKvHeads * kDim);
-    value_pages.push_back(values.data() + p * kKvHeads * kDim);
-  }
-  for (const int64_t window : {0, 1, 3, 100}) {
-    for (const bool with_sinks : {false, true}) {
-      const std::vector<float> sinks = with_sinks ? random_floats(kHeads, 8) : std::vector<float>();
-      std::vector<float> out((kPositions - kFirst) * kHeads * kDim, kPoison);
-      ops.attention({.output = {out.data(), kPositions - kFirst, kHeads * kDim},
-                     .queries = {queries.data(), kPositions - kFirst, kHeads * kDim},
-                     .query_heads = kHeads,
-                     .kv_heads = kKvHeads,
-                     .cache = {key_pages, value_pages, kPage},
-                     .first_position = kFirst,
-                     .scale = 0.3f,
-                     .window = window,
-                     .sinks = sinks});
-      for (int64_t t = 0; t < kPositions - kFirst; ++t) {
-        const std::vector<float> q(queries.begin() + t * kHeads * kDim,
-                                   queries.begin() + (t + 1) * kHeads * kDim);
-        const std::vector<double> expected =
-            plain_attention(q, keys, values, kFirst + t, kHeads, kKvHeads, kDim, window, sinks);
-        for (size_t i = 0; i < expected.size(); ++i) {
-          EXPECT_NEAR(out[static_cast<size_t>(t * kHeads * kDim) + i], expected[i], 1e-5);
-        }
-      }
-    }
-  }
-}
-
-struct Routed {
-  std::vector<int> experts;
-  std::vector<float> weights;
-};
-
-Routed route_one(const std::vector<float>& logits, const RouterRule& rule,
-                 const std::vector<float>& bias = {}) {
-  std::vector<ExpertId> experts(static_cast<size_t>(rule.top_k), ExpertId(-1));
-  Routed result;
-  result.weights.assign(experts.size(), kPoison);
-  ops.route({.logits = {logits.data(), 1, static_cast<int64_t>(logits.size())},
-             .selection_bias = bias,
-             .rule = rule,
-             .experts = experts,
-             .weights = result.weights});
-  for (const ExpertId expert : experts) result.experts.push_back(expert.value);
-  return result;
-}
-
-TEST(ReferenceOps, RouteTakesTheLargestAndBreaksTiesDownwards) {
-  const std::vector<float> logits = {1, 3, 3, 0};
-  const double sum = std::exp(1.0) + 2 * std::exp(3.0) + 1;
-  Routed routed = route_one(logits, {.top_k = 3});
-  EXPECT_EQ(routed.experts, (std::vector<int>{1, 2, 0}));
-  EXPECT_NEAR(routed.weights[0], std::exp(3.0) / sum, 1e-6);
-  EXPECT_NEAR(routed.weights[2], std::exp(1.0) / sum, 1e-6);
-  routed = route_one(logits, {.top_k = 2, .renormalise = true, .scale = 3.0f});
-  EXPECT_NEAR(routed.weights[0], 1.5, 1e-6);
-  EXPECT_NEAR(routed.weights[1], 1.5, 1e-6);
-}
-
-TEST(ReferenceOps, SelectionBiasDecidesTheChoiceNotTheWeight) {
-  const Routed routed =
-      route_one({0, 1, 2}, {.score = ScoreFunction::sigmoid, .top_k = 1}, {1.0f, 0.0f, 0.0f});
-  EXPECT_EQ(routed.experts, std::vector<int>{0});
-  EXPECT_NEAR(routed.weights[0], 0.5, 1e-6);
-}
-
-TEST(ReferenceOps, GroupLimitedRoutingStaysInTheBestGroups) {
-  // Groups {0,1} {2,3} {4,5}: by best expert group 2 wins, by the best two group 1 does.
-  const std::vector<float> logits = {0, 0, 2.0f, 1.9f, 2.1f, -9};
-  RouterRule rule{.score = ScoreFunction::sigmoid, .top_k = 2, .groups = 3, .groups_kept = 1};
-  EXPECT_EQ(route_one(logits, rule).experts, (std::vector<int>{4, 5}));
-  rule.group_score = GroupScore::best_two;
-  EXPECT_EQ(route_one(logits, rule).experts, (std::vector<int>{2, 3}));
-}
-
-TEST(ReferenceOps, RouteSurvivesNan) {
-  const Routed routed = route_one({kPoison, 1, kPoison, 2, 3, kPoison, 0, 1},
-                                  {.top_k = 4, .groups = 2, .groups_kept = 1});
-  for (const int expert : routed.experts) EXPECT_TRUE(expert >= 0 && expert < 8);
-}
-
 TEST(ReferenceOps, GateAppliesTheActivationToTheGateOnly) {
   const std::vector<float> up = {2, 2, 2};
   const auto gated = [&](Activation activation) {
     std::vector<float> gate = {-1, 0, 1.5f};
-    ops.gate({gate.data(), 1, 3}, {up.data(), 1, 3}, activation);
+    reference::gate({gate.data(), 1, 3}, {up.data(), 1, 3}, activation);
     return gate;
   };
   EXPECT_NEAR(gated(Activation::silu)[2], 2 * 1.5 / (1 + std::exp(-1.5)), 1e-6);

@@ -16,8 +16,9 @@ KLOTSKI_INLINE Vector gelu_tanh(Vector x) {
   return x * sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x));
 }
 
+// NaN stays NaN.
 KLOTSKI_INLINE Vector relu(Vector x) {
-  return reinterpret_cast<Vector>(reinterpret_cast<Words>(x) & reinterpret_cast<Words>(x > 0.0f));
+  return reinterpret_cast<Vector>(reinterpret_cast<Words>(x) & ~reinterpret_cast<Words>(x <= 0.0f));
 }
 
 template <typename Function>

@@ -1,0 +1,193 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "kernels/cpu/experts_testing.h"
+
+namespace klotski {
+namespace {
+
+TEST(CpuExperts, AgreeWithTheReference) {
+  const std::vector<ExpertShape> shapes = {{1, 1, 1},     {3, 15, 31},  {31, 33, 17},
+                                           {33, 129, 15}, {130, 64, 1}, {513, 40, 129}};
+  const std::vector<Activation> activations = {Activation::silu, Activation::gelu,
+                                               Activation::gelu_tanh, Activation::relu};
+  unsigned seed = 0;
+  for (const ExpertShape& shape : shapes) {
+    for (const auto& [first, second] : std::vector<std::pair<DType, DType>>{
+             {DType::F32, DType::F32}, {DType::F16, DType::BF16}, {DType::BF16, DType::BF16}}) {
+      const Expert expert(shape, first, second, ++seed * 10);
+      const Activation activation = activations[seed % 4];
+      const int64_t rows = std::vector<int64_t>{1, 16, 35}[(seed + seed / 3) % 3];
+      const std::vector<float> in = random_floats(rows * shape.in, seed);
+      std::vector<ExpectedRow> exact;
+      std::vector<ExpectedRow> rounded;
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto input = std::span(in).subspan(size_t(row * shape.in), size_t(shape.in));
+        exact.emplace_back(expert, input, activation, Precision::f32);
+        rounded.emplace_back(expert, input, activation, Precision::bf16);
+      }
+      with_every_machine([&, type = second](const cpu::Machine& machine) {
+        for (const Precision precision : kPrecisions) {
+          SCOPED_TRACE(testing::Message() << rows << " rows, case " << seed);
+          Output out(rows, shape.out);
+          const ExpertProduct product =
+              expert.product(out.rows(), {in.data(), rows, shape.in}, activation);
+          cpu::experts(machine, std::span(&product, 1), precision);
+          const auto& expected = rounds(machine, type, precision) ? rounded : exact;
+          for (int64_t row = 0; row < rows; ++row) {
+            const ExpectedRow& one = expected[static_cast<size_t>(row)];
+            expect_close(out.values(row, 1), one.out, one.tolerances, 1.0);
+            if (testing::Test::HasFatalFailure()) return;
+          }
+          EXPECT_TRUE(out.guards_are_whole());
+        }
+      });
+    }
+  }
+}
+
+// Several experts, each with rows of its own choice: inputs may be chosen by several, outputs not.
+struct Choice {
+  std::vector<Expert> experts;
+  std::vector<std::vector<int32_t>> in_rows;
+  std::vector<std::vector<int32_t>> out_rows;
+  std::vector<int32_t> unused;  // rows of the output
+  int64_t outputs = 0;
+
+  Choice(std::mt19937& random, const ExpertShape& shape, DType dtype, int64_t inputs) {
+    const std::vector<int64_t> rows = {1, 0, 17, 3, 530, 16, 40, 2, 1, 1, 5};
+    outputs = std::accumulate(rows.begin(), rows.end(), int64_t{3});
+    std::vector<int32_t> places(static_cast<size_t>(outputs));
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), random);
+    for (const int64_t count : rows) {
+      experts.emplace_back(shape, dtype, dtype, static_cast<unsigned>(random()));
+      out_rows.emplace_back(places.end() - count, places.end());
+      places.resize(places.size() - static_cast<size_t>(count));
+      in_rows.emplace_back();
+      for (int64_t i = 0; i < count; ++i) {
+        in_rows.back().push_back(static_cast<int32_t>(up_to(random, inputs) - 1));
+      }
+    }
+    unused = places;
+  }
+
+  std::vector<ExpertProduct> products(Rows out, ConstRows in) const {
+    std::vector<ExpertProduct> result;
+    for (size_t e = 0; e < experts.size(); ++e) {
+      result.push_back(experts[e].product(out, in));
+      result.back().in_rows = in_rows[e];
+      result.back().out_rows = out_rows[e];
+      if (in_rows[e].empty()) result.back().in.count = 0;
+    }
+    return result;
+  }
+};
+
+TEST(CpuExperts, ARowIsTheSameInAnyCompany) {
+  std::mt19937 random(9);
+  constexpr ExpertShape kShape = {70, 97, 45};
+  constexpr int64_t kInputs = 60;
+  const std::vector<float> in = random_floats(kInputs * kShape.in, 1);
+  const ConstRows inputs(in.data(), kInputs, kShape.in);
+  for (const auto& [dtype, precision] :
+       std::vector<std::pair<DType, Precision>>{{DType::F32, Precision::bf16},
+                                                {DType::BF16, Precision::f32},
+                                                {DType::BF16, Precision::bf16}}) {
+    const Choice choice(random, kShape, dtype, kInputs);
+    SameEverywhere same;
+    with_every_machine([&, p = precision](const cpu::Machine& machine) {
+      Output together(choice.outputs, kShape.out);
+      cpu::experts(machine, choice.products(together.rows(), inputs), p);
+      ASSERT_TRUE(same.holds(machine, together.values()));
+      ASSERT_TRUE(together.guards_are_whole());
+      for (const int32_t row : choice.unused) {
+        for (const float value : together.values(row, 1)) ASSERT_TRUE(std::isnan(value)) << row;
+      }
+      Output each(choice.outputs, kShape.out);
+      for (const ExpertProduct& product : choice.products(each.rows(), inputs)) {
+        cpu::experts(machine, std::span(&product, 1), p);
+        for (size_t i = 0; i < product.in_rows.size(); i += 1 + i / 8) {
+          Output alone(1, kShape.out);
+          const ExpertProduct one = {.out = alone.rows(),
+                                     .in = {inputs.row(product.in_rows[i]), 1, kShape.in},
+                                     .out_rows = {},
+                                     .in_rows = {},
+                                     .gate = product.gate,
+                                     .up = product.up,
+                                     .down = product.down};
+          cpu::experts(machine, std::span(&one, 1), p);
+          ASSERT_TRUE(same_bits(alone.values(), together.values(product.out_rows[i], 1)))
+              << "row " << i << " of " << product.in_rows.size();
+        }
+      }
+      ASSERT_TRUE(same_bits(each.values(), together.values()));
+    });
+  }
+}
+
+TEST(CpuExperts, WhatIsNotFiniteStaysInItsRow) {
+  constexpr ExpertShape kShape = {35, 50, 21};
+  constexpr int64_t kRows = 37;
+  constexpr int64_t kBad = 18;
+  const std::vector<float> in = random_floats(kRows * kShape.in, 1);
+  for (const DType dtype : kStoredTypes) {
+    const Expert expert(kShape, dtype, dtype, 5);
+    for (const float bad : {kInfinity, -kInfinity, kPoison}) {
+      std::vector<float> spoilt = in;
+      spoilt[kBad * kShape.in + 3] = bad;
+      with_every_machine([&](const cpu::Machine& machine) {
+        for (const Precision precision : kPrecisions) {
+          const auto run = [&](const std::vector<float>& inputs) {
+            Output out(kRows, kShape.out);
+            const auto product = expert.product(out.rows(), {inputs.data(), kRows, kShape.in});
+            cpu::experts(machine, std::span(&product, 1), precision);
+            return out;
+          };
+          const Output clean = run(in);
+          const Output found = run(spoilt);
+          EXPECT_TRUE(same_bits(found.values(0, kBad), clean.values(0, kBad)));
+          EXPECT_TRUE(same_bits(found.values(kBad + 1, kRows - kBad - 1),
+                                clean.values(kBad + 1, kRows - kBad - 1)));
+          for (const float value : found.values(kBad, 1)) EXPECT_FALSE(std::isfinite(value));
+        }
+      });
+    }
+  }
+}
+
+// A file may hold them in different types.
+TEST(CpuExperts, GateAndUpEachHaveTheirOwnType) {
+  constexpr ExpertShape kShape = {40, 33, 17};
+  Expert expert(kShape, DType::BF16, DType::BF16, 1);
+  expert.up =
+      Weights(random_floats(kShape.width * kShape.in, 2), DType::F16, {kShape.width, kShape.in});
+  const std::vector<float> in = random_floats(kShape.in, 3);
+  const ExpectedRow expected(expert, in, Activation::silu, Precision::f32);
+  std::vector<float> loose = expected.tolerances;
+  for (float& tolerance : loose) tolerance *= static_cast<float>(kRoundedInputs / kSameInputs);
+  with_every_machine([&](const cpu::Machine& machine) {
+    for (const Precision precision : kPrecisions) {
+      Output out(1, kShape.out);
+      const ExpertProduct product = expert.product(out.rows(), {in.data(), 1, kShape.in});
+      cpu::experts(machine, std::span(&product, 1), precision);
+      expect_close(out.values(), expected.out,
+                   rounds(machine, DType::BF16, precision) ? loose : expected.tolerances, 1.0);
+    }
+  });
+}
+
+TEST(CpuExperts, NoRowsAreNoWork) {
+  const Expert expert({3, 4, 5}, DType::BF16, DType::BF16, 1);
+  const ExpertProduct nobody = expert.product({nullptr, 0, 5}, {nullptr, 0, 3});
+  with_every_machine([&](const cpu::Machine& machine) {
+    for (const Precision precision : kPrecisions) {
+      cpu::experts(machine, {}, precision);
+      cpu::experts(machine, std::span(&nobody, 1), precision);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace klotski
