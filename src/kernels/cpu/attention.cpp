@@ -65,7 +65,8 @@ class QueryBlock {
   void for_runs(int64_t chunk, int64_t begin, int64_t end, const Body& body) const {
     const int64_t page_tokens = arguments_.cache.page_tokens;
     while (begin < end) {
-      const int64_t count = std::min(end - begin, page_tokens - begin % page_tokens);
+      const int64_t count =
+          std::min({end - begin, page_tokens - begin % page_tokens, kStripOutputs});
       body(static_cast<size_t>(begin / page_tokens), begin % page_tokens, begin - chunk, count);
       begin += count;
     }

@@ -41,8 +41,9 @@ void set_compute_threads(int threads) {
 uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
   using cpu::kStripOutputs;
   using cpu::kStripRows;
-  const int64_t strip_rows = std::min(rows, kStripRows) + cpu::kBlockRows;
-  const int64_t packed = strip_rows * (in_width + expert_width + 2 * cpu::kColumnStep);
+  // Of many experts with a row each every one takes a block of its own.
+  const int64_t packed = kStripRows * (in_width + expert_width + 2 * cpu::kColumnStep);
+  const int64_t strip_rows = std::min(rows, kStripRows);
   const int64_t sums = std::max(2 * strip_rows * kStripOutputs, cpu::kScoresOfABlock);
   const int64_t wanted = threads_wanted.load();
   const int64_t threads = wanted > 0 ? wanted : usable_cpus();
