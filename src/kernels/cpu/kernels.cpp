@@ -11,6 +11,12 @@
 
 #include "base/error.h"
 
+#if defined(KLOTSKI_X86_BF16)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 // Declares the functions of one instruction set, and their table.
 #define KLOTSKI_DECLARE_KERNELS(isa)                                                            \
   namespace klotski::cpu::isa {                                                                 \
@@ -47,6 +53,10 @@ KLOTSKI_DECLARE_KERNELS(portable)
 #if defined(__x86_64__)
 KLOTSKI_DECLARE_KERNELS(avx2)
 KLOTSKI_DECLARE_KERNELS(avx512)
+#if defined(KLOTSKI_X86_BF16)
+KLOTSKI_DECLARE_BF16(avx512_bf16, avx512)
+KLOTSKI_DECLARE_BF16(amx_bf16, avx512)
+#endif
 #elif defined(__aarch64__)
 KLOTSKI_DECLARE_KERNELS(neon)
 KLOTSKI_DECLARE_BF16(neon_bf16, neon)
@@ -58,14 +68,45 @@ namespace {
 
 // The flags here are those the files are compiled with, in CMakeLists.txt.
 #if defined(__x86_64__)
+#if defined(KLOTSKI_X86_BF16)
+constexpr const Kernels* kAll[] = {&portable::kKernels, &avx2::kKernels, &avx512::kKernels,
+                                   &avx512_bf16::kKernels, &amx_bf16::kKernels};
+
+// Whether the processor has tile registers for bf16, and the kernel saves them and lets this
+// process use them: Linux wants to be asked first.
+bool has_tiles() {
+  constexpr unsigned kTile = 1u << 24;  // of leaf 7, edx
+  constexpr unsigned kTileBf16 = 1u << 22;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kTile) || !(d & kTileBf16)) return false;
+  constexpr unsigned kTileState = 3u << 17;  // layout and data
+  unsigned saved = 0, upper = 0;
+  asm volatile("xgetbv" : "=a"(saved), "=d"(upper) : "c"(0));
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return (saved & kTileState) == kTileState &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+int count_bf16_supported() {
+  if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+      !__builtin_cpu_supports("avx512bf16")) {
+    return 0;
+  }
+  return has_tiles() ? 2 : 1;
+}
+#else
 constexpr const Kernels* kAll[] = {&portable::kKernels, &avx2::kKernels, &avx512::kKernels};
+
+int count_bf16_supported() { return 0; }
+#endif
 
 int count_supported() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
       !__builtin_cpu_supports("f16c")) {
     return 1;
   }
-  return __builtin_cpu_supports("avx512f") ? 3 : 2;
+  return __builtin_cpu_supports("avx512f") ? 3 + count_bf16_supported() : 2;
 }
 #elif defined(__aarch64__)
 constexpr const Kernels* kAll[] = {&portable::kKernels, &neon::kKernels, &neon_bf16::kKernels};
