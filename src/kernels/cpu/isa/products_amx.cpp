@@ -23,6 +23,9 @@ static_assert(kTileSide == kBlockRows && kStep <= kColumnStep);
 constexpr int64_t kPiece = 512;
 constexpr int64_t kMostTiles = kStripOutputs / kTileSide;
 
+// Up to so many blocks of rows the weights are used in place, once.
+constexpr int64_t kInPlaceBlocks = 2;
+
 // The scratch: sums of a strip, tile by tile, and copies of weights.
 constexpr int64_t kSumBytes = kStripRows / kBlockRows * kMostTiles * kTileBytes;
 constexpr int64_t kCopyBytes = kTileSide * kPiece * kElementBytes;
@@ -71,20 +74,23 @@ Ahead after(const Strip& strip, int64_t column) {
 // Weights of 16 outputs in the current piece.
 struct TileWeights {
   const std::byte* data;
-  int64_t stride;  // bytes
+  int64_t stride;  // bytes from output to output
+  int64_t step;    // bytes from kStep columns to the next
 };
 
-// Zeros beyond the outputs and the columns: nothing outside the matrix is read.
+// Tile after tile: many rows find each in sixteen neighbouring lines, where rows of weights whose
+// length is a power of two would crowd a few sets of the cache. Zeros beyond the outputs and the
+// columns: nothing outside the matrix is read.
 TileWeights padded_copy(std::byte* copy, const uint16_t* from, int64_t stride, int64_t outputs,
                         int64_t size) {
   for (int64_t n = 0; n < kTileSide; ++n) {
     for (int64_t k = 0; k < size; k += kStep) {
       const uint32_t mask = n < outputs ? lower_bits(size - k) : 0;
-      _mm512_storeu_si512(copy + (n * kPiece + k) * kElementBytes,
+      _mm512_storeu_si512(copy + k / kStep * kTileBytes + n * kTileRowBytes,
                           _mm512_maskz_loadu_epi16(mask, from + (mask ? n * stride + k : 0)));
     }
   }
-  return {copy, kPiece * kElementBytes};
+  return {copy, kTileRowBytes, kTileBytes};
 }
 
 struct Piece {
@@ -108,9 +114,9 @@ Piece piece_of(const Strip& strip, int64_t begin) {
     const int64_t outputs = least(kTileSide, strip.outputs - first);
     const auto* weight =
         static_cast<const uint16_t*>(strip.weight) + first * strip.weight_stride + begin;
-    if (outputs == kTileSide && size % kStep == 0) {
+    if (blocks <= kInPlaceBlocks && outputs == kTileSide && size % kStep == 0) {
       piece.weights[tile] = {reinterpret_cast<const std::byte*>(weight),
-                             strip.weight_stride * kElementBytes};
+                             strip.weight_stride * kElementBytes, kTileRowBytes};
     } else {
       piece.weights[tile] = padded_copy(strip.scratch + kSumBytes + tile * kCopyBytes, weight,
                                         strip.weight_stride, outputs, size);
@@ -138,6 +144,17 @@ void write_out(const Strip& strip, int64_t block, int64_t tile) {
     if (r < rows) {
       _mm512_mask_storeu_epi32(strip.out[row + r] + strip.out_offset + first, mask, words[r]);
     }
+  }
+}
+
+// Inputs come from the second-level cache; the load of a tile waits for each of its lines, so they
+// are called for two steps before.
+constexpr int64_t kInputsAhead = 2 * kTileBytes;
+
+KLOTSKI_INLINE void fetch_inputs(const std::byte* tile) {
+#pragma GCC unroll 16
+  for (int64_t line = 0; line < kTileBytes; line += kCacheLine) {
+    __builtin_prefetch(tile + line, 0, 3);
   }
 }
 
@@ -183,9 +200,11 @@ void add_tiles(Piece& piece, int64_t block, int64_t tile) {
     }
     if constexpr (kTiles == 2 && kBlocks == 2) add_product<3, 5, 7>();
     ahead.fetch(ahead_lines);
+    fetch_inputs(in + kInputsAhead);
+    if constexpr (kBlocks == 2) fetch_inputs(in + next_block + kInputsAhead);
     in += kTileBytes;
-    weights.data += kStep * kElementBytes;
-    next_weights.data += kStep * kElementBytes;
+    weights.data += weights.step;
+    next_weights.data += next_weights.step;
   }
   piece.ahead = ahead;
 
@@ -199,12 +218,13 @@ void add_tiles(Piece& piece, int64_t block, int64_t tile) {
   }
 }
 
-template <int kBlocks>
-void add_blocks(Piece& piece, int64_t block) {
-  const int64_t tiles = quotient_up(piece.strip.outputs, kTileSide);
-  int64_t tile = 0;
-  for (; tile + 2 <= tiles; tile += 2) add_tiles<2, kBlocks>(piece, block, tile);
-  if (tile < tiles) add_tiles<1, kBlocks>(piece, block, tile);
+// All rows by one or two tiles of weights, which stay in the first-level cache meanwhile.
+template <int kTiles>
+void add_rows(Piece& piece, int64_t tile) {
+  const int64_t blocks = quotient_up(piece.strip.rows, kBlockRows);
+  int64_t block = 0;
+  for (; block + 2 <= blocks; block += 2) add_tiles<kTiles, 2>(piece, block, tile);
+  if (block < blocks) add_tiles<kTiles, 1>(piece, block, tile);
 }
 
 }  // namespace
@@ -234,14 +254,14 @@ void pack(const BlockColumns& columns) {
 
 void multiply(const Strip& strip) {
   const TileRegisters registers;
-  const int64_t blocks = quotient_up(strip.rows, kBlockRows);
+  const int64_t tiles = quotient_up(strip.outputs, kTileSide);
   Ahead first(strip, 0, 0);
   first.fetch(first.count());
   for (int64_t begin = 0; begin < strip.width; begin += kPiece) {
     Piece piece = piece_of(strip, begin);
-    int64_t block = 0;
-    for (; block + 2 <= blocks; block += 2) add_blocks<2>(piece, block);
-    if (block < blocks) add_blocks<1>(piece, block);
+    int64_t tile = 0;
+    for (; tile + 2 <= tiles; tile += 2) add_rows<2>(piece, tile);
+    if (tile < tiles) add_rows<1>(piece, tile);
   }
 }
 
