@@ -127,7 +127,9 @@ TEST(CpuKernels, TheChoiceIsDescribed) {
   EXPECT_EQ(found.bf16, cpu::kernels().bf16 != nullptr);
   const char* forced = std::getenv("KLOTSKI_CPU");
   EXPECT_EQ(found.forced, forced && *forced);
-  if (!found.forced) EXPECT_EQ(found.chosen, found.available.back());
+  if (!found.forced) {
+    EXPECT_EQ(found.chosen, found.available.back());
+  }
 }
 
 TEST(CpuKernelsDeathTest, TheEnvironmentNamesAnInstructionSet) {
