@@ -32,44 +32,55 @@ std::optional<uint64_t> value_of(const std::filesystem::path& path, const std::s
 }
 
 // What one control group leaves: limit - usage, where page cache that can be dropped is not usage.
-uint64_t left_in_group(const std::filesystem::path& group, const char* limit_file,
-                       const char* usage_file, const char* cache_key) {
+std::optional<uint64_t> left_in_group(const std::filesystem::path& group, const char* limit_file,
+                                      const char* usage_file, const char* cache_key) {
   const auto limit = parse_uint(first_line(group / limit_file));  // "max" means none
   const auto usage = parse_uint(first_line(group / usage_file));
-  if (!limit || !usage) return kUnlimited;
+  constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // version 1 writes about 2^63 for it
+  if (!limit || !usage || *limit >= kNoLimit) return std::nullopt;
   const uint64_t cache = value_of(group / "memory.stat", cache_key).value_or(0);
   const uint64_t held = *usage - std::min(*usage, cache);
   return *limit - std::min(*limit, held);
 }
 
-uint64_t left_in_groups(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
-  uint64_t least = kUnlimited;
+std::optional<uint64_t> left_in_groups(const std::filesystem::path& proc,
+                                       const std::filesystem::path& cgroups) {
+  std::optional<uint64_t> least;
   for (const ControlGroup& group : control_groups(proc, cgroups, "memory")) {
-    least = std::min(
-        least, group.version == 2
-                   ? left_in_group(group.folder, "memory.max", "memory.current", "inactive_file")
-                   : left_in_group(group.folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                   "total_inactive_file"));
+    const auto left =
+        group.version == 2
+            ? left_in_group(group.folder, "memory.max", "memory.current", "inactive_file")
+            : left_in_group(group.folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                            "total_inactive_file");
+    if (left) least = std::min(*left, least.value_or(kUnlimited));
   }
   return least;
 }
 
-uint64_t left_in_address_space(const std::filesystem::path& proc) {
+std::optional<uint64_t> left_in_address_space(const std::filesystem::path& proc) {
   struct rlimit limit {};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   const uint64_t used = value_of(proc / "self" / "status", "VmSize:").value_or(0) * kKiB;
   return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used);
 }
 
 }  // namespace
 
-uint64_t available_memory_bytes() { return available_memory_bytes("/proc", "/sys/fs/cgroup"); }
-
-uint64_t available_memory_bytes(const std::filesystem::path& proc,
-                                const std::filesystem::path& cgroups) {
-  const auto free_kib = value_of(proc / "meminfo", "MemAvailable:");
-  const uint64_t machine = free_kib ? *free_kib * kKiB : kUnlimited;
-  return std::min({machine, left_in_groups(proc, cgroups), left_in_address_space(proc)});
+uint64_t MemoryLeft::least() const {
+  return std::min({machine.value_or(kUnlimited), control_groups.value_or(kUnlimited),
+                   address_space.value_or(kUnlimited)});
 }
+
+MemoryLeft memory_left() { return memory_left("/proc", "/sys/fs/cgroup"); }
+
+MemoryLeft memory_left(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
+  MemoryLeft left{.machine = value_of(proc / "meminfo", "MemAvailable:"),
+                  .control_groups = left_in_groups(proc, cgroups),
+                  .address_space = left_in_address_space(proc)};
+  if (left.machine) *left.machine *= kKiB;
+  return left;
+}
+
+uint64_t available_memory_bytes() { return memory_left().least(); }
 
 }  // namespace klotski

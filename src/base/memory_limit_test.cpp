@@ -19,7 +19,7 @@ class MemoryLimit : public ::testing::Test {
     std::filesystem::create_directories((root_ / name).parent_path());
     std::ofstream(root_ / name) << text;
   }
-  uint64_t available() { return available_memory_bytes(root_ / "proc", root_ / "cgroup"); }
+  uint64_t available() { return memory_left(root_ / "proc", root_ / "cgroup").least(); }
 
   std::filesystem::path root_;
 };
@@ -30,6 +30,17 @@ TEST_F(MemoryLimit, IsWhatTheMachineHasWithoutGroups) {
   write("cgroup/job/memory.max", "max\n");
   write("cgroup/job/memory.current", "500\n");
   EXPECT_EQ(available(), 1000u * 1024);
+}
+
+TEST_F(MemoryLimit, AGroupOfVersionOneWithoutALimitSetsNone) {
+  write("proc/self/cgroup", "4:memory:/job\n");
+  write("cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+  write("cgroup/memory/job/memory.usage_in_bytes", "5000\n");
+  const MemoryLeft left = memory_left(root_ / "proc", root_ / "cgroup");
+  EXPECT_EQ(left.machine, 1000u * 1024);
+  EXPECT_EQ(left.control_groups, std::nullopt);
+  write("cgroup/memory/job/memory.limit_in_bytes", "6000\n");
+  EXPECT_EQ(memory_left(root_ / "proc", root_ / "cgroup").control_groups, 1000u);
 }
 
 TEST_F(MemoryLimit, TheTightestLevelOfVersionTwoCounts) {

@@ -55,6 +55,7 @@ int run(int argc, char** argv) {
   add_tokenize_command(app, action);
   add_template_command(app, action);
   add_synth_command(app, action);
+  add_doctor_command(app, action);
 
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   const bool known = std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) {

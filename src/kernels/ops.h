@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "tensor/tensor_view.h"
@@ -169,5 +171,14 @@ uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width)
 // How many threads cpu_ops() computes with, the caller included; by default as many as this process
 // has processors. Only before their first use.
 void set_compute_threads(int threads);
+
+// Which instruction set's inner loops cpu_ops() runs.
+struct CpuKernels {
+  std::string chosen;
+  std::vector<std::string> available;  // on this processor, the fastest last
+  bool forced = false;                 // by the environment variable KLOTSKI_CPU
+  bool bf16 = false;                   // has instructions of its own for products of bf16
+};
+CpuKernels cpu_kernels();
 
 }  // namespace klotski

@@ -240,6 +240,59 @@ class Info(Cli):
         self.assertEqual(info["shared_expert_width"], 128)
 
 
+class Doctor(Cli):
+    def doctor(self, **variables):
+        environment = {k: v for k, v in os.environ.items() if k != "KLOTSKI_CPU"}
+        return json.loads(self.ok("doctor", "--json", env={**environment, **variables}))
+
+    def test_says_what_was_chosen_and_why(self):
+        found = self.doctor()
+        kernels = found["kernels"]
+        self.assertEqual(kernels["available"][0], "portable")
+        self.assertEqual(kernels["chosen"], kernels["available"][-1])
+        self.assertFalse(kernels["forced"])
+        self.assertFalse(self.doctor(KLOTSKI_CPU="")["kernels"]["forced"])
+        for name in kernels["available"]:
+            forced = self.doctor(KLOTSKI_CPU=name)["kernels"]
+            self.assertEqual((forced["chosen"], forced["forced"]), (name, True))
+            self.assertEqual(forced["bf16"], "bf16" in name)
+        text = self.ok("doctor", env={**os.environ, "KLOTSKI_CPU": "portable"})
+        self.assertIn("portable (KLOTSKI_CPU)", text)
+        self.assertIn(kernels["available"][-1], text)
+
+    def test_counts_processors_and_memory(self):
+        found = self.doctor()
+        cpus = found["cpus"]
+        self.assertEqual(cpus["allowed"], len(os.sched_getaffinity(0)))
+        self.assertLessEqual(cpus["threads"], cpus["allowed"])
+        self.assertLessEqual(cpus["allowed"], cpus["machine"])
+        one = min(os.sched_getaffinity(0))
+        bound = json.loads(self.ok("doctor", "--json",
+                                   preexec_fn=lambda: os.sched_setaffinity(0, {one})))
+        self.assertEqual((bound["cpus"]["allowed"], bound["cpus"]["threads"]), (1, 1))
+        memory = found["memory"]
+        bounds = [memory[k] for k in ("machine", "control_groups", "address_space")]
+        self.assertEqual(memory["available"], min(b for b in bounds if b is not None))
+        self.assertIn(found["disk_reads"], ("io_uring", "threads"))
+
+    @unittest.skipIf(SANITIZED, "a sanitizer needs all the address space")
+    def test_a_limit_on_memory_is_named(self):
+        limit = 1 << 30
+        found = json.loads(self.ok("doctor", "--json", preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_AS, (limit, limit))))
+        self.assertLess(found["memory"]["address_space"], limit)
+        self.assertLessEqual(found["memory"]["available"], found["memory"]["address_space"])
+
+    def test_an_instruction_set_that_is_not_there(self):
+        environment = {**os.environ, "KLOTSKI_CPU": "abacus"}
+        for arguments in (("doctor",), ("doctor", "--json"), ("run", "tiny", "-p", "x", "-n", "1")):
+            message = self.refused(2, *arguments, says="KLOTSKI_CPU", env=environment)
+            self.assertIn("abacus", message)
+            for name in self.doctor()["kernels"]["available"]:
+                self.assertIn(name, message)
+        self.refused(2, "doctor", "extra")
+
+
 class HubCache(Cli):
     def cache(self, root):
         """The standard layout: blobs, a snapshot of links to them, a ref."""
@@ -386,7 +439,7 @@ class Usage(Cli):
 
     def test_help_and_version(self):
         self.assertIn("klotski", self.ok("--version"))
-        for command in ("run", "verify", "info", "tokenize", "template"):
+        for command in ("run", "verify", "info", "tokenize", "template", "doctor"):
             self.assertIn(command, self.ok("--help"))
             self.assertIn("--help", self.ok(command, "--help"))
 
@@ -398,7 +451,7 @@ class Streams(Cli):
 
     def test_a_full_disk_or_closed_output_is_an_error(self):
         for redirect in (">/dev/full", ">&-"):
-            for command in ("info tiny", "run tiny -p x -n 4", "verify tiny --reference "
+            for command in ("doctor", "info tiny", "run tiny -p x -n 4", "verify tiny --reference "
                             f"{TINY}/reference.json"):
                 result = self.shell("{klotski} " + command + " " + redirect)
                 self.assertEqual(result.returncode, 1, (command, redirect))

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "kernels/ops.h"
 
 #if defined(KLOTSKI_X86_BF16)
 #include <cpuid.h>
@@ -118,13 +119,19 @@ constexpr const Kernels* kAll[] = {&portable::kKernels};
 int count_supported() { return 1; }
 #endif
 
+// Empty where the choice is left to the program.
+std::string_view forced_name() {
+  const char* wanted = std::getenv("KLOTSKI_CPU");
+  return wanted ? wanted : "";
+}
+
 const Kernels& choose() {
   const KernelList all = all_kernels();
-  const char* wanted = std::getenv("KLOTSKI_CPU");
-  if (!wanted || !*wanted) return *all.begin[all.count - 1];
+  const std::string_view wanted = forced_name();
+  if (wanted.empty()) return *all.begin[all.count - 1];
   std::string names;
   for (int i = 0; i < all.count; ++i) {
-    if (std::string_view(wanted) == all.begin[i]->name) return *all.begin[i];
+    if (wanted == all.begin[i]->name) return *all.begin[i];
     names += (i > 0 ? ", " : "") + std::string(all.begin[i]->name);
   }
   fail(ErrorKind::usage,
@@ -145,3 +152,18 @@ const Kernels& kernels() {
 }
 
 }  // namespace klotski::cpu
+
+namespace klotski {
+
+CpuKernels cpu_kernels() {
+  const cpu::Kernels& chosen = cpu::kernels();
+  CpuKernels found{.chosen = chosen.name,
+                   .available = {},
+                   .forced = !cpu::forced_name().empty(),
+                   .bf16 = chosen.bf16 != nullptr};
+  const cpu::KernelList all = cpu::all_kernels();
+  for (int i = 0; i < all.count; ++i) found.available.push_back(all.begin[i]->name);
+  return found;
+}
+
+}  // namespace klotski

@@ -116,6 +116,22 @@ TEST(CpuKernels, BlocksArePackedInAnyNumberOfGoes) {
   }
 }
 
+TEST(CpuKernels, TheChoiceIsDescribed) {
+  const CpuKernels found = cpu_kernels();
+  const cpu::KernelList all = cpu::all_kernels();
+  ASSERT_EQ(found.available.size(), static_cast<size_t>(all.count));
+  for (int i = 0; i < all.count; ++i) {
+    EXPECT_EQ(found.available[static_cast<size_t>(i)], all.begin[i]->name);
+  }
+  EXPECT_EQ(found.chosen, cpu::kernels().name);
+  EXPECT_EQ(found.bf16, cpu::kernels().bf16 != nullptr);
+  const char* forced = std::getenv("KLOTSKI_CPU");
+  EXPECT_EQ(found.forced, forced && *forced);
+  if (!found.forced) {
+    EXPECT_EQ(found.chosen, found.available.back());
+  }
+}
+
 TEST(CpuKernelsDeathTest, TheEnvironmentNamesAnInstructionSet) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // chosen once: each in a process of its own
   const auto chosen = [](const char* name) {

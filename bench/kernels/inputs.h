@@ -1,0 +1,40 @@
+#pragma once
+
+// What the operations are measured on: random numbers, weights from memory that no cache holds.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "tensor/tensor_view.h"
+
+namespace klotski::bench {
+
+// A GiB, or a quarter of what is free where that is less, in pages as large as the engine's. Every
+// 16 bits are a number in bf16 and in f16, every 32 one in float32; of moderate size, half of them
+// negative.
+std::span<const std::byte> random_memory();
+
+// A tensor from that memory: each call gives the bytes after those of the call before, from the
+// beginning again after the end, so that none was read lately.
+TensorView next_weights(DType type, int64_t rows, int64_t columns);
+
+// Activations: `count` rows of `width` numbers with mean 0 and deviation 1.
+class Activations {
+ public:
+  Activations(int64_t count, int64_t width);
+  Rows rows() { return {values_.data(), count_, width_}; }
+  // `count` rows from row `begin` on.
+  Rows rows(int64_t begin, int64_t count) {
+    return {values_.data() + begin * width_, count, width_};
+  }
+
+ private:
+  int64_t count_;
+  int64_t width_;
+  std::vector<float> values_;
+};
+
+}  // namespace klotski::bench

@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/cpu_limit.h"
+#include "base/json.h"
+#include "base/memory_limit.h"
+#include "cli/command.h"
+#include "kernels/ops.h"
+#include "memory/disk_reader.h"
+
+namespace klotski {
+
+namespace {
+
+struct Findings {
+  CpuKernels kernels;
+  int machine_cpus = 0;  // switched on
+  int allowed_cpus = 0;
+  int threads = 0;
+  MemoryLeft memory;
+  ReadMethod disk_reads = ReadMethod::threads;
+};
+
+Findings gather() {
+  const int threads = usable_cpus();
+  return {.kernels = cpu_kernels(),
+          .machine_cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)),
+          .allowed_cpus = std::max(static_cast<int>(allowed_cpus().size()), threads),
+          .threads = threads,
+          .memory = memory_left(),
+          .disk_reads = DiskReader(DiskReaderOptions{}).method()};
+}
+
+const char* name_of(ReadMethod method) {
+  return method == ReadMethod::io_uring ? "io_uring" : "threads";
+}
+
+Json as_json(const Findings& found) {
+  const auto bytes = [](const std::optional<uint64_t>& bound) {
+    return bound ? Json(*bound) : Json(nullptr);
+  };
+  const CpuKernels& kernels = found.kernels;
+  return {{"kernels",
+           {{"chosen", kernels.chosen},
+            {"forced", kernels.forced},
+            {"available", kernels.available},
+            {"bf16", kernels.bf16}}},
+          {"cpus",
+           {{"machine", found.machine_cpus},
+            {"allowed", found.allowed_cpus},
+            {"threads", found.threads}}},
+          {"memory",
+           {{"available", found.memory.least()},
+            {"machine", bytes(found.memory.machine)},
+            {"control_groups", bytes(found.memory.control_groups)},
+            {"address_space", bytes(found.memory.address_space)}}},
+          {"disk_reads", name_of(found.disk_reads)}};
+}
+
+std::string as_text(const Findings& found) {
+  std::string text;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<14}{}\n", label, value);
+  };
+  const CpuKernels& kernels = found.kernels;
+  line("kernels", fmt::format("{} ({})", kernels.chosen,
+                              kernels.forced ? "KLOTSKI_CPU" : "the fastest of this processor"));
+  line("", fmt::format("KLOTSKI_CPU chooses of {}", fmt::join(kernels.available, ", ")));
+  line("bf16 products", kernels.bf16 ? "by instructions of their own" : "as float32");
+  line("threads",
+       fmt::format("{}: {} of {} processors allowed{}", found.threads, found.allowed_cpus,
+                   found.machine_cpus,
+                   found.threads < found.allowed_cpus ? ", less by a control group's quota" : ""));
+  const auto bytes = [](const std::optional<uint64_t>& bound) {
+    return bound ? format_bytes(*bound) + " left" : "no limit";
+  };
+  const MemoryLeft& memory = found.memory;
+  line("memory", fmt::format("{} available", format_bytes(memory.least())));
+  line("", fmt::format("machine {}, control groups {}, address space {}", bytes(memory.machine),
+                       bytes(memory.control_groups), bytes(memory.address_space)));
+  line("disk reads", fmt::format("by {}", name_of(found.disk_reads)));
+  return text;
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, Action& action) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Say what this machine has: instruction set, threads, memory, disk reads");
+  command->add_flag("--json", *json, "As JSON");
+  command->callback([json, &action] {
+    action = [json] {
+      const Findings found = gather();
+      write_out(*json ? as_json(found).dump(2) + "\n" : as_text(found));
+      return 0;
+    };
+  });
+}
+
+}  // namespace klotski
