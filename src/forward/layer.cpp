@@ -46,12 +46,16 @@ AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const We
   AttentionInputs inputs{.queries = Buffer(hidden.count, shape.query_width()),
                          .keys = Buffer(hidden.count, shape.kv_width()),
                          .values = Buffer(hidden.count, shape.kv_width())};
-  with.ops.matmul(inputs.queries.rows(), normed.rows(), weights[Role::query],
-                  weights[Role::query_bias], with.precision);
-  with.ops.matmul(inputs.keys.rows(), normed.rows(), weights[Role::key], weights[Role::key_bias],
-                  with.precision);
-  with.ops.matmul(inputs.values.rows(), normed.rows(), weights[Role::value],
-                  weights[Role::value_bias], with.precision);
+  // Errors of queries and keys grow in the softmax, and those of keys and values stay in the cache:
+  // their inputs keep more of their fraction.
+  const Precision precision =
+      with.precision == Precision::bf16 ? Precision::two_bf16 : with.precision;
+  const auto project = [&](Buffer& out, Role weight, Role bias) {
+    with.ops.matmul(out.rows(), normed.rows(), weights[weight], weights[bias], precision);
+  };
+  project(inputs.queries, Role::query, Role::query_bias);
+  project(inputs.keys, Role::key, Role::key_bias);
+  project(inputs.values, Role::value, Role::value_bias);
   norm_heads(with, inputs.queries.rows(), weights[Role::query_norm], shape);
   norm_heads(with, inputs.keys.rows(), weights[Role::key_norm], shape);
   clip(inputs.queries.floats(), shape.clip);

@@ -40,8 +40,9 @@ enum class Activation { silu, gelu, gelu_tanh, relu };
 // How rows are multiplied by weights. Sums are float32 either way, and only bf16 weights know the
 // difference: others are always multiplied as f32.
 enum class Precision {
-  f32,   // inputs as they are
-  bf16,  // inputs may be rounded to bf16 first, where the processor multiplies those faster
+  f32,       // inputs as they are
+  two_bf16,  // matmul only: inputs as the sum of two bf16 numbers, 16 bits of their fraction
+  bf16,      // inputs rounded to bf16, where the processor multiplies those faster
 };
 
 struct RopeArguments {

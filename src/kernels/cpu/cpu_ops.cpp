@@ -45,9 +45,11 @@ uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width)
   const int64_t packed = kStripRows * (in_width + expert_width + 2 * cpu::kColumnStep);
   const int64_t strip_rows = std::min(rows, kStripRows);
   const int64_t sums = std::max(2 * strip_rows * kStripOutputs, cpu::kScoresOfABlock);
+  const int64_t remainders = cpu::kBlockRows * in_width;  // of a thread that packs second parts
   const int64_t wanted = threads_wanted.load();
   const int64_t threads = wanted > 0 ? wanted : usable_cpus();
-  return static_cast<uint64_t>((packed + threads * sums) * 4 + threads * cpu::kStripScratchBytes);
+  return static_cast<uint64_t>((packed + threads * (sums + remainders)) * 4 +
+                               threads * cpu::kStripScratchBytes);
 }
 
 const Ops& cpu_ops() {

@@ -23,7 +23,7 @@ WeightType weight_type(DType dtype) {
 int64_t element_bytes(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
 
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision) {
-  const bool rounded = precision == Precision::bf16 && type == WeightType::bf16 && kernels.bf16;
+  const bool rounded = precision != Precision::f32 && type == WeightType::bf16 && kernels.bf16;
   return rounded ? *kernels.bf16 : kernels.f32;
 }
 

@@ -13,20 +13,26 @@ template <int kRows, int kVectors, typename Value, typename At, typename Get, ty
 KLOTSKI_INLINE void mix_tile(const Mix& mix, int64_t row, int64_t column, const Value* values,
                              const At& at, const Get& get, const Put& put) {
   Vector sums[kRows][kVectors];
+  KLOTSKI_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KLOTSKI_UNROLL
     for (int v = 0; v < kVectors; ++v) sums[r][v] = get(mix.out[row + r] + column + v * kLanes);
   }
   const float* shares = mix.shares + row * mix.shares_stride;
   const Value* value_row = values + column;
   for (int64_t p = 0; p < mix.positions; ++p, ++shares, value_row += mix.value_stride) {
+    KLOTSKI_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const Vector value = at(value_row + v * kLanes);
+      KLOTSKI_UNROLL
       for (int r = 0; r < kRows; ++r) {
         sums[r][v] = multiply_add(sums[r][v], value, Vector{} + shares[r * mix.shares_stride]);
       }
     }
   }
+  KLOTSKI_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KLOTSKI_UNROLL
     for (int v = 0; v < kVectors; ++v) put(mix.out[row + r] + column + v * kLanes, sums[r][v]);
   }
 }

@@ -32,8 +32,10 @@ KLOTSKI_INLINE void add_tile(const Piece& piece, int64_t row, int64_t n, const W
   const float* in = reinterpret_cast<const float*>(piece.strip.blocks) + row * in_stride;
   float sums[kRows][kOutputs];
   tile(sums, in + piece.begin, in_stride, w, w_stride, piece.size);
+  KLOTSKI_UNROLL
   for (int r = 0; r < kRows; ++r) {
     float* out = piece.strip.out[row + r] + piece.strip.out_offset + piece.output + n;
+    KLOTSKI_UNROLL
     for (int i = 0; i < kOutputs; ++i) {
       out[i] = piece.begin == 0 ? sums[r][i] : out[i] + sums[r][i];
     }

@@ -18,9 +18,12 @@ KLOTSKI_INLINE void tile(float (&sums)[kRows][kOutputs], const float* x, int64_t
   Vector partial[kRows][kOutputs] = {};
   const auto step = [&](const auto& at) __attribute__((always_inline)) {
     Vector weights[kOutputs];
+    KLOTSKI_UNROLL
     for (int n = 0; n < kOutputs; ++n) weights[n] = at(w + n * w_stride);
+    KLOTSKI_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const Vector inputs = at(x + r * x_stride);
+      KLOTSKI_UNROLL
       for (int n = 0; n < kOutputs; ++n) {
         partial[r][n] = multiply_add(partial[r][n], inputs, weights[n]);
       }
@@ -34,7 +37,9 @@ KLOTSKI_INLINE void tile(float (&sums)[kRows][kOutputs], const float* x, int64_t
     step([ k, size ](const auto* row)
              __attribute__((always_inline)) { return load(row + k, size - k); });
   }
+  KLOTSKI_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KLOTSKI_UNROLL
     for (int n = 0; n < kOutputs; ++n) sums[r][n] = sum(partial[r][n]);
   }
 }
