@@ -332,76 +332,91 @@ void stream(const Strip& strip) {
   for (; n < strip.outputs; n += 2) stream_rows<1>(strip, n);
 }
 
-// Lays `columns` columns of all weights out: [tiles][columns / 4][kTileOutputs][2 rows][4 columns].
-// What a last tile has beyond the strip's outputs is never written out: it repeats the last one.
-void lay_out(bfloat16_t* to, const Strip& strip, int64_t column, int64_t columns) {
-  constexpr int64_t kStride = kTileOutputs * kQuad;
-  for (int64_t n = 0; n < strip.outputs; n += 2 * kTileOutputs, to += kPiece / 4 * kStride) {
-    const bfloat16_t* rows[2 * kTileOutputs];
-    for (int64_t i = 0; i < 2 * kTileOutputs; ++i) {
-      rows[i] = weights_of(strip, least(n + i, strip.outputs - 1)) + column;
-    }
-    bfloat16_t* step = to;
-    int64_t k = 0;
-    const auto put = [&](const auto& load_row) __attribute__((always_inline)) {
-      for (int q = 0; q < kTileOutputs; ++q) {
-        const Operands operands =
-            interleave(load_row(rows[2 * q] + k), load_row(rows[2 * q + 1] + k));
-        vst1q_bf16(step + q * kQuad, operands.first);
-        vst1q_bf16(step + kStride + q * kQuad, operands.second);
-      }
-    };
-    for (; k + kStep <= columns; k += kStep, step += 2 * kStride) {
-      put([](const bfloat16_t* row) __attribute__((always_inline)) { return load(row); });
-    }
-    if (k < columns) put([&](const bfloat16_t* row) { return load_end(row, columns - k); });
-  }
-}
-
-// Some columns of many rows.
+// A tile of outputs, some columns of it.
 struct Piece {
   int64_t column;
   int64_t columns;
-  const bfloat16_t* weights;  // laid out
-  float32x4_t* sums;          // of the pieces before: [tiles][pairs of rows][kTileOutputs]
+  int64_t output;  // the first
 };
 
+// Calls for weights that are wanted soon: a line of each of a tile's rows. They may lie beyond the
+// matrix.
+KLOTSKI_INLINE void call_for(const bfloat16_t* row, int64_t stride) {
+  auto line = reinterpret_cast<uintptr_t>(row);
+  for (int i = 0; i < 2 * kTileOutputs; ++i, line += static_cast<uintptr_t>(2 * stride)) {
+    asm volatile("prfm pldl2strm, [%0]" ::"r"(line));
+  }
+}
+
+// Lays a piece of the weights out: [columns / 4][kTileOutputs][2 rows][4 columns], and calls for
+// the piece that comes after it. What a tile has beyond the strip's outputs is never written out:
+// it repeats the last one.
+void lay_out(bfloat16_t* to, const Strip& strip, const Piece& piece) {
+  constexpr int64_t kStride = kTileOutputs * kQuad;
+  constexpr int64_t kLine = 32;  // elements
+  const bfloat16_t* rows[2 * kTileOutputs];
+  for (int64_t i = 0; i < 2 * kTileOutputs; ++i) {
+    rows[i] = weights_of(strip, least(piece.output + i, strip.outputs - 1)) + piece.column;
+  }
+  const bool last = piece.output + 2 * kTileOutputs >= strip.outputs;
+  const bfloat16_t* next = last ? weights_of(strip, 0) + piece.column + kPiece
+                                : rows[0] + 2 * kTileOutputs * strip.weight_stride;
+  int64_t k = 0;
+  const auto put = [&](const auto& load_row) __attribute__((always_inline)) {
+    for (int q = 0; q < kTileOutputs; ++q) {
+      const Operands operands =
+          interleave(load_row(rows[2 * q] + k), load_row(rows[2 * q + 1] + k));
+      vst1q_bf16(to + q * kQuad, operands.first);
+      vst1q_bf16(to + kStride + q * kQuad, operands.second);
+    }
+  };
+  for (; k + kStep <= piece.columns; k += kStep, to += 2 * kStride) {
+    if (k % kLine == 0) call_for(next + k, strip.weight_stride);
+    put([](const bfloat16_t* row) __attribute__((always_inline)) { return load(row); });
+  }
+  if (k < piece.columns) {
+    put([&](const bfloat16_t* row) { return load_end(row, piece.columns - k); });
+  }
+}
+
+// `rows` pairs of rows by a piece. Sums of the pieces before and after are kept in the scratch
+// memory: [tiles][pairs of rows][kTileOutputs].
 template <int rows>
-void add_tile(const Strip& strip, const Piece& piece, int64_t row, int64_t output) {
-  const int64_t tile_number = output / (2 * kTileOutputs);
+void add_tile(const Strip& strip, const Piece& piece, int64_t row, const bfloat16_t* weights,
+              float32x4_t* all_sums) {
+  const int64_t tile_number = piece.output / (2 * kTileOutputs);
   auto& tile = *reinterpret_cast<Tile<rows, kTileOutputs>*>(
-      piece.sums + (tile_number * ((strip.rows + 1) / 2) + row / 2) * kTileOutputs);
+      all_sums + (tile_number * ((strip.rows + 1) / 2) + row / 2) * kTileOutputs);
   if (piece.column == 0) tile = {};
   const Block block = block_of(strip, row);
-  tile.add_laid_out(block.at(piece.column), block.stride(),
-                    piece.weights + tile_number * (kPiece / 4) * kTileOutputs * kQuad,
-                    padded(piece.columns) / 4);
-  if (piece.column + piece.columns == strip.width) tile.write(strip, row, output);
+  tile.add_laid_out(block.at(piece.column), block.stride(), weights, padded(piece.columns) / 4);
+  if (piece.column + piece.columns == strip.width) tile.write(strip, row, piece.output);
 }
 
 // Many rows: a piece of the weights is laid out once and then serves all of them from the cache.
 void reuse(const Strip& strip) {
-  auto* weights = reinterpret_cast<bfloat16_t*>(strip.scratch);
-  auto* sums = reinterpret_cast<float32x4_t*>(weights + kStripOutputs * kPiece);
+  constexpr int64_t kWeightBytes = 2 * kTileOutputs * kPiece * 2;
   static_assert(kStripOutputs % (2 * kTileOutputs) == 0);
-  static_assert(kStripOutputs * kPiece * 2 + kStripOutputs * kStripRows * 4 <= kStripScratchBytes);
+  static_assert(kWeightBytes + kStripOutputs * kStripRows * 4 <= kStripScratchBytes);
+  auto* weights = reinterpret_cast<bfloat16_t*>(strip.scratch);
+  auto* sums = reinterpret_cast<float32x4_t*>(strip.scratch + kWeightBytes);
   for (int64_t k = 0; k < strip.width; k += kPiece) {
-    const Piece piece{k, least(kPiece, strip.width - k), weights, sums};
-    lay_out(weights, strip, k, piece.columns);
     for (int64_t n = 0; n < strip.outputs; n += 2 * kTileOutputs) {
+      const Piece piece{k, least(kPiece, strip.width - k), n};
+      lay_out(weights, strip, piece);
       for (int64_t row = 0; row < strip.rows; row += kRows) {
         switch ((strip.rows - row + 1) / 2) {
           case 1:
-            add_tile<1>(strip, piece, row, n);
+            add_tile<1>(strip, piece, row, weights, sums);
             break;
           case 2:
-            add_tile<2>(strip, piece, row, n);
+            add_tile<2>(strip, piece, row, weights, sums);
             break;
           case 3:
-            add_tile<3>(strip, piece, row, n);
+            add_tile<3>(strip, piece, row, weights, sums);
             break;
           default:
-            add_tile<kTileRows>(strip, piece, row, n);
+            add_tile<kTileRows>(strip, piece, row, weights, sums);
         }
       }
     }
