@@ -208,6 +208,7 @@ int bench_command(const Options& options) {
   }
   markdown += ".\n";
   Json report = {{"model", opened.description.family},
+                 {"precision", precision_name(options.pipeline->limits.precision)},
                  {"prompt_tokens", options.prompt_tokens},
                  {"generated_tokens", options.generate},
                  {"peak_resident_bytes", peak_resident_bytes()},

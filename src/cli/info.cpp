@@ -96,6 +96,7 @@ Json gather(const OpenedModel& model) {
         {"dense", bytes.dense},
         {"experts", bytes.expert},
         {"one_expert", bytes.one_expert},
+        {"kv_per_token_bf16", kv_numbers_per_token(description) * 2},
         {"kv_per_token_f32", kv_numbers_per_token(description) * 4}}},
       {"weight_type",
        dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
@@ -143,7 +144,8 @@ std::string as_text(const Json& info) {
                                  count(parameters["expert"]), count(parameters["active"])));
   line("bytes", fmt::format("{} in {} files: dense {}, experts {}, one expert {}", size("total"),
                             number("files"), size("dense"), size("experts"), size("one_expert")));
-  line("KV cache", fmt::format("{} a token", size("kv_per_token_f32")));
+  line("KV cache", fmt::format("{} a token in bf16, {} in f32", size("kv_per_token_bf16"),
+                               size("kv_per_token_f32")));
   line("tokenizer", info["tokenizer"].get<bool>()
                         ? fmt::format("{} tokens", number("tokenizer_tokens"))
                         : "none: " + info["tokenizer_error"].get<std::string>());

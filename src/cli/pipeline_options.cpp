@@ -56,7 +56,9 @@ void add_experiment_flags(CLI::App& command, const std::shared_ptr<PipelineFlags
       .add_option("--eviction", flags->limits.eviction,
                   "Which expert leaves memory: furthest (from its next use; default), lru, lfu")
       ->check(CLI::IsMember({"furthest", "lru", "lfu"}));
-  command.add_option("--kernels", flags->kernels, "Arithmetic: cpu (default) or reference")
+  command
+      .add_option("--kernels", flags->kernels,
+                  "Implementation of the arithmetic: cpu (default) or reference")
       ->check(CLI::IsMember({"cpu", "reference"}));
   add_size(command, "--disk-speed", "Read no faster than so many bytes a second (for experiments)",
            [flags](uint64_t value) { flags->options.disk.bytes_per_second = value; });
@@ -95,6 +97,15 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
           },
           "simple, multi-batch, hot-prefetch or klotski (default)")
       ->type_name("NAME");
+  command
+      .add_option_function<std::string>(
+          "--precision",
+          [flags](const std::string& name) {
+            flags->limits.precision = name == "f32" ? Precision::f32 : Precision::bf16;
+          },
+          "Inputs of products with bf16 weights: rounded to bf16 (default), or f32: as they are; "
+          "sums, router and what is passed from layer to layer are float32 either way")
+      ->check(CLI::IsMember({"f32", "bf16"}));
   command.add_option("--trace", flags->trace_file, "Write what every lane did, for Perfetto")
       ->type_name("FILE.json");
   command.add_option("--timeline", flags->timeline_file, "Draw one layer to scale")

@@ -35,8 +35,9 @@ class EngineTest : public ::testing::Test {
 
   // An engine with so many KV pages that computes so many rows of a micro-batch at once.
   Engine engine(int64_t page_count, int64_t rows = 512, RunLimits limits = {}) {
-    limits.kv_bytes =
-        static_cast<uint64_t>(page_count) * PagedKvCache::page_bytes(model_.description);
+    limits.precision = Precision::f32;  // that of the reference continuation
+    limits.kv_bytes = static_cast<uint64_t>(page_count) *
+                      PagedKvCache::page_bytes(model_.description, kv_type(limits.precision));
     if (!limits.micro_batch) limits.micro_batch = std::min<int64_t>(rows, 4);
     if (!limits.micro_batches) limits.micro_batches = 2;
     prepared_.push_back(std::make_unique<PreparedModel>(

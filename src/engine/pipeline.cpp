@@ -43,7 +43,8 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       policy_(policy),
       timeline_(options.keep_spans),
       cache_(model,
-             {.memory_bytes = policy.kv_bytes,
+             {.type = kv_type(policy.precision),
+              .memory_bytes = policy.kv_bytes,
               .spill_bytes = policy.kv_spill_bytes,
               .spill_folder = options.spill_folder,
               .streaming = {policy.attention_sinks, policy.attention_window}},
@@ -51,7 +52,8 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       slots_(checkpoint, layouts, policy, compute_tier, options.disk),
       residency_(model, policy_),
       hot_experts_(model, policy.hot_experts, policy.path_length),
-      tasks_({model, ops, policy.precision}, slots_, cache_, policy_, compute_tier),
+      tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_,
+             compute_tier),
       schedule_(make_schedule(policy.strategy)),
       executor_([this](Executor::Tasks tasks) { tasks_.run(tasks); },
                 [this](Executor::Tasks together, const Task& next) {
@@ -89,9 +91,12 @@ std::vector<ExpertId> Pipeline::chosen(LayerId layer, int32_t micro_batch) {
 
 void Pipeline::learn(LayerId layer) {
   std::vector<ExpertId> choices;
+  std::vector<float>& gaps = router_gaps_.emplace_back();
   for (int32_t k = 0; k < group_size_; ++k) {
     const std::span<const ExpertId> of_batch = tasks_.choices(k);
     choices.insert(choices.end(), of_batch.begin(), of_batch.end());
+    const std::span<const float> gaps_of_batch = tasks_.router_gaps(k);
+    gaps.insert(gaps.end(), gaps_of_batch.begin(), gaps_of_batch.end());
   }
   hot_experts_.learn(layer, choices);
 }
@@ -119,6 +124,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   group_size_ = static_cast<int32_t>(group.size());
   tasks_.begin(group);
   hot_experts_.begin_pass(rows);
+  router_gaps_.clear();
   executor_.set_step(passes_);
   FragmentBuilder build(policy_, residency_, known(group));
   Sink sink(*this);

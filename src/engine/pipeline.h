@@ -19,6 +19,7 @@ struct PipelineOptions {
   ExecutorOptions executor;
   DiskReaderOptions disk;
   int64_t keep_spans = 0;                           // for traces and drawings
+  bool router_gaps = false;                         // whether Pipeline::router_gaps() is filled
   std::filesystem::path spill_folder;               // for keys and values beyond the compute tier
   SpillCalls* spill_calls = &SpillCalls::system();  // tests make it fail
 };
@@ -47,6 +48,9 @@ class Pipeline {
   PagedKvCache& cache() { return cache_; }
   const PagedKvCache& cache() const { return cache_; }
   HotExperts& hot_experts() { return hot_experts_; }
+  // How far the last pass's choices (hot_experts().choices()) were from others:
+  // [routed layer][row].
+  const std::vector<std::vector<float>>& router_gaps() const { return router_gaps_; }
   const Timeline& timeline() const { return timeline_; }
 
   // The logits of a micro-batch's wanted rows; valid during the call only.
@@ -78,6 +82,7 @@ class Pipeline {
   PrefetchAudit audit_;
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
+  std::vector<std::vector<float>> router_gaps_;
   int32_t group_size_ = 0;  // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;

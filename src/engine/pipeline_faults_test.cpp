@@ -312,10 +312,11 @@ class FaultySpillTest : public ::testing::Test {
     options.spill_folder = ::testing::TempDir();
     options.spill_calls = &calls_;
     const auto pages = static_cast<uint64_t>(PagedKvCache::pages_for(texts_.longest()));
-    return test_.prepare({.kv_bytes = pages * PagedKvCache::page_bytes(test_.description),
-                          .micro_batch = 2,
-                          .micro_batches = 3},
-                         texts_.workload(), options);
+    return test_.prepare(
+        {.kv_bytes = pages * PagedKvCache::page_bytes(test_.description, DType::BF16),
+         .micro_batch = 2,
+         .micro_batches = 3},
+        texts_.workload(), options);
   }
 
   TestModel test_;

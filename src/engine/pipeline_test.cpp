@@ -28,20 +28,21 @@ Settings random_settings(std::mt19937_64& random) {
   settings.limits.micro_batches = between(random, 1, 4);
   settings.limits.hot_experts = between(random, 1, 4);
   settings.limits.eviction = std::array{"furthest", "lru", "lfu"}[random() % 3];
+  settings.limits.precision = std::array{Precision::f32, Precision::bf16}[random() % 2];
   settings.options.executor.stress_delay = std::chrono::microseconds(20);
   if (random() % 2 == 0) settings.options.executor.stress_seed = random();
   return settings;
 }
 
-// Whatever the strategy, the slots, the grouping, the eviction rule and the timing, the logits are
-// bit for bit those of the plain loop with everything in memory.
+// Whatever the strategy, the slots, the grouping, the eviction rule, the precision and the timing,
+// the logits are bit for bit those of the plain loop with everything in memory.
 void expect_equal_runs(const std::string& folder, int trials) {
   const TestModel test(folder);
   std::mt19937_64 random(17);
   for (int trial = 0; trial < trials; ++trial) {
     const Texts texts = random_texts(random, 1 + random() % 6, test.description.vocabulary);
-    const std::vector<Logits> expected = run_resident(test, texts);
     const Settings settings = random_settings(random);
+    const std::vector<Logits> expected = run_resident(test, texts, settings.limits.precision);
     SCOPED_TRACE(std::string(strategy_name(settings.limits.strategy)));
     PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random), expected) << "trial " << trial;
@@ -71,12 +72,13 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
   int64_t spilled = 0;
   for (int trial = 0; trial < 6; ++trial) {
     const Texts texts = random_texts(random, 2 + random() % 6, test.description.vocabulary, 40);
-    const std::vector<Logits> expected = run_resident(test, texts);
     Settings settings = random_settings(random);
+    const std::vector<Logits> expected = run_resident(test, texts, settings.limits.precision);
     settings.options.spill_folder = ::testing::TempDir();
     const auto pages = static_cast<uint64_t>(PagedKvCache::pages_for(texts.longest()));
     settings.limits.kv_bytes =
-        (1 + random() % 2) * pages * PagedKvCache::page_bytes(test.description);
+        (1 + random() % 2) * pages *
+        PagedKvCache::page_bytes(test.description, kv_type(settings.limits.precision));
     SCOPED_TRACE(std::string(strategy_name(settings.limits.strategy)));
     PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random, &spilled), expected)

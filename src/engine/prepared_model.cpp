@@ -96,14 +96,21 @@ class Planner {
   // Pages of one sequence.
   int64_t kv_pages(const Policy& policy, int64_t tokens) const {
     const PagedKvCache nothing(model_,
-                               {.streaming = {policy.attention_sinks, policy.attention_window}});
+                               {.type = kv_type(policy.precision),
+                                .streaming = {policy.attention_sinks, policy.attention_window}});
     return nothing.pages_needed(tokens, policy.micro_batch_rows);
   }
   int64_t kv_pages(const Policy& policy) const {
     return kv_pages(policy, workload_.tokens_per_sequence);
   }
+  uint64_t page_bytes(const Policy& policy) const {
+    return PagedKvCache::page_bytes(model_, kv_type(policy.precision));
+  }
+  std::vector<uint64_t> spilled_page_bytes(const Policy& policy) const {
+    return PagedKvCache::spilled_page_bytes(model_, kv_type(policy.precision));
+  }
   uint64_t kv_bytes(const Policy& policy) const {
-    return static_cast<uint64_t>(kv_pages(policy)) * PagedKvCache::page_bytes(model_);
+    return static_cast<uint64_t>(kv_pages(policy)) * page_bytes(policy);
   }
   int64_t sequences_wanted(const Policy& policy) const {
     return std::min(workload_.sequences, policy.group_sequences());
@@ -112,20 +119,19 @@ class Planner {
     const int64_t typical =
         workload_.typical_tokens > 0 ? workload_.typical_tokens : workload_.tokens_per_sequence;
     const int64_t pages = sequences_wanted(policy) * kv_pages(policy, typical);
-    return std::max(kv_bytes(policy),
-                    static_cast<uint64_t>(pages) * PagedKvCache::page_bytes(model_));
+    return std::max(kv_bytes(policy), static_cast<uint64_t>(pages) * page_bytes(policy));
   }
 
   uint64_t stage_bytes(const Policy& policy) const {
-    const std::vector<uint64_t> page_bytes = PagedKvCache::spilled_page_bytes(model_);
+    const std::vector<uint64_t> of_layers = spilled_page_bytes(policy);
     return static_cast<uint64_t>(policy.micro_batch * kv_pages(policy)) *
-           *std::max_element(page_bytes.begin(), page_bytes.end());
+           *std::max_element(of_layers.begin(), of_layers.end());
   }
   // Room for the sequences that memory does not take.
   uint64_t spill_bytes(const Policy& policy, uint64_t memory_bytes) const {
     const auto in_memory = static_cast<int64_t>(memory_bytes / kv_bytes(policy));
     uint64_t page = 0;
-    for (const uint64_t bytes : PagedKvCache::spilled_page_bytes(model_)) page += bytes;
+    for (const uint64_t bytes : spilled_page_bytes(policy)) page += bytes;
     return static_cast<uint64_t>((sequences_wanted(policy) - in_memory) * kv_pages(policy)) * page;
   }
 

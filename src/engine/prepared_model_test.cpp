@@ -81,10 +81,19 @@ TEST(PreparedModelSpill, AFolderNeverMakesAModelFitLess) {
   EXPECT_GT(ran, 0);
 }
 
+// Nothing else in the plan depends on it.
+TEST(PreparedModelPrecision, KeysAndValuesInBf16TakeHalfTheMemory) {
+  const TestModel test(test_model("mixtral"));
+  const Workload workload{.sequences = 8, .tokens_per_sequence = 64, .prompt_tokens = 8};
+  const PreparedModel f32 = test.prepare({.precision = Precision::f32}, workload);
+  const PreparedModel bf16 = test.prepare({.precision = Precision::bf16}, workload);
+  EXPECT_EQ(f32.plan().kv_bytes, 2 * bf16.plan().kv_bytes);
+}
+
 // A request longer than the plan foresaw cannot pass through the stages.
 TEST(PreparedModelSpill, ARequestBeyondThePlanIsRefusedAlone) {
   const TestModel test(test_model("mixtral"));
-  const uint64_t page = PagedKvCache::page_bytes(test.description);
+  const uint64_t page = PagedKvCache::page_bytes(test.description, kv_type(RunLimits().precision));
   PipelineOptions options;
   options.spill_folder = ::testing::TempDir();
   PreparedModel prepared =

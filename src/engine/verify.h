@@ -1,54 +1,52 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <string_view>
 #include <vector>
 
-#include "base/ids.h"
-#include "engine/prepared_model.h"
+#include "engine/observe.h"
+#include "kernels/ops.h"
 
 namespace klotski {
 
-// One prompt of a reference file: what a trusted implementation computed for it.
-struct ReferencePrompt {
-  std::vector<TokenId> input;
-  std::vector<float> last_logits;   // at the last prompt position; may be empty
-  std::vector<TokenId> argmax_all;  // most likely token after every prompt position; may be empty
-  std::vector<TokenId> greedy;      // the greedy continuation
-  std::vector<double> margins;      // best minus second logit at each greedy step; may be empty
+// When a run counts as equal to its reference.
+struct VerifyRules {
+  double logits = 0.0;       // most relative error of the logits, where experts agree
+  double margin = 0.0;       // a token counts where the best logit leads by more than this
+  double least_share = 1.0;  // of the tokens that count, agreed
+  double tie = 0.0;          // experts whose scores are closer than this may change places
 };
 
-// Reads `prompts[]` of a reference.json; other fields are left alone.
-std::vector<ReferencePrompt> parse_reference(std::string_view json_text, std::string_view what,
-                                             const ModelDescription& model);
-
-struct VerifyTolerance {
-  double logits = 1e-4;  // largest difference over the largest magnitude of the reference
-  double margin = 1e-3;  // a token must agree where the best logit leads by more than this
-};
+VerifyRules verify_rules(Precision precision);
 
 struct PromptReport {
   int64_t prompt_tokens = 0;
   std::optional<double> logit_error;  // relative; absent where the reference has no logits
+  bool routing_tie = false;           // up to the last prompt position: logits are not judged
   int64_t positions = 0;              // prompt positions compared with argmax_all
   int64_t positions_agreed = 0;
   int64_t greedy_tokens = 0;
   int64_t greedy_agreed = 0;
-  int64_t wrong_tokens = 0;  // disagreements, in prompt or continuation, with a clear margin
+  int64_t clear = 0;  // of both, those with a margin that counts
+  int64_t clear_agreed = 0;
+  int64_t ties = 0;          // clear, not agreed, and experts that were nearly tied changed places
+  int64_t wrong_tokens = 0;  // clear, not agreed, and no such reason
   bool passed = false;
 };
 
-// Runs the prompts one by one and their continuations together, always on the reference's own
-// tokens, so that a tie decided the other way does not change what follows.
-// `progress` is told after every batch how many tokens were computed, of how many.
-std::vector<PromptReport> verify(
-    Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
-    const VerifyTolerance& tolerance,
-    const std::function<void(uint64_t done, uint64_t total)>& progress = {});
+struct VerifyReport {
+  std::vector<PromptReport> prompts;
+  int64_t clear = 0;
+  int64_t clear_agreed = 0;
+  bool passed = false;
 
-// What a pipeline must have room for to verify the prompts.
-Workload verify_workload(const std::vector<ReferencePrompt>& prompts);
+  double share() const;  // of the clear positions, agreed
+};
+
+// Judges a run against the reference. `exact` is a run in f32 (of an f32 run: itself): it gives the
+// margins the reference lacks, and the experts it would have chosen.
+VerifyReport verify(const std::vector<ReferencePrompt>& prompts,
+                    const std::vector<ObservedPrompt>& exact,
+                    const std::vector<ObservedPrompt>& run, const VerifyRules& rules);
 
 }  // namespace klotski

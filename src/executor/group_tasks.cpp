@@ -110,6 +110,10 @@ std::span<const ExpertId> GroupTasks::choices(int32_t micro_batch) const {
   return members_[static_cast<size_t>(micro_batch)].routing->experts;
 }
 
+std::span<const float> GroupTasks::router_gaps(int32_t micro_batch) const {
+  return members_[static_cast<size_t>(micro_batch)].routing->gaps;
+}
+
 Rows GroupTasks::logits() { return logits_->rows(); }
 
 Rows GroupTasks::rows_of(Buffer& rows, const Member& member) const {

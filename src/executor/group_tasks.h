@@ -38,6 +38,8 @@ class GroupTasks {
 
   // What the last gate of a micro-batch chose: [rows][choices], best first.
   std::span<const ExpertId> choices(int32_t micro_batch) const;
+  // How far these choices were from others, [rows]; empty where Arithmetic does not ask for it.
+  std::span<const float> router_gaps(int32_t micro_batch) const;
   // Of the last logits task: a row for each of batch.logit_rows().
   Rows logits();
 

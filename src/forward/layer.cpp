@@ -117,6 +117,7 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
   routing.weights.assign(routing.experts.size(), 1.0f);
   if (!part.routed) return routing;
 
+  if (with.router_gaps) routing.gaps.resize(static_cast<size_t>(hidden.count));
   Buffer scores(hidden.count, part.experts);
   with.ops.matmul(scores.rows(), normed, weights[Role::router], TensorView(), Precision::f32);
   std::vector<float> bias;
@@ -127,7 +128,8 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
                   .selection_bias = bias,
                   .rule = part.router,
                   .experts = routing.experts,
-                  .weights = routing.weights});
+                  .weights = routing.weights,
+                  .gaps = routing.gaps});
   return routing;
 }
 

@@ -19,6 +19,7 @@ struct Arithmetic {
   const ModelDescription& model;
   const Ops& ops;
   Precision precision;
+  bool router_gaps = false;  // whether a Routing says how far its choices were from others
 };
 
 // Queries, keys and values of a batch, rotated to their positions.
@@ -33,6 +34,7 @@ struct Routing {
   int64_t slots = 1;              // experts a row
   std::vector<ExpertId> experts;  // [rows][slots]
   std::vector<float> weights;     // [rows][slots]
+  std::vector<float> gaps;        // [rows], as in RouteArguments; empty where nobody asked
 };
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,

@@ -111,6 +111,10 @@ struct RouteArguments {
   RouterRule rule;
   std::span<ExpertId> experts;  // [tokens][top_k], best first, ties to the lower expert
   std::span<float> weights;     // [tokens][top_k]
+  // How far each choice was from another, [tokens]: the score of the last chosen expert over that
+  // of the best one left, or of the last kept group over the next where that is nearer. Infinite
+  // where nothing was left. Empty: not wanted.
+  std::span<float> gaps = {};
 };
 
 // One expert and the rows that chose it: out = down(activation(gate(in)) * up(in)).

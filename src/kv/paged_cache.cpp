@@ -1,37 +1,60 @@
 #include "kv/paged_cache.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "base/error.h"
 #include "memory/alignment.h"
-#include "model/counts.h"
+#include "tensor/dtype.h"
+#include "tensor/half.h"
 
 namespace klotski {
 
-std::vector<uint64_t> PagedKvCache::spilled_page_bytes(const ModelDescription& model) {
+namespace {
+
+uint64_t element_bytes(DType type) {
+  if (type == DType::F32) return sizeof(float);
+  if (type == DType::BF16) return sizeof(uint16_t);
+  fail(ErrorKind::internal, "keys and values are kept as F32 or BF16, not as {}", dtype_name(type));
+}
+
+// Of a page [keys | values] of one layer.
+uint64_t layer_bytes(const Layer& layer, DType type) {
+  return static_cast<uint64_t>(2 * kKvPageTokens * layer.attention.kv_width()) *
+         element_bytes(type);
+}
+
+static_assert(2 * kKvPageTokens * sizeof(uint16_t) % PagedKvCache::kLineBytes == 0,
+              "a layer of any width takes whole lines");
+
+}  // namespace
+
+std::vector<uint64_t> PagedKvCache::spilled_page_bytes(const ModelDescription& model, DType type) {
   std::vector<uint64_t> bytes;
   for (const Layer& layer : model.layers) {
-    const int64_t floats = 2 * kPageTokens * layer.attention.kv_width();
-    bytes.push_back(round_up_to_alignment(static_cast<uint64_t>(floats) * sizeof(float)));
+    bytes.push_back(round_up_to_alignment(layer_bytes(layer, type)));
   }
   return bytes;
 }
 
-uint64_t PagedKvCache::page_bytes(const ModelDescription& model) {
-  return static_cast<uint64_t>(kPageTokens * kv_numbers_per_token(model)) * sizeof(float);
+uint64_t PagedKvCache::page_bytes(const ModelDescription& model, DType type) {
+  uint64_t bytes = 0;
+  for (const Layer& layer : model.layers) bytes += layer_bytes(layer, type);
+  return bytes;
 }
 
 PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits, SpillCalls& calls)
-    : streaming_(limits.streaming),
-      spill_(limits.spill_folder, limits.spill_bytes, spilled_page_bytes(model), calls) {
+    : type_(limits.type),
+      streaming_(limits.streaming),
+      spill_(limits.spill_folder, limits.spill_bytes, spilled_page_bytes(model, type_), calls) {
   for (const Layer& layer : model.layers) {
-    layer_offset_.push_back(page_floats_);
+    layer_offset_.push_back(page_bytes_);
     layer_width_.push_back(layer.attention.kv_width());
-    page_floats_ += static_cast<uint64_t>(2 * kPageTokens * layer.attention.kv_width());
+    page_bytes_ += layer_bytes(layer, type_);
   }
   capacity_pages_ = static_cast<int64_t>(
-      std::min<uint64_t>(limits.memory_bytes / page_bytes(), static_cast<uint64_t>(INT32_MAX)));
+      std::min<uint64_t>(limits.memory_bytes / page_bytes_, static_cast<uint64_t>(INT32_MAX)));
 }
 
 int64_t PagedKvCache::pages_needed(int64_t total_tokens, int64_t step_tokens) const {
@@ -78,7 +101,7 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
 // A page among those booked.
 int32_t PagedKvCache::next_page(KvSequence& sequence) {
   if (!sequence.spilled_ && free_.empty()) {
-    storage_.push_back(std::make_unique<float[]>(page_floats_));
+    storage_.push_back(std::make_unique<Line[]>(page_bytes_ / kLineBytes));
     free_.push_back(static_cast<int32_t>(storage_.size() - 1));
   }
   std::vector<int32_t>& source = sequence.spilled_ ? sequence.spare_ : free_;
@@ -128,42 +151,54 @@ void PagedKvCache::release(KvSequence& sequence) {
 
 void PagedKvCache::write(const KvSequence& sequence, LayerId layer, int64_t first_position,
                          ConstRows keys, ConstRows values, const KvStage* stage) {
-  const int64_t width = layer_width_[static_cast<size_t>(layer.value)];
+  const auto width = static_cast<size_t>(layer_width_[static_cast<size_t>(layer.value)]);
   for (int64_t i = 0; i < keys.count; ++i) {
     const int64_t position = first_position + i;
-    float* page = page_at(sequence, layer, static_cast<size_t>(position / kPageTokens), stage);
-    const int64_t offset = position % kPageTokens * width;
-    std::copy_n(keys.row(i), width, page + offset);
-    std::copy_n(values.row(i), width, page + kPageTokens * width + offset);
+    std::byte* page = page_at(sequence, layer, static_cast<size_t>(position / kPageTokens), stage);
+    std::byte* key = page + static_cast<uint64_t>(position % kPageTokens) * row_bytes(layer);
+    put_row(key, {keys.row(i), width});
+    put_row(key + kPageTokens * row_bytes(layer), {values.row(i), width});
   }
 }
 
+void PagedKvCache::put_row(std::byte* to, std::span<const float> row) const {
+  if (type_ == DType::F32) {
+    std::memcpy(to, row.data(), row.size_bytes());
+    return;
+  }
+  auto* const rounded = reinterpret_cast<uint16_t*>(to);
+  for (size_t i = 0; i < row.size(); ++i) rounded[i] = float_to_bf16(row[i]);
+}
+
+uint64_t PagedKvCache::row_bytes(LayerId layer) const {
+  return static_cast<uint64_t>(layer_width_[static_cast<size_t>(layer.value)]) *
+         element_bytes(type_);
+}
+
 KvView PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvStage* stage) const {
-  const int64_t width = layer_width_[static_cast<size_t>(layer.value)];
+  const uint64_t keys_bytes = kPageTokens * row_bytes(layer);
   KvView view;
+  view.type_ = type_;
   view.kept_ = streaming_;
   for (size_t i = 0; i < sequence.pages_.size(); ++i) {
     const bool given_back = sequence.pages_[i] == KvSequence::kGivenBack;
-    const float* page = given_back ? nullptr : page_at(sequence, layer, i, stage);
-    view.keys_.push_back(reinterpret_cast<const std::byte*>(page));
-    view.values_.push_back(
-        given_back ? nullptr : reinterpret_cast<const std::byte*>(page + kPageTokens * width));
+    const std::byte* page = given_back ? nullptr : page_at(sequence, layer, i, stage);
+    view.keys_.push_back(page);
+    view.values_.push_back(given_back ? nullptr : page + keys_bytes);
   }
   return view;
 }
 
 // The layer's [keys | values] of a page, wherever they are now.
-float* PagedKvCache::page_at(const KvSequence& sequence, LayerId layer, size_t page,
-                             const KvStage* stage) const {
+std::byte* PagedKvCache::page_at(const KvSequence& sequence, LayerId layer, size_t page,
+                                 const KvStage* stage) const {
   if (!sequence.spilled_) {
-    return storage_[static_cast<size_t>(sequence.pages_[page])].get() +
-           layer_offset_[static_cast<size_t>(layer.value)];
+    Line* lines = storage_[static_cast<size_t>(sequence.pages_[page])].get();
+    return reinterpret_cast<std::byte*>(lines) + layer_offset_[static_cast<size_t>(layer.value)];
   }
   if (stage && stage->layer_ == layer) {
     for (const KvStage::Area& area : stage->areas_) {
-      if (area.sequence == &sequence) {
-        return reinterpret_cast<float*>(staged_page(area, layer, page));
-      }
+      if (area.sequence == &sequence) return staged_page(area, layer, page);
     }
   }
   fail(ErrorKind::internal, "layer {}: a spilled sequence is not in the stage", layer.value);

@@ -15,15 +15,21 @@
 
 namespace klotski {
 
+// What keys and values are kept as, where products are computed in this precision.
+inline DType kv_type(Precision precision) {
+  return precision == Precision::bf16 ? DType::BF16 : DType::F32;
+}
+
 struct KvLimits {
+  DType type;  // of every key and value: F32, or BF16 in half the bytes
   uint64_t memory_bytes = 0;
   uint64_t spill_bytes = 0;  // of a file for the sequences that memory has no room for
   std::filesystem::path spill_folder = {};
   StreamingWindow streaming = {};
 };
 
-// Keys and values of many sequences in pages of a fixed number of positions, float32, within byte
-// limits: a sequence's pages are all in memory or all in a file.
+// Keys and values of many sequences in pages of a fixed number of positions, float32 or rounded to
+// bf16, within byte limits: a sequence's pages are all in memory or all in a file.
 //
 // A step of a sequence:
 //   reserve   makes room for its new positions; nothing that was committed changes from here on
@@ -39,16 +45,17 @@ struct KvLimits {
 class PagedKvCache {
  public:
   static constexpr int64_t kPageTokens = kKvPageTokens;
+  static constexpr uint64_t kLineBytes = 64;  // divides a layer's [keys | values] of any width
 
   // Memory is taken page by page as sequences grow, the file's space at once. `calls` must live
   // longer than the cache.
   PagedKvCache(const ModelDescription& model, const KvLimits& limits,
                SpillCalls& calls = SpillCalls::system());
 
-  static uint64_t page_bytes(const ModelDescription& model);
+  static uint64_t page_bytes(const ModelDescription& model, DType type);
   // Of one page [keys | values] of each layer, in the file and in a stage.
-  static std::vector<uint64_t> spilled_page_bytes(const ModelDescription& model);
-  uint64_t page_bytes() const { return page_floats_ * sizeof(float); }
+  static std::vector<uint64_t> spilled_page_bytes(const ModelDescription& model, DType type);
+  uint64_t page_bytes() const { return page_bytes_; }
   int64_t pages_in_use() const { return pages_in_use_; }  // of memory
   int64_t capacity_pages() const { return capacity_pages_; }
   int64_t spilled_pages() const { return spill_.in_use(); }
@@ -80,32 +87,41 @@ class PagedKvCache {
   void store(const KvStage& stage);
 
   // Puts one layer's keys and values of consecutive reserved positions from `first_position` on
-  // into memory, or into the stage that was loaded for this layer.
+  // into memory, or into the stage that was loaded for this layer; to BF16 they are rounded to
+  // nearest, ties to even.
   void write(const KvSequence& sequence, LayerId layer, int64_t first_position, ConstRows keys,
              ConstRows values, const KvStage* stage = nullptr);
 
-  // The layer's pages of a sequence, reserved ones included.
+  // The layer's pages of a sequence, reserved ones included. Keys begin at a multiple of
+  // kLineBytes, and values too, but for BF16 of an odd width: those at half of one.
   KvView pages(const KvSequence& sequence, LayerId layer, const KvStage* stage = nullptr) const;
 
  private:
   [[nodiscard]] bool book(KvSequence& sequence, int64_t pages);
   int32_t next_page(KvSequence& sequence);
   void give_back_unseen(KvSequence& sequence);
-  float* page_at(const KvSequence& sequence, LayerId layer, size_t page,
-                 const KvStage* stage) const;
+  uint64_t row_bytes(LayerId layer) const;
+  void put_row(std::byte* to, std::span<const float> row) const;
+  std::byte* page_at(const KvSequence& sequence, LayerId layer, size_t page,
+                     const KvStage* stage) const;
   std::byte* staged_page(const KvStage::Area& area, LayerId layer, size_t page) const;
   template <typename Visit>
   void visit_runs(const KvStage::Area& area, LayerId layer, int64_t begin, int64_t end,
                   const Visit& visit) const;
 
+  struct alignas(kLineBytes) Line {
+    std::byte bytes[kLineBytes];
+  };
+
+  DType type_;
   StreamingWindow streaming_;
-  std::vector<uint64_t> layer_offset_;  // floats from a page's start to the layer's keys
+  std::vector<uint64_t> layer_offset_;  // bytes from a page's start to the layer's keys
   std::vector<int64_t> layer_width_;    // kv_heads * head_dim
-  uint64_t page_floats_ = 0;
+  uint64_t page_bytes_ = 0;
   int64_t capacity_pages_ = 0;
   int64_t booked_pages_ = 0;
   int64_t pages_in_use_ = 0;
-  std::vector<std::unique_ptr<float[]>> storage_;  // pages in memory: every layer [keys | values]
+  std::vector<std::unique_ptr<Line[]>> storage_;  // pages in memory: every layer [keys | values]
   std::vector<int32_t> free_;
   SpillPages spill_;
 };

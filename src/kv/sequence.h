@@ -55,7 +55,7 @@ class KvView {
   KvPages pages() const {
     return {.keys = keys_,
             .values = values_,
-            .type = DType::F32,
+            .type = type_,
             .page_tokens = kKvPageTokens,
             .kept_prefix = kept_.sinks,
             .kept_window = kept_.window};
@@ -65,6 +65,7 @@ class KvView {
   friend class PagedKvCache;
   std::vector<const std::byte*> keys_;  // null where the page was given back
   std::vector<const std::byte*> values_;
+  DType type_ = DType::F32;
   StreamingWindow kept_;
 };
 

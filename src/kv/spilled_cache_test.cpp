@@ -23,8 +23,9 @@ using testing::write_marks;
 const ModelDescription model = two_layers();
 const auto every_page = [](int64_t) { return true; };
 
-KvLimits limits_of(uint64_t memory_pages, uint64_t spill_pages) {
-  return {.memory_bytes = memory_pages * PagedKvCache::page_bytes(model),
+KvLimits limits_of(DType type, uint64_t memory_pages, uint64_t spill_pages) {
+  return {.type = type,
+          .memory_bytes = memory_pages * PagedKvCache::page_bytes(model, type),
           .spill_bytes = spill_pages * kSpillPageBytes,
           .spill_folder = ::testing::TempDir()};
 }
@@ -69,8 +70,11 @@ bool intact(PagedKvCache& cache, KvSequence& sequence, int64_t number) {
   return true;
 }
 
-TEST(SpilledCache, MemoryFirstThenTheFileThenNothing) {
-  PagedKvCache cache(model, limits_of(2, 3));
+class SpilledCache : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, SpilledCache, testing::both_types(), testing::type_name);
+
+TEST_P(SpilledCache, MemoryFirstThenTheFileThenNothing) {
+  PagedKvCache cache(model, limits_of(GetParam(), 2, 3));
   EXPECT_EQ(cache.capacity_pages(), 2);
   EXPECT_EQ(cache.spill_capacity_pages(), 3);
   std::vector<KvSequence> s(4);
@@ -88,9 +92,9 @@ TEST(SpilledCache, MemoryFirstThenTheFileThenNothing) {
   EXPECT_FALSE(s[1].spilled());
 }
 
-TEST(SpilledCache, RandomStepsAreWhatMemoryWouldHold) {
+TEST_P(SpilledCache, RandomStepsAreWhatMemoryWouldHold) {
   std::mt19937 random(11);
-  PagedKvCache cache(model, limits_of(12, 40));
+  PagedKvCache cache(model, limits_of(GetParam(), 12, 40));
   std::vector<KvSequence> sequences(8);
   std::vector<bool> placed(sequences.size(), false);
   std::vector<int64_t> number(sequences.size(), 0);  // a new one for each life of a sequence
@@ -134,8 +138,8 @@ TEST(SpilledCache, RandomStepsAreWhatMemoryWouldHold) {
   EXPECT_EQ(cache.pages_in_use() + cache.spilled_pages(), 0);
 }
 
-TEST(SpilledCache, StagesServeSeveralThreads) {
-  PagedKvCache cache(model, limits_of(0, 40));
+TEST_P(SpilledCache, StagesServeSeveralThreads) {
+  PagedKvCache cache(model, limits_of(GetParam(), 0, 40));
   std::vector<KvSequence> sequences(4);
   for (KvSequence& sequence : sequences) ASSERT_TRUE(cache.place(sequence, 100, 20));
   for (int step = 0; step < 5; ++step) {
@@ -157,8 +161,8 @@ TEST(SpilledCache, StagesServeSeveralThreads) {
   }
 }
 
-TEST(SpilledCache, AMistakenStageIsRefused) {
-  PagedKvCache cache(model, limits_of(0, 4));
+TEST_P(SpilledCache, AMistakenStageIsRefused) {
+  PagedKvCache cache(model, limits_of(GetParam(), 0, 4));
   KvSequence sequence;
   ASSERT_TRUE(cache.place(sequence, 40, 40) && cache.reserve(sequence, 40));
   EXPECT_THROW(cache.pages(sequence, LayerId(0)), Error);
@@ -196,9 +200,9 @@ class FaultyCalls : public SpillCalls {
   }
 };
 
-class SpilledCacheFaults : public ::testing::Test {
+class SpilledCacheFaults : public ::testing::TestWithParam<DType> {
  protected:
-  SpilledCacheFaults() : cache_(model, limits_of(0, 20), calls_) {
+  SpilledCacheFaults() : cache_(model, limits_of(GetParam(), 0, 20), calls_) {
     EXPECT_TRUE(cache_.place(sequence_, 200, 50));
     step(50);
     cache_.commit(sequence_, 50);
@@ -216,15 +220,16 @@ class SpilledCacheFaults : public ::testing::Test {
   PagedKvCache cache_;
   KvSequence sequence_;
 };
+INSTANTIATE_TEST_SUITE_P(Types, SpilledCacheFaults, testing::both_types(), testing::type_name);
 
-TEST_F(SpilledCacheFaults, NeighbouringPagesMoveInOneCallAndOnlyThoseThatMust) {
+TEST_P(SpilledCacheFaults, NeighbouringPagesMoveInOneCallAndOnlyThoseThatMust) {
   step(20);  // positions 50 to 69: pages 3 and 4 are written, 0 to 3 read, in each of two layers
   EXPECT_EQ(calls_.reads, 2);
   EXPECT_EQ(calls_.writes, 2);
   EXPECT_EQ(calls_.written, 2 * 2 * kDirectAlignment);
 }
 
-TEST_F(SpilledCacheFaults, AFailedReadEndsTheStepAndNothingElse) {
+TEST_P(SpilledCacheFaults, AFailedReadEndsTheStepAndNothingElse) {
   calls_.fail_read = 2;
   EXPECT_THROW(step(20), Error);
   EXPECT_TRUE(intact(cache_, sequence_, 7));
@@ -233,7 +238,7 @@ TEST_F(SpilledCacheFaults, AFailedReadEndsTheStepAndNothingElse) {
   EXPECT_TRUE(intact(cache_, sequence_, 7));
 }
 
-TEST_F(SpilledCacheFaults, AFailedWriteOverCommittedPositionsLosesTheSequence) {
+TEST_P(SpilledCacheFaults, AFailedWriteOverCommittedPositionsLosesTheSequence) {
   calls_.fail_write = 2;
   EXPECT_THROW(step(20), Error);
   EXPECT_THROW(intact(cache_, sequence_, 7), Error);
@@ -245,7 +250,7 @@ TEST_F(SpilledCacheFaults, AFailedWriteOverCommittedPositionsLosesTheSequence) {
   EXPECT_TRUE(intact(cache_, sequence_, 7));
 }
 
-TEST_F(SpilledCacheFaults, AFailedWriteOfNewPagesLosesNothing) {
+TEST_P(SpilledCacheFaults, AFailedWriteOfNewPagesLosesNothing) {
   step(14);
   cache_.commit(sequence_, 14);  // 64: full pages
   calls_.fail_write = calls_.writes + 1;
@@ -256,8 +261,8 @@ TEST_F(SpilledCacheFaults, AFailedWriteOfNewPagesLosesNothing) {
   EXPECT_TRUE(intact(cache_, sequence_, 7));
 }
 
-TEST(SpilledCache, AFolderWithoutRoomOrPermissionIsRefusedAtOnce) {
-  KvLimits limits = limits_of(1, 2);
+TEST_P(SpilledCache, AFolderWithoutRoomOrPermissionIsRefusedAtOnce) {
+  KvLimits limits = limits_of(GetParam(), 1, 2);
   limits.spill_folder = "/nonexistent-folder";
   EXPECT_THROW(PagedKvCache(model, limits), Error);
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <random>
+#include <tuple>
 
 #include "kv/paged_cache.h"
 #include "kv/testing.h"
@@ -16,15 +17,20 @@ using testing::two_layers;
 
 const ModelDescription model = two_layers();
 
-KvLimits limits_of(uint64_t memory_pages, uint64_t spill_pages, StreamingWindow streaming) {
-  return {.memory_bytes = memory_pages * PagedKvCache::page_bytes(model),
+KvLimits limits_of(DType type, uint64_t memory_pages, uint64_t spill_pages,
+                   StreamingWindow streaming) {
+  return {.type = type,
+          .memory_bytes = memory_pages * PagedKvCache::page_bytes(model, type),
           .spill_bytes = spill_pages * testing::kSpillPageBytes,
           .spill_folder = ::testing::TempDir(),
           .streaming = streaming};
 }
 
-TEST(Streaming, PagesBetweenSinksAndWindowAreGivenBack) {
-  PagedKvCache cache(model, limits_of(100, 0, {.sinks = 4, .window = 20}));
+class Streaming : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, Streaming, testing::both_types(), testing::type_name);
+
+TEST_P(Streaming, PagesBetweenSinksAndWindowAreGivenBack) {
+  PagedKvCache cache(model, limits_of(GetParam(), 100, 0, {.sinks = 4, .window = 20}));
   KvSequence sequence;
   int64_t most = 0;
   for (int64_t position = 0; position < 300; ++position) {
@@ -79,22 +85,31 @@ std::vector<float> random_row(std::mt19937& random, int64_t width) {
   return row;
 }
 
+// What the cache is left with.
+std::vector<float> kept_as(DType type, std::vector<float> row) {
+  if (type == DType::BF16) {
+    for (float& value : row) value = bf16_to_float(float_to_bf16(value));
+  }
+  return row;
+}
+
 struct StreamingCase {
   StreamingWindow kept;
   int64_t layer_window;  // the model's own
   bool spilled;
 };
 
-class StreamingAttention : public ::testing::TestWithParam<StreamingCase> {};
+class StreamingAttention : public ::testing::TestWithParam<std::tuple<StreamingCase, DType>> {};
 
 // A text computed in pieces of random sizes: each token sees the sinks and its own window, however
 // the text was cut and wherever the pages are.
 TEST_P(StreamingAttention, IsThatOfAMask) {
-  const auto& [kept, layer_window, spilled] = GetParam();
+  const auto& [kept, layer_window, spilled] = std::get<StreamingCase>(GetParam());
+  const DType type = std::get<DType>(GetParam());
   std::mt19937 random(3);
   const Attention& shape = model.layers[1].attention;
   const LayerId layer(1);
-  PagedKvCache cache(model, limits_of(spilled ? 0 : 100, spilled ? 100 : 0, kept));
+  PagedKvCache cache(model, limits_of(type, spilled ? 0 : 100, spilled ? 100 : 0, kept));
   KvSequence sequence;
   ASSERT_TRUE(cache.place(sequence, 150, 10));
   EXPECT_EQ(sequence.spilled(), spilled);
@@ -109,14 +124,17 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
     cache.load(stage, members, layer);
     std::vector<float> queries;
     for (int64_t i = 0; i < tokens; ++i) {
-      keys.push_back(random_row(random, shape.kv_width()));
-      values.push_back(random_row(random, shape.kv_width()));
-      cache.write(sequence, layer, sequence.length() + i, {keys.back().data(), 1, shape.kv_width()},
-                  {values.back().data(), 1, shape.kv_width()}, &stage);
+      const std::vector<float> key = random_row(random, shape.kv_width());
+      const std::vector<float> value = random_row(random, shape.kv_width());
+      cache.write(sequence, layer, sequence.length() + i, {key.data(), 1, shape.kv_width()},
+                  {value.data(), 1, shape.kv_width()}, &stage);
+      keys.push_back(kept_as(type, key));
+      values.push_back(kept_as(type, value));
       const std::vector<float> query = random_row(random, shape.query_width());
       queries.insert(queries.end(), query.begin(), query.end());
     }
     const KvView view = cache.pages(sequence, layer, &stage);
+    ASSERT_EQ(view.pages().type, type);
     for (const std::byte* bytes : view.pages().keys) {
       ASSERT_TRUE(!spilled || !bytes ||
                   (bytes >= buffer.bytes().data() && bytes < &buffer.bytes().back()));
@@ -131,7 +149,8 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
                                          .first_position = sequence.length(),
                                          .scale = 0.5f,
                                          .window = layer_window,
-                                         .sinks = {}};
+                                         .sinks = {},
+                                         .precision = Precision::f32};
       ops->attention(std::span(&arguments, 1));
       for (int64_t i = 0; i < tokens; ++i) {
         const int64_t position = sequence.length() + i;
@@ -155,13 +174,17 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kept, StreamingAttention,
-    ::testing::Values(StreamingCase{{0, 0}, 0, false}, StreamingCase{{0, 0}, 7, true},
-                      StreamingCase{{4, 30}, 0, false}, StreamingCase{{4, 30}, 0, true},
-                      StreamingCase{{0, 17}, 0, true}, StreamingCase{{33, 1}, 0, false},
-                      StreamingCase{{20, 16}, 25, true}, StreamingCase{{4, 30}, 10, false},
-                      StreamingCase{{200, 50}, 0, true}));
+INSTANTIATE_TEST_SUITE_P(Kept, StreamingAttention,
+                         ::testing::Combine(::testing::Values(StreamingCase{{0, 0}, 0, false},
+                                                              StreamingCase{{0, 0}, 7, true},
+                                                              StreamingCase{{4, 30}, 0, false},
+                                                              StreamingCase{{4, 30}, 0, true},
+                                                              StreamingCase{{0, 17}, 0, true},
+                                                              StreamingCase{{33, 1}, 0, false},
+                                                              StreamingCase{{20, 16}, 25, true},
+                                                              StreamingCase{{4, 30}, 10, false},
+                                                              StreamingCase{{200, 50}, 0, true}),
+                                            testing::both_types()));
 
 }  // namespace
 }  // namespace klotski

@@ -2,16 +2,26 @@
 
 // A small model and recognisable numbers for the tests of this folder.
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kv/paged_cache.h"
 #include "memory/alignment.h"
+#include "tensor/half.h"
 
 namespace klotski::testing {
+
+// Of keys and values.
+inline auto both_types() { return ::testing::Values(DType::F32, DType::BF16); }
+inline std::string type_name(const ::testing::TestParamInfo<DType>& info) {
+  return std::string(dtype_name(info.param));
+}
 
 inline ModelDescription two_layers() {
   ModelDescription model;
@@ -25,7 +35,7 @@ inline ModelDescription two_layers() {
   return model;
 }
 
-// Bytes of a page of two_layers() in the file: each layer's page is rounded up.
+// Bytes of a page of two_layers() in the file, of either type: each layer's page is rounded up.
 inline constexpr uint64_t kSpillPageBytes = 2 * kDirectAlignment;
 
 // Memory for a stage.
@@ -46,10 +56,13 @@ class StageBuffer {
   std::byte* data_;
 };
 
-// The number in every element of a position's key, for positions below 500; its value holds the
-// negative.
-inline float mark(int64_t sequence, int64_t position, LayerId layer) {
-  return static_cast<float>(sequence * 1000 + position * 2 + layer.value + 1);
+// What an element of a position's key holds, for positions below 1000; its value holds the
+// negative. Three neighbouring elements are the digits of a number that no other position of any
+// sequence below 8000 has in any of two layers; a digit is exact in BF16.
+inline float mark(int64_t sequence, int64_t position, LayerId layer, int64_t element) {
+  int64_t number = sequence * 2000 + position * 2 + layer.value;
+  for (int64_t i = 0; i < element % 3; ++i) number /= 256;
+  return static_cast<float>(number % 256 + 1);
 }
 
 inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int64_t number,
@@ -58,7 +71,9 @@ inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int6
   const int64_t width = model.layer(layer).attention.kv_width();
   std::vector<float> keys;
   for (int64_t i = 0; i < tokens; ++i) {
-    keys.insert(keys.end(), static_cast<size_t>(width), mark(number, sequence.length() + i, layer));
+    for (int64_t c = 0; c < width; ++c) {
+      keys.push_back(mark(number, sequence.length() + i, layer, c));
+    }
   }
   std::vector<float> values = keys;
   for (float& value : values) value = -value;
@@ -66,8 +81,9 @@ inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int6
               {values.data(), tokens, width}, stage);
 }
 
-inline float cached_value(const std::byte* page, int64_t at) {
-  return reinterpret_cast<const float*>(page)[at];
+inline float cached_value(const std::byte* page, DType type, int64_t at) {
+  return type == DType::BF16 ? bf16_to_float(reinterpret_cast<const uint16_t*>(page)[at])
+                             : reinterpret_cast<const float*>(page)[at];
 }
 
 // Whether positions 0 .. length - 1 hold their marks, as far as `page_kept` says.
@@ -84,8 +100,9 @@ bool holds_marks(const KvPages& pages, const ModelDescription& model, int64_t nu
     if (pages.keys[page] == nullptr || pages.values[page] == nullptr) return false;
     for (int64_t c = 0; c < width; ++c) {
       const int64_t at = p % kKvPageTokens * width + c;
-      if (cached_value(pages.keys[page], at) != mark(number, p, layer)) return false;
-      if (cached_value(pages.values[page], at) != -mark(number, p, layer)) return false;
+      const float expected = mark(number, p, layer, c);
+      if (cached_value(pages.keys[page], pages.type, at) != expected) return false;
+      if (cached_value(pages.values[page], pages.type, at) != -expected) return false;
     }
   }
   return true;

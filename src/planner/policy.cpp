@@ -18,6 +18,10 @@ std::optional<Strategy> strategy_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view precision_name(Precision precision) {
+  return precision == Precision::f32 ? "f32" : "bf16";
+}
+
 Policy with_strategy(Policy policy, Strategy strategy) {
   policy.strategy = strategy;
   if (strategy == Strategy::simple) policy.micro_batches = 1;

@@ -19,6 +19,8 @@ inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
 std::string_view strategy_name(Strategy strategy);
 std::optional<Strategy> strategy_from_name(std::string_view name);
 
+std::string_view precision_name(Precision precision);
+
 // How work is divided and what lies where: decided once, then only read.
 struct Policy {
   Strategy strategy = Strategy::klotski;

@@ -158,9 +158,29 @@ class Run(Cli):
 class Verify(Cli):
     def test_every_fixture_and_the_bundled_model(self):
         for folder in (*sorted(p for p in MODELS.iterdir() if (p / "config.json").exists()), TINY):
-            text = self.ok("verify", folder, "--reference", folder / "reference.json", "--precision",
-                           "f32")
-            self.assertIn("prompts agree", text)
+            for precision in ((), ("--precision", "f32"), ("--precision", "bf16")):
+                text = self.ok("verify", folder, "--reference", folder / "reference.json",
+                               *precision)
+                self.assertIn("prompts agree", text)
+                self.assertIn("(f32: " if "f32" in precision else "(bf16: ", text)
+
+    def test_the_report_names_the_precision_and_its_rules(self):
+        arguments = ("verify", TINY, "--reference", TINY / "reference.json", "--json")
+        report = json.loads(self.ok(*arguments))
+        self.assertEqual((report["precision"], report["passed"], report["f32_passed"]),
+                         ("bf16", True, True))
+        self.assertEqual([report[key] for key in ("logit_tolerance", "margin", "tie",
+                                                  "least_share")], [2e-2, 5e-2, 2e-2, 0.98])
+        self.assertGreaterEqual(report["share"], 0.98)
+        for key in ("clear", "clear_agreed"):
+            self.assertEqual(report[key], sum(prompt[key] for prompt in report["prompts"]))
+        for prompt in report["prompts"]:
+            self.assertEqual(prompt["clear"], prompt["clear_agreed"] + prompt["ties"])
+            self.assertEqual(prompt["wrong_tokens"], 0)
+        report = json.loads(self.ok(*arguments, "--precision", "f32"))
+        self.assertEqual((report["precision"], report["share"]), ("f32", 1.0))
+        self.assertEqual([report[key] for key in ("logit_tolerance", "margin", "tie",
+                                                  "least_share")], [1e-4, 1e-3, 0.0, 1.0])
 
     def test_the_reference_kernels_can_be_asked_for(self):
         folder = MODELS / "olmoe"
@@ -173,11 +193,27 @@ class Verify(Cli):
         reference["prompts"][0]["last_logits"][3] += 0.1
         path = self.folder / "reference.json"
         path.write_text(json.dumps(reference))
-        result = run("verify", MODELS / "olmoe", "--reference", path, "--json")
+        for precision in ("bf16", "f32"):
+            arguments = ("verify", MODELS / "olmoe", "--reference", path, "--precision", precision)
+            result = run(*arguments, "--json")
+            self.assertEqual(result.returncode, 1)
+            report = json.loads(result.stdout)
+            self.assertFalse(report["passed"])
+            self.assertFalse(report["f32_passed"])
+            self.assertEqual([p["passed"] for p in report["prompts"]], [False, True, True, True])
+            result = run(*arguments)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(b"WRONG", result.stdout)
+
+    def test_a_wrong_token_fails(self):
+        reference = json.loads((TINY / "reference.json").read_text())
+        reference["prompts"][2]["greedy"][-1] ^= 1
+        reference["prompts"][2]["margins"][-1] = 0.5
+        path = self.folder / "reference.json"
+        path.write_text(json.dumps(reference))
+        result = run("verify", TINY, "--reference", path)
         self.assertEqual(result.returncode, 1)
-        report = json.loads(result.stdout)
-        self.assertFalse(report["passed"])
-        self.assertEqual([p["passed"] for p in report["prompts"]], [False, True, True, True])
+        self.assertIn(b"unexplained 1", result.stdout)
 
     def test_bad_reference_files(self):
         path = self.folder / "reference.json"

@@ -21,8 +21,9 @@ struct TestModel {
 
   ResidentModel resident() const { return ResidentModel(description, checkpoint); }
   PreparedModel prepare(const RunLimits& limits, const Workload& workload,
-                        const PipelineOptions& options = {}) const {
-    return PreparedModel(description, checkpoint, reference_ops(), limits, workload, options);
+                        const PipelineOptions& options = {},
+                        const Ops& ops = reference_ops()) const {
+    return PreparedModel(description, checkpoint, ops, limits, workload, options);
   }
 
   ModelDescription description;

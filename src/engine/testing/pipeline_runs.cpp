@@ -125,9 +125,10 @@ Texts random_texts(std::mt19937_64& random, size_t count, int64_t vocabulary, in
   return texts;
 }
 
-std::vector<Logits> run_resident(const TestModel& test, const Texts& texts) {
+std::vector<Logits> run_resident(const TestModel& test, const Texts& texts, Precision precision) {
   const ResidentModel model = test.resident();
-  PagedKvCache cache(test.description, {.memory_bytes = uint64_t{1} << 28});
+  PagedKvCache cache(test.description,
+                     {.type = kv_type(precision), .memory_bytes = uint64_t{1} << 28});
   std::vector<Logits> results(texts.tokens.size());
   for (size_t i = 0; i < texts.tokens.size(); ++i) {
     KvSequence sequence;
@@ -140,7 +141,7 @@ std::vector<Logits> run_resident(const TestModel& test, const Texts& texts) {
       Batch batch;
       batch.append(static_cast<int64_t>(at), std::span(texts.tokens[i]).subspan(at, count),
                    static_cast<int64_t>(at + count), LogitsOf::last_token);
-      Buffer logits = model.forward(batch, members, cache, reference_ops(), Precision::bf16);
+      Buffer logits = model.forward(batch, members, cache, reference_ops(), precision);
       results[i].emplace_back(logits.floats().begin(), logits.floats().end());
       cache.commit(sequence, static_cast<int64_t>(count));
       at += count;

@@ -26,7 +26,8 @@ Texts random_texts(std::mt19937_64& random, size_t count, int64_t vocabulary,
 using Logits = std::vector<std::vector<float>>;  // of a text's passes, one after the other
 
 // First the prompts, then a token each.
-std::vector<Logits> run_resident(const TestModel& test, const Texts& texts);
+std::vector<Logits> run_resident(const TestModel& test, const Texts& texts,
+                                 Precision precision = RunLimits().precision);
 
 // The same, as many texts at a time as the pipeline has room for, in a random order. Where a pass
 // throws the pipeline is left as the caller of Pipeline::forward must leave it. `spilled` counts

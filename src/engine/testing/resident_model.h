@@ -23,8 +23,8 @@ class ResidentModel {
   const ModelDescription& description() const { return description_; }
 
   // One pass over the batch, whose i-th sequence keeps its keys and values in sequences[i]. The
-  // cache must have room reserved for every token; the caller commits. The result has one row for
-  // each of batch.logit_rows().
+  // cache must have room reserved for every token and be of kv_type(precision), as a pipeline's is;
+  // the caller commits. The result has one row for each of batch.logit_rows().
   Buffer forward(const Batch& batch, std::span<KvSequence* const> sequences, PagedKvCache& cache,
                  const Ops& ops, Precision precision) const;
 

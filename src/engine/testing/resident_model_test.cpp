@@ -10,6 +10,8 @@
 namespace klotski {
 namespace {
 
+constexpr Precision kPrecision = Precision::f32;
+
 struct LogitTrace {
   std::vector<std::vector<float>> logits;  // [step][vocabulary] of one sequence
   bool operator==(const LogitTrace&) const = default;
@@ -19,7 +21,8 @@ struct LogitTrace {
 // tokens are fixed, so that the comparison is of logits, not of choices.
 std::vector<LogitTrace> run_together(const ResidentModel& model,
                                      const std::vector<std::vector<TokenId>>& prompts, int steps) {
-  PagedKvCache cache(model.description(), {.memory_bytes = uint64_t{1} << 28});
+  PagedKvCache cache(model.description(),
+                     {.type = kv_type(kPrecision), .memory_bytes = uint64_t{1} << 28});
   std::vector<KvSequence> sequences(prompts.size());
   std::vector<KvSequence*> members;
   for (KvSequence& sequence : sequences) members.push_back(&sequence);
@@ -35,7 +38,7 @@ std::vector<LogitTrace> run_together(const ResidentModel& model,
       batch.append(sequences[i].length(), next,
                    sequences[i].length() + static_cast<int64_t>(next.size()), LogitsOf::last_token);
     }
-    Buffer logits = model.forward(batch, members, cache, reference_ops(), Precision::f32);
+    Buffer logits = model.forward(batch, members, cache, reference_ops(), kPrecision);
     for (size_t i = 0; i < prompts.size(); ++i) {
       cache.commit(sequences[i], batch.sequences[i].tokens);
       const float* row = logits.rows().row(static_cast<int64_t>(i));
@@ -70,7 +73,8 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 13 % 96);
   const LogitTrace whole = run_together(model, {prompt}, 0)[0];
   for (const size_t piece : {1u, 7u, 16u, 36u}) {
-    PagedKvCache cache(model.description(), {.memory_bytes = uint64_t{1} << 28});
+    PagedKvCache cache(model.description(),
+                       {.type = kv_type(kPrecision), .memory_bytes = uint64_t{1} << 28});
     KvSequence sequence;
     KvSequence* const members[] = {&sequence};
     std::vector<float> last;
@@ -80,7 +84,7 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
       ASSERT_TRUE(cache.reserve(sequence, static_cast<int64_t>(next.size())));
       batch.append(sequence.length(), next, static_cast<int64_t>(prompt.size()),
                    LogitsOf::last_token);
-      Buffer logits = model.forward(batch, members, cache, reference_ops(), Precision::f32);
+      Buffer logits = model.forward(batch, members, cache, reference_ops(), kPrecision);
       cache.commit(sequence, static_cast<int64_t>(next.size()));
       last.assign(logits.floats().begin(), logits.floats().end());
     }

@@ -38,12 +38,21 @@ std::vector<int> largest_indices(std::span<const float> values, int count) {
   return order;
 }
 
-// Experts outside the best groups can no longer be chosen.
-void keep_best_groups(std::vector<float>& choice, const RouterRule& rule) {
+// By how much the `count` largest values lead the others; infinite where there are no others.
+float lead_of_largest(std::span<const float> values, int count) {
+  if (static_cast<size_t>(count) >= values.size()) return -kNever;
+  const std::vector<int> order = largest_indices(values, count + 1);
+  const auto value = [&](int place) {
+    return values[static_cast<size_t>(order[static_cast<size_t>(place)])];
+  };
+  return value(count - 1) - value(count);
+}
+
+std::vector<float> group_scores_of(std::span<const float> choice, const RouterRule& rule) {
   const size_t group_size = choice.size() / static_cast<size_t>(rule.groups);
   std::vector<float> group_scores;
   for (size_t begin = 0; begin < choice.size(); begin += group_size) {
-    const auto members = std::span<const float>(choice).subspan(begin, group_size);
+    const auto members = choice.subspan(begin, group_size);
     const bool two = rule.group_score == GroupScore::best_two && group_size > 1;
     float score = 0.0f;
     for (const int best : largest_indices(members, two ? 2 : 1)) {
@@ -51,6 +60,13 @@ void keep_best_groups(std::vector<float>& choice, const RouterRule& rule) {
     }
     group_scores.push_back(score);
   }
+  return group_scores;
+}
+
+// Experts outside the best groups can no longer be chosen.
+void keep_best_groups(std::vector<float>& choice, std::span<const float> group_scores,
+                      const RouterRule& rule) {
+  const size_t group_size = choice.size() / group_scores.size();
   std::vector<bool> kept(static_cast<size_t>(rule.groups), false);
   for (const int group : largest_indices(group_scores, rule.groups_kept)) {
     kept[static_cast<size_t>(group)] = true;
@@ -72,7 +88,16 @@ void route(const RouteArguments& arguments) {
     for (size_t e = 0; e < arguments.selection_bias.size(); ++e) {
       choice[e] += arguments.selection_bias[e];
     }
-    if (rule.groups > 1) keep_best_groups(choice, rule);
+    float group_gap = -kNever;
+    if (rule.groups > 1) {
+      const std::vector<float> group_scores = group_scores_of(choice, rule);
+      keep_best_groups(choice, group_scores, rule);
+      group_gap = lead_of_largest(group_scores, rule.groups_kept);
+    }
+    if (!arguments.gaps.empty()) {
+      arguments.gaps[static_cast<size_t>(token)] =
+          std::min(group_gap, lead_of_largest(choice, rule.top_k));
+    }
 
     const std::vector<int> chosen = largest_indices(choice, rule.top_k);
     float sum = 0.0f;

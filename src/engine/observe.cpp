@@ -1,0 +1,251 @@
+#include "engine/observe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "engine/sampling.h"
+
+namespace klotski {
+
+namespace {
+
+// The error of logits that hold a NaN or an infinity: a number that JSON can carry.
+constexpr double kBrokenLogits = 1e300;
+
+double relative_error(std::span<const float> found, const std::vector<float>& expected) {
+  double largest = 0.0;
+  double difference = 0.0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+    const double here = std::abs(static_cast<double>(found[i]) - static_cast<double>(expected[i]));
+    difference = std::max(difference, std::isfinite(here) ? here : kBrokenLogits);
+  }
+  return std::min(difference / std::max(largest, 1e-30), kBrokenLogits);
+}
+
+// By how much the best logit leads the second.
+double margin_of(std::span<const float> logits) {
+  float best = -std::numeric_limits<float>::infinity();
+  float second = best;
+  for (const float logit : logits) {
+    if (logit > best) {
+      second = best;
+      best = logit;
+    } else {
+      second = std::max(second, logit);
+    }
+  }
+  return static_cast<double>(best) - static_cast<double>(second);
+}
+
+constexpr size_t kPieceTokens = 64;  // of a prompt computed at once
+
+// Positions of a prompt and its continuation that are computed: the last token only ends it.
+size_t computed_positions(const ReferencePrompt& prompt) {
+  return prompt.input.size() + std::max<size_t>(prompt.greedy.size(), 1) - 1;
+}
+
+uint64_t total_tokens(const std::vector<ReferencePrompt>& prompts) {
+  uint64_t total = 0;
+  for (const ReferencePrompt& prompt : prompts) total += computed_positions(prompt);
+  return total;
+}
+
+class Observation {
+ public:
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+
+  Observation(Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
+              const Progress& progress)
+      : pipeline_(pipeline),
+        prompts_(prompts),
+        progress_(progress),
+        sequences_(prompts.size()),
+        observed_(prompts.size()) {
+    const RoutingTraceShape shape = routing_shape(pipeline.description());
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const size_t positions = computed_positions(prompts[i]);
+      observed_[i].best.assign(positions, TokenId{-1});
+      observed_[i].margins.assign(positions, 0.0);
+      for (const RoutedLayer& routed : shape.layers) {
+        ObservedLayer& layer = observed_[i].layers.emplace_back();
+        layer.choices = routed.top_k;
+        layer.experts.reserve(positions * static_cast<size_t>(routed.top_k));
+        layer.gaps.reserve(positions);
+      }
+    }
+  }
+
+  std::vector<ObservedPrompt> run() {
+    for (size_t first = 0; first < prompts_.size();) {
+      const size_t end = place_from(first);
+      run_wave(first, end);
+      first = end;
+    }
+    return std::move(observed_);
+  }
+
+ private:
+  // Makes room for as many prompts as one group can run together; returns the first beyond them.
+  size_t place_from(size_t first) {
+    const auto most = static_cast<size_t>(pipeline_.policy().group_sequences());
+    size_t end = first;
+    while (end < prompts_.size() && end - first < most) {
+      const size_t tokens = prompts_[end].input.size() + prompts_[end].greedy.size();
+      if (!pipeline_.cache().place(sequences_[end], static_cast<int64_t>(tokens),
+                                   static_cast<int64_t>(kPieceTokens))) {
+        break;
+      }
+      ++end;
+    }
+    if (end == first) fail(ErrorKind::internal, "the verification's KV cache is too small");
+    return end;
+  }
+
+  void run_wave(size_t first, size_t end) {
+    size_t longest = 0;
+    for (size_t i = first; i < end; ++i) {
+      run_prompt(i);
+      longest = std::max(longest, prompts_[i].greedy.size());
+    }
+    for (size_t step = 1; step < longest; ++step) run_decode(first, end, step);
+    for (size_t i = first; i < end; ++i) pipeline_.cache().release(sequences_[i]);
+  }
+
+  static std::span<const float> row(Rows logits, size_t index) {
+    return {logits.row(static_cast<int64_t>(index)), static_cast<size_t>(logits.width)};
+  }
+
+  // Adds the next tokens of prompt `i` to a micro-batch.
+  void append(MicroBatch& micro_batch, size_t i, std::span<const TokenId> tokens, LogitsOf wanted) {
+    const auto prompt = static_cast<int64_t>(prompts_[i].input.size());
+    const int64_t past = sequences_[i].length();
+    if (!pipeline_.cache().reserve(sequences_[i], static_cast<int64_t>(tokens.size()))) {
+      fail(ErrorKind::internal, "the verification's KV cache is too small");
+    }
+    micro_batch.batch.append(past, tokens, std::max(prompt, past + 1), wanted);
+    micro_batch.sequences.push_back(&sequences_[i]);
+  }
+
+  void run_group(const std::vector<MicroBatch>& group, const Pipeline::TakeLogits& take) {
+    pipeline_.forward(group, take);
+    int64_t row = 0;  // of the group
+    for (const MicroBatch& micro_batch : group) {
+      for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
+        const int64_t tokens = micro_batch.batch.sequences[i].tokens;
+        take_routing(observed_[static_cast<size_t>(micro_batch.sequences[i] - sequences_.data())],
+                     row, tokens);
+        pipeline_.cache().commit(*micro_batch.sequences[i], tokens);
+        row += tokens;
+      }
+    }
+    done_ += static_cast<uint64_t>(row);
+    if (progress_) progress_(done_, total_tokens(prompts_));
+  }
+
+  // Of the next positions of a prompt: these rows of the last pass.
+  void take_routing(ObservedPrompt& observed, int64_t first_row, int64_t rows) {
+    const GroupChoices& choices = pipeline_.hot_experts().choices();
+    for (size_t i = 0; i < observed.layers.size(); ++i) {
+      ObservedLayer& layer = observed.layers[i];
+      for (int64_t row = first_row; row < first_row + rows; ++row) {
+        const std::span<const ExpertId> chosen = choices.token(i, row);
+        const auto begin = layer.experts.insert(layer.experts.end(), chosen.begin(), chosen.end());
+        std::sort(begin, layer.experts.end());
+      }
+      const std::vector<float>& gaps = pipeline_.router_gaps()[i];
+      if (gaps.empty()) fail(ErrorKind::internal, "the pipeline keeps no router gaps");
+      layer.gaps.insert(layer.gaps.end(), gaps.begin() + first_row,
+                        gaps.begin() + first_row + rows);
+    }
+  }
+
+  void take_token(size_t i, size_t position, std::span<const float> logits) {
+    observed_[i].best[position] = most_likely(logits).value_or(TokenId{-1});
+    observed_[i].margins[position] = margin_of(logits);
+  }
+
+  // In pieces, so that the logits of every position need little memory at a time.
+  void run_prompt(size_t i) {
+    const ReferencePrompt& prompt = prompts_[i];
+    for (size_t begin = 0; begin < prompt.input.size(); begin += kPieceTokens) {
+      const auto piece = std::span(prompt.input)
+                             .subspan(begin, std::min(kPieceTokens, prompt.input.size() - begin));
+      const bool every = !prompt.argmax_all.empty();
+      std::vector<MicroBatch> group(1);
+      append(group[0], i, piece, every ? LogitsOf::every_token : LogitsOf::last_token);
+      run_group(group, [&](size_t, Rows logits) {
+        const auto count = static_cast<size_t>(logits.count);
+        const size_t end = begin + piece.size();
+        for (size_t r = 0; r < count; ++r) take_token(i, end - count + r, row(logits, r));
+        if (end == prompt.input.size() && !prompt.last_logits.empty()) {
+          observed_[i].logit_error = relative_error(row(logits, count - 1), prompt.last_logits);
+        }
+      });
+    }
+  }
+
+  // The prompts of a wave that still go on, spread over the micro-batches of one group.
+  void run_decode(size_t first, size_t end, size_t step) {
+    std::vector<size_t> going_on;
+    for (size_t i = first; i < end; ++i) {
+      if (step < prompts_[i].greedy.size()) going_on.push_back(i);
+    }
+    const auto per_batch = static_cast<size_t>(pipeline_.policy().micro_batch);
+    std::vector<MicroBatch> group((going_on.size() + per_batch - 1) / per_batch);
+    for (size_t at = 0; at < going_on.size(); ++at) {
+      append(group[at / per_batch], going_on[at],
+             std::span(prompts_[going_on[at]].greedy).subspan(step - 1, 1), LogitsOf::last_token);
+    }
+    run_group(group, [&](size_t k, Rows logits) {
+      for (size_t r = 0; r < static_cast<size_t>(logits.count); ++r) {
+        const size_t i = going_on[k * per_batch + r];
+        take_token(i, prompts_[i].input.size() - 1 + step, row(logits, r));
+      }
+    });
+  }
+
+  Pipeline& pipeline_;
+  const std::vector<ReferencePrompt>& prompts_;
+  const Progress& progress_;
+  uint64_t done_ = 0;  // tokens
+  std::vector<KvSequence> sequences_;
+  std::vector<ObservedPrompt> observed_;
+};
+
+}  // namespace
+
+bool ObservedLayer::chose_as(const ObservedLayer& other, size_t position) const {
+  const auto begin = static_cast<std::ptrdiff_t>(position) * choices;
+  return std::equal(experts.begin() + begin, experts.begin() + begin + choices,
+                    other.experts.begin() + begin);
+}
+
+std::vector<ObservedPrompt> observe(Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
+                                    const std::function<void(uint64_t, uint64_t)>& progress) {
+  return Observation(pipeline, prompts, progress).run();
+}
+
+Workload observe_workload(const std::vector<ReferencePrompt>& prompts,
+                          const ModelDescription& model, int runs) {
+  Workload workload{.sequences = static_cast<int64_t>(prompts.size()),
+                    .logit_rows = static_cast<int64_t>(kPieceTokens)};
+  for (const ReferencePrompt& prompt : prompts) {
+    const auto input = static_cast<int64_t>(prompt.input.size());
+    workload.prompt_tokens = std::max(workload.prompt_tokens, input);
+    workload.tokens_per_sequence =
+        std::max(workload.tokens_per_sequence, input + static_cast<int64_t>(prompt.greedy.size()));
+  }
+  workload.prompt_tokens = std::min(workload.prompt_tokens, static_cast<int64_t>(kPieceTokens));
+
+  uint64_t position_bytes = sizeof(TokenId) + sizeof(double);
+  for (const RoutedLayer& layer : routing_shape(model).layers) {
+    position_bytes += static_cast<uint64_t>(layer.top_k) * sizeof(ExpertId) + sizeof(float);
+  }
+  workload.input_bytes = static_cast<uint64_t>(runs) * total_tokens(prompts) * position_bytes;
+  return workload;
+}
+
+}  // namespace klotski

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "engine/prepared_model.h"
+#include "engine/reference_file.h"
+
+namespace klotski {
+
+// What the gates of one routed layer chose at the positions of one sequence.
+struct ObservedLayer {
+  int64_t choices = 0;            // experts a position
+  std::vector<ExpertId> experts;  // [position][choices], rising: the set matters, not its order
+  std::vector<float> gaps;        // [position], as in RouteArguments; needs options.router_gaps
+
+  bool chose_as(const ObservedLayer& other, size_t position) const;
+};
+
+// What a model computed on the tokens of a reference prompt and its continuation.
+struct ObservedPrompt {
+  std::vector<TokenId> best;    // [position], most likely next token; -1: not asked for, or none
+  std::vector<double> margins;  // [position], by which its logit leads the second
+  std::vector<ObservedLayer> layers;  // the routed ones
+  std::optional<double> logit_error;  // of the last prompt position's logits, if there are any:
+                                      // largest difference over the reference's largest magnitude
+};
+
+// Runs the prompts one by one and their continuations together, always on the reference's own
+// tokens, so that a tie decided the other way does not change what follows.
+// `progress` is told after every batch how many tokens were computed, of how many.
+std::vector<ObservedPrompt> observe(
+    Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
+    const std::function<void(uint64_t done, uint64_t total)>& progress = {});
+
+// What a pipeline must have room for to observe the prompts, and its caller for `runs` results.
+Workload observe_workload(const std::vector<ReferencePrompt>& prompts,
+                          const ModelDescription& model, int runs);
+
+}  // namespace klotski

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/description.h"
+
+namespace klotski {
+
+// One prompt of a reference file: what a trusted implementation computed for it.
+struct ReferencePrompt {
+  std::vector<TokenId> input;
+  std::vector<float> last_logits;   // at the last prompt position; may be empty
+  std::vector<TokenId> argmax_all;  // most likely token after every prompt position; may be empty
+  std::vector<TokenId> greedy;      // the greedy continuation
+  std::vector<double> margins;      // best minus second logit at each greedy step; may be empty
+};
+
+// Reads `prompts[]` of a reference.json; other fields are left alone.
+std::vector<ReferencePrompt> parse_reference(std::string_view json_text, std::string_view what,
+                                             const ModelDescription& model);
+
+}  // namespace klotski
