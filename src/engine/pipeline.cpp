@@ -55,7 +55,10 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_,
              compute_tier),
       schedule_(make_schedule(policy.strategy)),
-      executor_([this](const Task& task) { tasks_.run(task); },
+      executor_([this](Executor::Tasks tasks) { tasks_.run(tasks); },
+                [this](Executor::Tasks together, const Task& next) {
+                  return tasks_.may_join(together, next);
+                },
                 [this](const Task& task, const TimelineSpan& span) { audit_.observe(task, span); },
                 timeline_, options.executor) {}
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "engine/testing/pipeline_runs.h"
@@ -106,6 +107,25 @@ TEST(UnalignedPipelineEquals, TheResidentRunBitForBit) {
   }
   expect_equal_runs(folder, 12);
   std::filesystem::remove_all(folder);
+}
+
+// Where every expert is in memory those of a layer wait for nothing, so they need not run one by
+// one. Their span is of none in particular.
+TEST(PipelineJoins, ExpertsThatAreThere) {
+  const TestModel test(test_model("mixtral"));
+  std::mt19937_64 random(5);
+  const Texts texts = random_texts(random, 4, test.description.vocabulary);
+  for (const Strategy strategy : {Strategy::simple, Strategy::klotski}) {
+    Settings settings;
+    settings.limits.strategy = strategy;
+    settings.options.keep_spans = 10000;
+    PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options);
+    run_pipeline(prepared.pipeline(), texts, random);
+    const std::vector<TimelineSpan> spans = prepared.pipeline().timeline().spans();
+    EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), [](const TimelineSpan& span) {
+      return span.is_expert_work && span.expert < 0;
+    })) << strategy_name(strategy);
+  }
 }
 
 }  // namespace

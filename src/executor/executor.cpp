@@ -7,8 +7,23 @@
 
 namespace klotski {
 
-Executor::Executor(Run run, Observe observe, Timeline& timeline, const ExecutorOptions& options)
+namespace {
+
+TimelineSpan span_of_call(Executor::Tasks tasks) {
+  TimelineSpan span = span_of(*tasks[0]);
+  for (const Task* joined : tasks.subspan(1)) {
+    span.bytes += joined->bytes;
+    span.expert = -1;
+  }
+  return span;
+}
+
+}  // namespace
+
+Executor::Executor(Run run, MayJoin may_join, Observe observe, Timeline& timeline,
+                   const ExecutorOptions& options)
     : run_(std::move(run)),
+      may_join_(std::move(may_join)),
       observe_(std::move(observe)),
       timeline_(timeline),
       options_(options),
@@ -91,61 +106,78 @@ void Executor::throw_if_failed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
-// The next task of the lane that may begin. Once something has failed every task may: it is given
-// up unrun.
-std::optional<TaskNumber> Executor::pick(Lane lane) {
+// The next task of the lane that may begin, and those joined to it; none: none may. Once something
+// has failed every task may begin: it is given up unrun.
+Executor::Numbers Executor::pick(Lane lane) {
   std::deque<TaskNumber>& queue = queues_[lane_index(lane)];
   std::vector<size_t> ready;
   for (size_t i = 0; i < queue.size(); ++i) {
     if (error_ || node(queue[i]).waits_for == 0) ready.push_back(i);
     if (!options_.stress_seed) break;  // in order: only the first one counts
   }
-  if (ready.empty()) return std::nullopt;
+  if (ready.empty()) return {};
   const size_t at = ready[options_.stress_seed ? random_() % ready.size() : 0];
-  const TaskNumber number = queue[at];
-  queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(at));
-  return number;
+  const auto begin = queue.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto end = queue.begin() + static_cast<std::ptrdiff_t>(join(queue, at));
+  Numbers picked(begin, end);
+  queue.erase(begin, end);
+  return picked;
+}
+
+// Where the tasks end that run in one call with the one at `begin`.
+size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
+  size_t end = begin + 1;
+  if (!may_join_ || error_) return end;
+  const Node& first = node(queue[begin]);
+  std::vector<const Task*> together = {&first.task};
+  for (; end < queue.size(); ++end) {
+    const Node& next = node(queue[end]);
+    if (next.waits_for > 0 || next.step != first.step || !may_join_(together, next.task)) break;
+    if (options_.stress_seed && random_() % 4 == 0) break;
+    together.push_back(&next.task);
+  }
+  return end;
 }
 
 void Executor::work(Lane lane) {
   std::unique_lock lock(mutex_);
   while (true) {
-    std::optional<TaskNumber> number;
+    Numbers picked;
     lane_wakes_[lane_index(lane)].wait(lock, [&] {
-      if (!closed_) number = pick(lane);
-      return closed_ || number;
+      if (!closed_) picked = pick(lane);
+      return closed_ || !picked.empty();
     });
     if (closed_) return;
-    run_task(lock, *number);
+    run_call(lock, picked);
   }
 }
 
-void Executor::run_task(std::unique_lock<std::mutex>& lock, TaskNumber number) {
-  Node& running = node(number);  // stays where it is: only done nodes at the front are removed
+void Executor::run_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers) {
   const bool give_up = error_ != nullptr;
   std::chrono::microseconds delay(0);
   if (options_.stress_seed) {
     delay = options_.stress_delay * static_cast<int64_t>(random_() % 256) / 256;
   }
-  TimelineSpan span = span_of(running.task);
-  span.step = running.step;
-  std::chrono::nanoseconds& lane_free = lane_free_[lane_index(span.lane)];
-  if (running.ready_at > std::max(lane_free, running.submitted_at)) {
-    span.waited_for = running.ready_by;
+  std::chrono::nanoseconds& lane_free = lane_free_[lane_index(node(numbers[0]).task.lane)];
+  std::vector<const Task*> tasks;  // they stay where they are: only done ones are removed
+  std::vector<std::optional<Lane>> waits;
+  for (const TaskNumber number : numbers) {
+    const Node& running = node(number);
+    const bool waited = running.ready_at > std::max(lane_free, running.submitted_at);
+    tasks.push_back(&running.task);
+    waits.push_back(waited ? std::optional(running.ready_by) : std::nullopt);
   }
+  TimelineSpan span = span_of_call(tasks);
+  span.step = node(numbers[0]).step;
   lock.unlock();
 
   std::exception_ptr failure;
   if (delay.count() > 0) std::this_thread::sleep_for(delay);
-  span.start = timeline_.now();
+  span.start = span.end = timeline_.now();
   try {
-    if (!give_up) run_(running.task);
-    span.end = timeline_.now();
-    if (!give_up) timeline_.record(span);
-    if (!give_up && observe_) observe_(running.task, span);
+    if (!give_up) carry_out(tasks, waits, span);
   } catch (...) {
     failure = std::current_exception();
-    span.end = timeline_.now();
   }
 
   lock.lock();
@@ -154,7 +186,21 @@ void Executor::run_task(std::unique_lock<std::mutex>& lock, TaskNumber number) {
     error_ = failure;
     for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
   }
-  finish(number, span.end);
+  for (const TaskNumber number : numbers) finish(number, span.end);
+}
+
+// The call is one span. It began when its first task could.
+void Executor::carry_out(Tasks tasks, std::span<const std::optional<Lane>> waits,
+                         TimelineSpan& span) {
+  run_(tasks);
+  span.end = timeline_.now();
+  span.waited_for = waits[0];
+  timeline_.record(span);
+  if (!observe_) return;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    span.waited_for = waits[i];
+    observe_(*tasks[i], span);
+  }
 }
 
 void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -28,11 +29,20 @@ struct ExecutorOptions {
 // everything it waits for is done. Tasks may be added while others run.
 class Executor {
  public:
-  using Run = std::function<void(const Task&)>;
-  // Told of every task that ran, after it, by the lane's worker.
+  // Of one lane, in program order, none waiting for another.
+  using Tasks = std::span<const Task* const>;
+  // Carries out one task, or several that were joined.
+  using Run = std::function<void(Tasks)>;
+  // Whether the lane's next task, which may begin too, is carried out in one call with those before
+  // it. All of a call are done together, and are one span: they may differ in their expert only.
+  // Asked under the executor's lock: it must be quick, and not throw. Empty: never.
+  using MayJoin = std::function<bool(Tasks together, const Task& next)>;
+  // Told of every task that ran, after it, by the lane's worker: when the task's call ran, and what
+  // the task itself had to wait for.
   using Observe = std::function<void(const Task&, const TimelineSpan&)>;
 
-  Executor(Run run, Observe observe, Timeline& timeline, const ExecutorOptions& options = {});
+  Executor(Run run, MayJoin may_join, Observe observe, Timeline& timeline,
+           const ExecutorOptions& options = {});
   ~Executor();  // lets running tasks finish; the others are dropped
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -66,15 +76,20 @@ class Executor {
     bool done = false;
   };
 
+  using Numbers = std::vector<TaskNumber>;
+
   void close();
   void work(Lane lane);
-  std::optional<TaskNumber> pick(Lane lane);
-  void run_task(std::unique_lock<std::mutex>& lock, TaskNumber number);
+  Numbers pick(Lane lane);
+  size_t join(const std::deque<TaskNumber>& queue, size_t begin);
+  void run_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers);
+  void carry_out(Tasks tasks, std::span<const std::optional<Lane>> waits, TimelineSpan& span);
   void finish(TaskNumber number, std::chrono::nanoseconds at);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
 
   Run run_;
+  MayJoin may_join_;
   Observe observe_;
   Timeline& timeline_;
   ExecutorOptions options_;

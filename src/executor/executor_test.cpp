@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <future>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "schedule/testing.h"
@@ -20,6 +23,14 @@ Task task(Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) 
 }
 
 Resource place(int32_t number) { return {Place::hidden, number}; }
+
+// A task at a time.
+template <typename RunOne>
+Executor::Run each(RunOne run_one) {
+  return [run_one](Executor::Tasks tasks) {
+    for (const Task* one : tasks) run_one(*one);
+  };
+}
 
 // Memory that notices when it is touched by two tasks at once or in another order than the
 // program's: each write stores the number of its task, each read must find the right one.
@@ -55,24 +66,34 @@ class Guarded {
   std::vector<std::atomic<int64_t>> readers_;
 };
 
-// Random tasks on random lanes: whatever order the executor chooses, each reads what the program
-// order says it should.
+// Random tasks on random lanes: whatever order the executor chooses, and whatever it joins, each
+// reads what the program order says it should.
 void run_random_schedules(int schedules, const ExecutorOptions& options) {
   constexpr int32_t kPlaces = 6;
   std::mt19937_64 random(options.stress_seed.value_or(9));
   Guarded memory(kPlaces);
   std::vector<int64_t> last_writer(kPlaces, 0);
+  std::atomic<int64_t> joined = 0;
   std::mutex mutex;
   std::map<uint64_t, std::pair<int64_t, std::vector<int64_t>>> expected;  // by Task::bytes
   Timeline timeline(0);
+  const auto run_one = [&](const Task& ran) {
+    std::pair<int64_t, std::vector<int64_t>> entry;
+    {
+      const std::lock_guard lock(mutex);
+      entry = expected.at(ran.bytes);
+    }
+    memory.run(ran, entry.first, entry.second);
+  };
   Executor executor(
-      [&](const Task& ran) {
-        std::pair<int64_t, std::vector<int64_t>> entry;
-        {
-          const std::lock_guard lock(mutex);
-          entry = expected.at(ran.bytes);
-        }
-        memory.run(ran, entry.first, entry.second);
+      [&](Executor::Tasks tasks) {
+        joined += static_cast<int64_t>(tasks.size()) - 1;
+        for (size_t i = 1; i < tasks.size(); ++i) EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
+        // None waits for another, so that any order will do.
+        for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
+      },
+      [](Executor::Tasks together, const Task& next) {
+        return together.size() < 4 && next.bytes % 5 != 0;
       },
       {}, timeline, options);
   int64_t number = 0;
@@ -110,6 +131,7 @@ void run_random_schedules(int schedules, const ExecutorOptions& options) {
   }
   executor.drain(false);
   EXPECT_EQ(memory.mistakes, 0);
+  EXPECT_GT(joined, schedules / 100);
 }
 
 TEST(Executor, TenThousandRandomSchedulesInOrder) { run_random_schedules(10000, {}); }
@@ -124,12 +146,13 @@ TEST(Executor, AMistakeInTheDeclarationsIsNoticed) {
   std::atomic<int> value = 0;
   std::atomic<int> wrong = 0;
   {
-    Executor executor(
-        [&](const Task& ran) {
-          if (ran.lane == Lane::disk_read) ++value;
-          if (ran.lane == Lane::compute && value != static_cast<int>(ran.bytes)) ++wrong;
-        },
-        {}, timeline, {.stress_seed = 1, .stress_delay = std::chrono::microseconds(50)});
+    Executor executor(each([&](const Task& ran) {
+                        if (ran.lane == Lane::disk_read) ++value;
+                        if (ran.lane == Lane::compute && value != static_cast<int>(ran.bytes))
+                          ++wrong;
+                      }),
+                      {}, {}, timeline,
+                      {.stress_seed = 1, .stress_delay = std::chrono::microseconds(50)});
     for (int i = 1; i <= 200; ++i) {
       Task reader = task(Lane::compute, {}, {});
       reader.bytes = static_cast<uint64_t>(i);
@@ -143,12 +166,11 @@ TEST(Executor, AMistakeInTheDeclarationsIsNoticed) {
 TEST(Executor, AFailureStopsEverythingBehindItAndIsReported) {
   Timeline timeline(0);
   std::atomic<int> ran_after = 0;
-  Executor executor(
-      [&](const Task& ran) {
-        if (ran.bytes == 1) fail(ErrorKind::internal, "the disk is broken");
-        if (ran.bytes == 2) ++ran_after;
-      },
-      {}, timeline);
+  Executor executor(each([&](const Task& ran) {
+                      if (ran.bytes == 1) fail(ErrorKind::internal, "the disk is broken");
+                      if (ran.bytes == 2) ++ran_after;
+                    }),
+                    {}, {}, timeline);
   Task failing = task(Lane::disk_read, {}, {place(0)});
   failing.bytes = 1;
   Task behind = task(Lane::compute, {place(0)}, {});
@@ -172,7 +194,8 @@ TEST(Executor, EndsWhileTasksAreLeft) {
   std::atomic<int> ran = 0;
   for (int trial = 0; trial < 50; ++trial) {
     Timeline timeline(0);
-    Executor executor([&](const Task&) { ++ran; }, {}, timeline,
+    Executor executor(each([&](const Task&) { ++ran; }),
+                      [](Executor::Tasks, const Task&) { return true; }, {}, timeline,
                       {.stress_seed = static_cast<uint64_t>(trial)});
     Fragment fragment;
     for (int i = 0; i < 40; ++i) {
@@ -186,11 +209,11 @@ TEST(Executor, EndsWhileTasksAreLeft) {
 
 TEST(Executor, RecordsWhatATaskWaitedFor) {
   Timeline timeline(100);
-  Executor executor(
-      [&](const Task& ran) {
-        if (ran.lane == Lane::disk_read) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      },
-      {}, timeline);
+  Executor executor(each([&](const Task& ran) {
+                      if (ran.lane == Lane::disk_read)
+                        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                    }),
+                    {}, {}, timeline);
   executor.set_step(7);
   executor.wait(executor.submit(
       {task(Lane::disk_read, {}, {place(0)}), task(Lane::compute, {place(0)}, {})}));
@@ -200,6 +223,141 @@ TEST(Executor, RecordsWhatATaskWaitedFor) {
   EXPECT_EQ(spans[1].waited_for, Lane::disk_read);
   EXPECT_EQ(spans[1].step, 7);
   EXPECT_GE(spans[1].start, spans[0].end);
+}
+
+// Experts of one layer behind a task that keeps their lane busy until all were submitted.
+class Joining : public ::testing::Test {
+ protected:
+  using Calls = std::vector<std::vector<int32_t>>;  // the experts of each call
+
+  static Task expert(int32_t number, std::vector<Resource> reads = {}) {
+    Task made = task(Lane::compute, std::move(reads), {});
+    made.work = Work::expert;
+    made.unit = {UnitKind::expert, LayerId(0), ExpertId(number)};
+    made.bytes = 10;
+    made.fills = {place(9)};
+    return made;
+  }
+
+  // Experts join others if their number is below `first_alone`.
+  void run(Fragment fragment, int32_t first_alone, const ExecutorOptions& options = {}) {
+    std::promise<void> go;
+    std::shared_future<void> gone = go.get_future().share();
+    Executor executor(
+        [&, gone](Executor::Tasks tasks) {
+          if (tasks[0]->work != Work::expert) return gone.wait();
+          calls.emplace_back();
+          for (const Task* one : tasks) calls.back().push_back(one->unit.expert.value);
+          if (calls.back().back() == failing) fail(ErrorKind::internal, "an expert is broken");
+        },
+        [&](Executor::Tasks together, const Task& next) {
+          return together[0]->work == Work::expert && next.unit.expert.value < first_alone;
+        },
+        [&](const Task& ran, const TimelineSpan&) {
+          if (ran.work == Work::expert) observed.push_back(ran.unit.expert.value);
+        },
+        timeline, options);
+    Task busy = task(Lane::compute, {}, {place(9)});
+    fragment.insert(fragment.begin(), busy);
+    executor.submit(std::move(fragment));
+    go.set_value();
+    executor.drain(false);
+  }
+
+  int32_t failing = -1;
+  Timeline timeline{1000};
+  Calls calls;
+  std::vector<int32_t> observed;
+};
+
+TEST_F(Joining, AllThatMayBeginRunOnceTogetherInOrder) {
+  run({expert(0), expert(1), expert(2), expert(3)}, 3);
+  EXPECT_EQ(calls, Calls({{0, 1, 2}, {3}}));
+  EXPECT_EQ(observed, std::vector<int32_t>({0, 1, 2, 3}));
+  const std::vector<TimelineSpan> spans = timeline.spans();
+  ASSERT_EQ(spans.size(), 3u);
+  EXPECT_TRUE(spans[1].is_expert_work);
+  EXPECT_EQ(spans[1].expert, -1);
+  EXPECT_EQ(spans[1].bytes, 30u);
+  EXPECT_EQ(spans[2].expert, 3);
+  EXPECT_EQ(spans[2].bytes, 10u);
+}
+
+TEST_F(Joining, NothingIsSkipped) {
+  // Expert 2 reads what expert 1 writes.
+  Task writer = expert(1);
+  writer.writes = {place(1)};
+  run({expert(0), writer, expert(2, {place(1)}), expert(3)}, 9);
+  EXPECT_EQ(calls, Calls({{0, 1}, {2, 3}}));
+  calls.clear();
+  run({expert(0), expert(8), expert(1), expert(2)}, 8);
+  EXPECT_EQ(calls, Calls({{0}, {8, 1, 2}}));
+}
+
+TEST_F(Joining, WhatHasNotArrivedIsNotWaitedFor) {
+  std::promise<void> arrive;
+  std::vector<size_t> sizes;
+  Executor executor(
+      [&](Executor::Tasks tasks) {
+        if (tasks[0]->lane == Lane::disk_read) return arrive.get_future().wait();
+        sizes.push_back(tasks.size());
+      },
+      [](Executor::Tasks, const Task&) { return true; }, {}, timeline);
+  executor.submit({task(Lane::disk_read, {}, {place(1)})});
+  const TaskNumber ready = executor.submit({expert(0)});
+  executor.submit({expert(1, {place(1)}), expert(2)});
+  executor.wait(ready);
+  arrive.set_value();
+  executor.drain(false);
+  EXPECT_EQ(sizes, std::vector<size_t>({1, 2}));
+}
+
+TEST_F(Joining, AFailureIsThatOfAllOfTheCall) {
+  failing = 2;
+  EXPECT_THROW(run({expert(0), expert(1), expert(2), expert(3)}, 3), Error);
+  EXPECT_EQ(calls, Calls({{0, 1, 2}}));
+  EXPECT_TRUE(observed.empty());
+  EXPECT_EQ(timeline.spans().size(), 1u);
+}
+
+TEST_F(Joining, EachTaskIsObservedWithItsOwnWait) {
+  // The first comes late from disk; the second was there all the time.
+  std::vector<std::optional<Lane>> waits;
+  Executor executor(
+      each([&](const Task& ran) {
+        if (ran.lane == Lane::disk_read) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }),
+      [](Executor::Tasks, const Task&) { return true; },
+      [&](const Task& ran, const TimelineSpan& span) {
+        if (ran.lane == Lane::compute) waits.push_back(span.waited_for);
+      },
+      timeline);
+  executor.submit({task(Lane::disk_read, {}, {place(1)}), expert(0, {place(1)}), expert(1)});
+  executor.drain(false);
+  EXPECT_EQ(waits, std::vector<std::optional<Lane>>({Lane::disk_read, std::nullopt}));
+  const std::vector<TimelineSpan> spans = timeline.spans();
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[1].waited_for, Lane::disk_read);
+}
+
+TEST_F(Joining, UnderStressEveryTaskRunsOnceInCallsOfManySizes) {
+  std::set<size_t> sizes;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    calls.clear();
+    Fragment fragment;
+    for (int32_t i = 0; i < 12; ++i) fragment.push_back(expert(i));
+    run(std::move(fragment), 9,
+        {.stress_seed = seed, .stress_delay = std::chrono::microseconds(1)});
+    std::vector<int32_t> all;
+    for (const std::vector<int32_t>& call : calls) {
+      sizes.insert(call.size());
+      EXPECT_TRUE(std::is_sorted(call.begin(), call.end()));
+      all.insert(all.end(), call.begin(), call.end());
+    }
+    std::sort(all.begin(), all.end());
+    ASSERT_EQ(all, std::vector<int32_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  }
+  EXPECT_GT(sizes.size(), 3u);
 }
 
 }  // namespace

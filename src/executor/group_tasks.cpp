@@ -8,6 +8,11 @@ namespace klotski {
 
 namespace {
 
+// Of the weights of experts that run in one call. With much less, waking threads and waiting for
+// them would show; with more, the first expert's slot would be held, and its buffer given back,
+// later than need be: all of a call are done together.
+constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
+
 int64_t most_choices(const ModelDescription& model) {
   int64_t most = 1;
   for (const Layer& layer : model.layers) {
@@ -54,7 +59,8 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   members_.clear();
   int64_t rows = 0;
   for (const MicroBatch& micro_batch : group) {
-    members_.push_back({.micro_batch = &micro_batch, .first_row = rows, .routing = {}});
+    members_.push_back(
+        {.micro_batch = &micro_batch, .first_row = rows, .routing = {}, .chosen_at = {}});
     rows += micro_batch.batch.rows();
   }
   if (rows == hidden_.rows().count) return;
@@ -67,7 +73,15 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   hidden_ = Buffer(rows, width);  // last: its size says that all are there
 }
 
-void GroupTasks::run(const Task& task) {
+bool GroupTasks::may_join(std::span<const Task* const> together, const Task& next) const {
+  const Task& first = *together[0];
+  if (first.work != Work::expert || next.work != Work::expert) return false;
+  if (first.layer != next.layer || first.micro_batch != next.micro_batch) return false;
+  return (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
+}
+
+void GroupTasks::run(std::span<const Task* const> tasks) {
+  const Task& task = *tasks[0];
   switch (task.work) {
     case Work::load:
       return slots_.load(task.unit, task.slot);
@@ -80,7 +94,7 @@ void GroupTasks::run(const Task& task) {
     case Work::gate:
       return gate(task);
     case Work::expert:
-      return expert(task);
+      return experts(tasks);
     case Work::combine:
       return combine(task);
     case Work::logits:
@@ -143,25 +157,35 @@ void GroupTasks::gate(const Task& task) {
   Member& here = member(task);
   here.routing = route(with_, rows_of(normed_, here), rows_of(hidden_, here),
                        slots_.weights(task.unit, task.slot), task.layer);
+  here.chosen_at.assign(static_cast<size_t>(with_.model.layer(task.layer).feed_forward.experts),
+                        {});
+  for (size_t i = 0; i < here.routing->experts.size(); ++i) {
+    const auto expert = static_cast<size_t>(here.routing->experts[i].value);
+    here.chosen_at[expert].push_back(static_cast<int32_t>(i));
+  }
 }
 
 // The results wait in the place of their row and choice, so that the sum in combine() does not
 // depend on the order in which experts ran.
-void GroupTasks::expert(const Task& task) {
+void GroupTasks::experts(std::span<const Task* const> tasks) {
+  std::vector<ChosenExpert> chosen;
+  chosen.reserve(tasks.size());
+  for (const Task* task : tasks) chosen.push_back(chosen_expert(*task));
+  run_experts(with_, outputs_.rows(), normed_.rows(), chosen, tasks[0]->layer);
+}
+
+ChosenExpert GroupTasks::chosen_expert(const Task& task) const {
   ChosenExpert chosen{
       .weights = slots_.expert(task.unit, task.slot), .in_rows = {}, .out_rows = {}};
   for (size_t k = 0; k < members_.size(); ++k) {
     if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
-    const Routing& routing = *members_[k].routing;
-    for (size_t i = 0; i < routing.experts.size(); ++i) {
-      if (routing.experts[i] != task.unit.expert) continue;
-      const int64_t row = members_[k].first_row + static_cast<int64_t>(i) / routing.slots;
-      chosen.in_rows.push_back(static_cast<int32_t>(row));
-      chosen.out_rows.push_back(
-          static_cast<int32_t>(first_output(members_[k]) + static_cast<int64_t>(i)));
+    const Member& here = members_[k];
+    for (const int32_t at : here.chosen_at[static_cast<size_t>(task.unit.expert.value)]) {
+      chosen.in_rows.push_back(static_cast<int32_t>(here.first_row + at / here.routing->slots));
+      chosen.out_rows.push_back(static_cast<int32_t>(first_output(here) + at));
     }
   }
-  run_experts(with_, outputs_.rows(), normed_.rows(), std::span(&chosen, 1), task.layer);
+  return chosen;
 }
 
 void GroupTasks::combine(const Task& task) {

@@ -30,8 +30,11 @@ class GroupTasks {
   // Takes the group to work on next; it must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
 
-  // Carries a task out. Called by the worker of the task's lane.
-  void run(const Task& task);
+  // Carries a task out, or experts that may_join() has joined. Called by the worker of their lane.
+  void run(std::span<const Task* const> tasks);
+  // Whether an expert that is ready to run joins those that run next: the kernels then have enough
+  // to do for all threads even where each has few rows.
+  bool may_join(std::span<const Task* const> together, const Task& next) const;
 
   // What the last gate of a micro-batch chose: [rows][choices], best first.
   std::span<const ExpertId> choices(int32_t micro_batch) const;
@@ -45,12 +48,14 @@ class GroupTasks {
     const MicroBatch* micro_batch = nullptr;
     int64_t first_row = 0;
     std::optional<Routing> routing;
+    std::vector<std::vector<int32_t>> chosen_at;  // by expert: where it stands in the routing
   };
 
   void embed(const Task& task);
   void attention(const Task& task);
   void gate(const Task& task);
-  void expert(const Task& task);
+  void experts(std::span<const Task* const> tasks);
+  ChosenExpert chosen_expert(const Task& task) const;
   void combine(const Task& task);
   void compute_logits(const Task& task);
   void load_kv(const Task& task);

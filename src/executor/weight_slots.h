@@ -21,6 +21,9 @@ class WeightSlots {
   WeightSlots(const Checkpoint& checkpoint, const UnitLayouts& layouts, const Policy& policy,
               Tier& compute_tier, const DiskReaderOptions& options);
 
+  // Bytes of a slot, enough for any unit of the kind.
+  uint64_t slot_bytes(UnitKind kind) const { return layouts_.buffer_bytes(kind); }
+
   // Fills the slot from the files. One thread at a time.
   void load(const WeightUnit& unit, int32_t slot);
   // Moves tensors that the file does not align to where the kernels can read them.

@@ -147,7 +147,7 @@ void FragmentBuilder::expert(LayerId layer, ExpertId expert, int32_t micro_batch
     if (micro_batch != kWholeGroup && micro_batch != k) continue;
     task.reads.push_back({Place::normed, k});
     task.reads.push_back({Place::routing, k});
-    task.writes.push_back({Place::outputs, k});
+    task.fills.push_back({Place::outputs, k});  // the rows and choices that are its own
   }
   fragment_.push_back(std::move(task));
 }

@@ -12,8 +12,9 @@ namespace klotski {
 using TaskNumber = int64_t;
 
 // Derives from what tasks read and write which earlier tasks each has to wait for: a reader for the
-// last writer, a writer for the last writer and everyone who read since. This is the only place
-// where synchronisation comes from.
+// last writer, a writer for the last writer and everyone who read since. Tasks that fill a place,
+// each a part of it, are together its last writer. This is the only place where synchronisation
+// comes from.
 class Dependencies {
  public:
   // The earlier tasks that `task`, numbered next, must wait for; ascending, each once.
@@ -25,8 +26,14 @@ class Dependencies {
 
  private:
   struct Uses {
-    TaskNumber writer = -1;
-    std::vector<TaskNumber> readers;  // since that write
+    std::vector<TaskNumber> writers;  // the last one, or all that fill it since it was last read
+    std::vector<TaskNumber> readers;  // since
+    bool filling = false;             // `writers` are tasks that fill the place
+    std::vector<TaskNumber> before;   // then: what each of them waits for
+
+    // What a task that fills the place next waits for.
+    const std::vector<TaskNumber>& before_fill() const;
+    void fill(TaskNumber number);
   };
 
   TaskNumber next_ = 0;

@@ -8,11 +8,12 @@ namespace klotski {
 namespace {
 
 Task task(std::vector<Resource> reads, std::vector<Resource> writes,
-          std::vector<Resource> after = {}) {
+          std::vector<Resource> after = {}, std::vector<Resource> fills = {}) {
   Task task;
   task.reads = std::move(reads);
   task.writes = std::move(writes);
   task.after = std::move(after);
+  task.fills = std::move(fills);
   return task;
 }
 
@@ -44,6 +45,20 @@ TEST(Dependencies, ADecisionIsFollowedButNotHeld) {
   EXPECT_EQ(dependencies.add(task({}, {kA})), Numbers({0}));
 }
 
+TEST(Dependencies, ThoseThatFillAPlaceWaitForEverythingButEachOther) {
+  Dependencies dependencies;
+  const Task fill = task({}, {}, {}, {kA});
+  dependencies.add(task({}, {kA}));
+  EXPECT_EQ(dependencies.add(fill), Numbers({0}));
+  EXPECT_EQ(dependencies.add(fill), Numbers({0}));
+  EXPECT_EQ(dependencies.add(task({kA}, {})), Numbers({1, 2}));
+  EXPECT_EQ(dependencies.add(fill), Numbers({3}));
+  EXPECT_EQ(dependencies.add(fill), Numbers({3}));
+  EXPECT_EQ(dependencies.add(task({}, {kB}, {kA})), Numbers({4, 5}));
+  EXPECT_EQ(dependencies.add(task({}, {kA})), Numbers({4, 5}));
+  EXPECT_EQ(dependencies.add(fill), Numbers({7}));
+}
+
 TEST(Dependencies, WhatIsDoneIsNotWaitedFor) {
   Dependencies dependencies;
   dependencies.add(task({}, {kA}));
@@ -68,7 +83,9 @@ TEST(Dependencies, ConflictingTasksAreOrderedAndOthersAreNot) {
       return false;
     };
     return touches(a.writes, b.writes) || touches(a.writes, b.reads) ||
-           touches(a.reads, b.writes) || touches(a.writes, b.after);
+           touches(a.reads, b.writes) || touches(a.writes, b.after) || touches(a.fills, b.writes) ||
+           touches(a.fills, b.reads) || touches(a.fills, b.after) || touches(a.writes, b.fills) ||
+           touches(a.reads, b.fills);
   };
   for (int trial = 0; trial < 2000; ++trial) {
     Dependencies dependencies;
@@ -78,11 +95,11 @@ TEST(Dependencies, ConflictingTasksAreOrderedAndOthersAreNot) {
       const auto some = [&] {
         std::vector<Resource> chosen;
         for (int32_t i = 0; i < 4; ++i) {
-          if (random() % 4 == 0) chosen.push_back({Place::slot, i, UnitKind::expert});
+          if (random() % 5 == 0) chosen.push_back({Place::slot, i, UnitKind::expert});
         }
         return chosen;
       };
-      tasks.push_back(task(some(), some(), some()));
+      tasks.push_back(task(some(), some(), some(), some()));
       std::vector<bool> reach(n, false);
       for (const TaskNumber earlier : dependencies.add(tasks.back())) {
         const auto at = static_cast<size_t>(earlier);

@@ -75,7 +75,7 @@ std::string format_task(const Task& task) {
   std::string text = fmt::format("{:<9}  {:<28}", lane_name(task.lane), subject(task));
   if (task.bytes > 0) text += fmt::format("  {}", format_bytes(task.bytes));
   return text + format_resources("after", task.after) + format_resources("reads", task.reads) +
-         format_resources("writes", task.writes);
+         format_resources("writes", task.writes) + format_resources("fills", task.fills);
 }
 
 std::string format_fragment(const Fragment& fragment) {

@@ -68,6 +68,9 @@ struct Task {
   LoadReason reason = LoadReason::certain;
   std::vector<Resource> reads{};
   std::vector<Resource> writes{};
+  // Places of which a part is written that no other task of the kind writes: those that fill a
+  // place do not wait for each other, everyone else waits for them as for any writer.
+  std::vector<Resource> fills{};
   // What the decision for this task rests on: it begins after these were written, but does not keep
   // them from being written again while it runs.
   std::vector<Resource> after{};
