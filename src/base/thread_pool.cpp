@@ -21,7 +21,7 @@ namespace {
 constexpr std::chrono::microseconds kSpin(50);
 
 // Several ranges a thread, so that one whose processor is busy with something else takes fewer.
-constexpr int64_t kRangesPerThread = 4;
+constexpr int64_t kRangesPerThread = 16;
 
 // The state: a counter of rounds, two flags and the number of workers inside the round. A worker
 // enters an open round by counting itself in; one that comes too late is not waited for.

@@ -16,7 +16,7 @@ enum class WeightType { f32, f16, bf16 };
 inline constexpr int64_t kBlockRows = 16;
 
 // The most rows and outputs of one strip: their sums stay in the second-level cache.
-inline constexpr int64_t kStripRows = 512;
+inline constexpr int64_t kStripRows = 256;
 inline constexpr int64_t kStripOutputs = 96;
 // For sums and weights on their way, at a multiple of kCacheLine.
 inline constexpr int64_t kStripScratchBytes = 512 * 1024;

@@ -18,7 +18,7 @@ void multiply(const Strip& strip);
 namespace {
 
 constexpr int64_t kStep = 8;     // columns of a step: two instructions
-constexpr int64_t kPiece = 512;  // columns at a time where weights are laid out anew
+constexpr int64_t kPiece = 768;  // columns at a time where weights are laid out anew
 constexpr int kQuad = 8;         // elements of an operand: four columns of two rows
 
 // Pairs of rows and of outputs of a tile. 24 sums hide the instruction's latency and leave eight
@@ -120,6 +120,7 @@ void add_laid_out_4x6(float32x4_t* sums, const bfloat16_t* in, int64_t in_stride
       "ldp q28, q29, [%[weights]]\n"
       "ldp q26, q27, [%[in], #32]\n"
       "ldp q30, q31, [%[weights], #32]\n"
+      "prfm pldl1keep, [%[in], #512]\n"
       "subs %[quads], %[quads], #1\n"
       "add %[in], %[in], %[in_stride]\n"  //
       KLOTSKI_FOUR(0, 1, 2, 3, 24, 25, 26, 27, 28)
