@@ -59,7 +59,7 @@ class Cli(unittest.TestCase):
 class Run(Cli):
     def test_continues_as_the_reference_does(self):
         for prompt in REFERENCE["prompts"]:
-            text = self.ok("run", "tiny", "-p", prompt["prompt"], "-n", "48")
+            text = self.ok("run", "tiny", "-p", prompt["prompt"], "-n", "48", "--precision", "f32")
             self.assertEqual(text, prompt["text"] + "\n")
 
     def test_finds_the_bundled_model_from_anywhere(self):

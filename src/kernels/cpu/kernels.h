@@ -19,7 +19,7 @@ inline constexpr int64_t kBlockRows = 16;
 inline constexpr int64_t kStripRows = 256;
 inline constexpr int64_t kStripOutputs = 96;
 // For sums and weights on their way, at a multiple of kCacheLine.
-inline constexpr int64_t kStripScratchBytes = 512 * 1024;
+inline constexpr int64_t kStripScratchBytes = 192 * 1024;
 inline constexpr int64_t kCacheLine = 64;
 
 // Where a range of columns of a block may begin.

@@ -87,6 +87,25 @@ TEST(CpuMatmul, AgreesWithTheReference) {
   }
 }
 
+// Two parts keep 16 bits of an input's 24: the error of a product is at most 2^-16 of it.
+TEST(CpuMatmul, InputsInTwoPartsAreNearlyExact) {
+  for (const MatmulShape& shape :
+       std::vector<MatmulShape>{{1, 33, 17}, {17, 513, 40}, {300, 130, 33}}) {
+    for (const DType dtype : kStoredTypes) {
+      const MatmulCase product(shape, dtype, true, 5);
+      const std::vector<float> expected = product.reference(product.in, product.weight.view,
+                                                            product.bias.view, Precision::two_bf16);
+      with_every_machine([&](const cpu::Machine& machine) {
+        Output out(shape.rows, shape.out);
+        cpu::matmul(machine, out.rows(), {product.in.data(), shape.rows, shape.in},
+                    product.weight.view, product.bias.view, Precision::two_bf16);
+        expect_close(out.values(), expected, product.magnitudes, 2e-5);
+        expect_close(out.values(), product.exact, product.magnitudes, 2e-5);
+      });
+    }
+  }
+}
+
 // Rows `first` to `first + count - 1` of a product.
 Output product_of(const cpu::Machine& machine, const std::vector<float>& in, const Weights& weight,
                   std::pair<int64_t, int64_t> rows, Precision precision) {
@@ -106,6 +125,7 @@ TEST(CpuMatmul, ARowIsTheSameInAnyCompany) {
          std::vector<std::pair<DType, Precision>>{{DType::F32, Precision::f32},
                                                   {DType::F16, Precision::bf16},
                                                   {DType::BF16, Precision::f32},
+                                                  {DType::BF16, Precision::two_bf16},
                                                   {DType::BF16, Precision::bf16}}) {
       const Weights weight(random_floats(shape.out * shape.in, 2), dtype, {shape.out, shape.in});
       SameEverywhere same;
