@@ -61,9 +61,9 @@ struct Products {
 struct ScoreRow {
   float* scores;  // [count]; become shares of the softmax, not yet divided by their sum
   int64_t count;
-  int64_t begin[2];  // what the query sees: begin[i] <= position < end[i]
-  int64_t end[2];
-  float scale;  // on the scores
+  int64_t begin[2];  // what the query sees: begin[i] <= position < end[i], the ranges one after
+  int64_t end[2];    // the other; either may be empty
+  float scale;       // on the scores
 };
 
 // The largest score so far, and the sum of the shares relative to it.

@@ -7,9 +7,27 @@ namespace {
 
 constexpr float kNever = -__builtin_inff();
 
-bool sees(const ScoreRow& row, int64_t position) {
-  return (position >= row.begin[0] && position < row.end[0]) ||
-         (position >= row.begin[1] && position < row.end[1]);
+KLOTSKI_INLINE Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+
+// Scales the scores begin .. end - 1 and returns the largest of them and `largest`.
+float scale_seen(float* scores, int64_t begin, int64_t end, float scale, float largest) {
+  Vector lanes = Vector{} + largest;
+  int64_t p = begin;
+  for (; p + kLanes <= end; p += kLanes) {
+    const Vector scaled = load(scores + p) * scale;
+    store(scores + p, scaled);
+    lanes = larger(scaled, lanes);
+  }
+  for (int i = 0; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+  for (; p < end; ++p) {
+    scores[p] *= scale;
+    largest = scores[p] > largest ? scores[p] : largest;
+  }
+  return largest;
+}
+
+void hide(float* scores, int64_t begin, int64_t end) {
+  for (int64_t p = begin; p < end; ++p) scores[p] = kNever;
 }
 
 }  // namespace
@@ -18,10 +36,14 @@ bool sees(const ScoreRow& row, int64_t position) {
 // depend on which others were computed with it.
 float softmax(const ScoreRow& row, SoftmaxState& state) {
   float largest = state.largest;
-  for (int64_t p = 0; p < row.count; ++p) {
-    row.scores[p] = sees(row, p) ? row.scores[p] * row.scale : kNever;
-    largest = row.scores[p] > largest ? row.scores[p] : largest;
+  int64_t hidden = 0;  // positions before it are done
+  for (int i = 0; i < 2; ++i) {
+    if (row.begin[i] >= row.end[i]) continue;
+    hide(row.scores, hidden, row.begin[i]);
+    largest = scale_seen(row.scores, row.begin[i], row.end[i], row.scale, largest);
+    hidden = row.end[i];
   }
+  hide(row.scores, hidden, row.count);
   if (largest == kNever) {
     std::memset(row.scores, 0, static_cast<size_t>(row.count) * sizeof(float));
     return 1.0f;
