@@ -103,8 +103,8 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
           [flags](const std::string& name) {
             flags->limits.precision = name == "f32" ? Precision::f32 : Precision::bf16;
           },
-          "Inputs of products with bf16 weights: rounded to bf16 (default), or f32: as they are; "
-          "sums, router and what is passed from layer to layer are float32 either way")
+          "Inputs of products with bf16 weights, and keys and values: bf16 (default) or f32; sums, "
+          "router and what is passed from layer to layer are float32 either way")
       ->check(CLI::IsMember({"f32", "bf16"}));
   command.add_option("--trace", flags->trace_file, "Write what every lane did, for Perfetto")
       ->type_name("FILE.json");

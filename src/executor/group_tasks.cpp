@@ -27,24 +27,27 @@ int64_t most_choices(const ModelDescription& model) {
 
 uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, int64_t logit_rows) {
   int64_t attention_width = 0;
+  int64_t query_width = 0;
+  int64_t head_dim = 0;
   int64_t expert_width = 0;
   int64_t shared_width = 0;
   for (const Layer& layer : model.layers) {
     const Attention& shape = layer.attention;
     attention_width = std::max(attention_width, 2 * shape.query_width() + 2 * shape.kv_width());
+    query_width = std::max(query_width, shape.query_width());
+    head_dim = std::max<int64_t>(head_dim, shape.head_dim);
     expert_width = std::max(expert_width, layer.feed_forward.width);
     if (layer.feed_forward.shared) {
       shared_width = std::max(shared_width, layer.feed_forward.shared->width);
     }
   }
-  const int64_t attention_in = std::max(model.hidden, attention_width);
   const int64_t group = policy.group_rows() * model.hidden * (2 + most_choices(model));
   const int64_t attention = policy.micro_batch_rows * (attention_width + 2 * model.hidden);
-  const int64_t shared = policy.micro_batch_rows * model.hidden;
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
-  const int64_t floats = group + std::max(attention, shared) + logits;
+  const int64_t floats = group + attention + logits;
   return static_cast<uint64_t>(floats) * sizeof(float) +
-         cpu_scratch_bytes(policy.group_rows(), attention_in, std::max(expert_width, shared_width));
+         cpu_scratch_bytes(policy.group_rows(), std::max(model.hidden, query_width),
+                           std::max(expert_width, shared_width), head_dim);
 }
 
 GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,

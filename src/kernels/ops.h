@@ -37,8 +37,8 @@ struct ConstRows {
 
 enum class Activation { silu, gelu, gelu_tanh, relu };
 
-// How rows are multiplied by weights. Sums are float32 either way, and only bf16 weights know the
-// difference: others are always multiplied as f32.
+// How rows are multiplied by weights. Sums are float32 either way, and only bf16 weights (and keys)
+// know the difference: others are always multiplied as f32.
 enum class Precision {
   f32,       // inputs as they are
   two_bf16,  // matmul only: inputs as the sum of two bf16 numbers, 16 bits of their fraction
@@ -162,12 +162,15 @@ struct Ops {
 // The naive implementation: the oracle of every other one.
 const Ops& reference_ops();
 
-// The fast implementation: vector instructions of this processor, several threads. Agrees with the
-// reference but for the order of sums, which depends on nothing but the length of a row.
+// The fast implementation: the best instructions of this processor, several threads. Agrees with
+// the reference but for the order of sums, which depends on nothing but the length of a row, and,
+// in bf16, that inputs are rounded only where the processor has products for it (which may take
+// denormals for zero). In attention a value that is no number or infinite may also reach queries of
+// its sequence that do not see it.
 const Ops& cpu_ops();
 
 // Bytes that cpu_ops() takes for itself, at most, to compute so many rows of widths up to these.
-uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width);
+uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim);
 
 // How many threads cpu_ops() computes with, the caller included; by default as many as this process
 // has processors. Only before their first use.

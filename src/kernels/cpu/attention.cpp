@@ -7,26 +7,35 @@ namespace klotski::cpu {
 
 namespace {
 
-// Some consecutive tokens of a sequence and the query heads that share one key-value head. Rows are
-// token by token, head by head.
+// Which queries are computed together: consecutive tokens of a sequence, and heads that share a
+// key-value head.
+struct Job {
+  const AttentionArguments* sequence;
+  int64_t first_head;
+  int64_t heads;
+  int64_t first_token;
+  int64_t tokens;
+};
+
+// Rows are token by token, head by head.
 class QueryBlock {
  public:
-  QueryBlock(const Machine& with, const AttentionArguments& arguments, int64_t kv_head,
-             int64_t first_token, int64_t tokens)
+  QueryBlock(const Machine& with, const Job& job)
       : kernels_(with.kernels),
-        arguments_(arguments),
-        type_(weight_type(arguments.cache.type)),
-        products_(products_for(with.kernels, type_, arguments.precision)),
-        kv_head_(kv_head),
-        heads_(arguments.query_heads / arguments.kv_heads),
-        head_dim_(arguments.queries.width / arguments.query_heads),
-        states_(static_cast<size_t>(tokens * heads_),
+        arguments_(*job.sequence),
+        type_(weight_type(arguments_.cache.type)),
+        products_(products_for(with.kernels, type_, arguments_.precision)),
+        first_head_(job.first_head),
+        heads_(job.heads),
+        kv_head_(job.first_head * arguments_.kv_heads / arguments_.query_heads),
+        head_dim_(arguments_.queries.width / arguments_.query_heads),
+        states_(static_cast<size_t>(job.tokens * heads_),
                 {-std::numeric_limits<float>::infinity(), 0.0f}) {
-    for (int64_t token = first_token; token < first_token + tokens; ++token) {
-      seen_.push_back(visible_positions(arguments, token));
-      for (int64_t head = kv_head * heads_; head < (kv_head + 1) * heads_; ++head) {
-        queries_.push_back(arguments.queries.row(token) + head * head_dim_);
-        out_.push_back(arguments.output.row(token) + head * head_dim_);
+    for (int64_t token = job.first_token; token < job.first_token + job.tokens; ++token) {
+      seen_.push_back(visible_positions(arguments_, token));
+      for (int64_t head = first_head_; head < first_head_ + heads_; ++head) {
+        queries_.push_back(arguments_.queries.row(token) + head * head_dim_);
+        out_.push_back(arguments_.output.row(token) + head * head_dim_);
       }
     }
   }
@@ -131,8 +140,7 @@ class QueryBlock {
       SoftmaxState& state = states_[r];
       float factor = 1.0f;
       if (!arguments_.sinks.empty()) {
-        const size_t head =
-            static_cast<size_t>(kv_head_ * heads_) + r % static_cast<size_t>(heads_);
+        const size_t head = static_cast<size_t>(first_head_) + r % static_cast<size_t>(heads_);
         float sink = arguments_.sinks[head];
         factor = kernels_.softmax(
             {.scores = &sink, .count = 1, .begin = {0, 0}, .end = {1, 0}, .scale = 1.0f}, state);
@@ -145,8 +153,9 @@ class QueryBlock {
   const AttentionArguments& arguments_;
   WeightType type_;
   const Products& products_;
+  int64_t first_head_;
+  int64_t heads_;
   int64_t kv_head_;
-  int64_t heads_;  // query heads that share the key-value head
   int64_t head_dim_;
   std::byte* blocks_ = nullptr;
   std::vector<const float*> queries_;
@@ -156,35 +165,29 @@ class QueryBlock {
   std::vector<SoftmaxState> states_;
 };
 
-struct Job {
-  size_t sequence;
-  int64_t kv_head;
-  int64_t first_token;
-  int64_t tokens;
-};
-
 }  // namespace
 
 void attention(const Machine& with, std::span<const AttentionArguments> sequences) {
   std::vector<Job> jobs;
   int64_t cost = 0;
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    const AttentionArguments& arguments = sequences[s];
-    const int64_t heads = arguments.query_heads / arguments.kv_heads;
-    const int64_t block = std::max<int64_t>(1, kBlockQueries / heads);
+  for (const AttentionArguments& arguments : sequences) {
+    const int64_t sharing = arguments.query_heads / arguments.kv_heads;  // a key-value head
+    const int64_t heads = std::min(sharing, kBlockQueries);
+    const int64_t block = kBlockQueries / heads;
     const int64_t tokens = arguments.queries.count;
     cost += (arguments.first_position + tokens) * tokens * arguments.queries.width * 2;
     for (int64_t token = 0; token < tokens; token += block) {
-      for (int64_t head = 0; head < arguments.kv_heads; ++head) {
-        jobs.push_back({s, head, token, std::min(block, tokens - token)});
+      for (int64_t head = 0; head < arguments.query_heads;) {
+        const int64_t count = std::min(heads, sharing - head % sharing);
+        jobs.push_back({&arguments, head, count, token, std::min(block, tokens - token)});
+        head += count;
       }
     }
   }
   const auto count = static_cast<int64_t>(jobs.size());
   share_out(with, count, cost / std::max<int64_t>(count, 1), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const Job& job = jobs[static_cast<size_t>(i)];
-      QueryBlock(with, sequences[job.sequence], job.kv_head, job.first_token, job.tokens).run();
+      QueryBlock(with, jobs[static_cast<size_t>(i)]).run();
     }
   });
 }

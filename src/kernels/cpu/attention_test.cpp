@@ -38,7 +38,8 @@ struct Sequence {
 
   Sequence(std::mt19937& random, Size size)
       : kv_heads(up_to(random, 3)),
-        group(up_to(random, 8)),
+        group(size == Size::small && random() % 6 == 0 ? 60 + up_to(random, 300)
+                                                       : up_to(random, 8)),
         head_dim(size == Size::wide ? 16 * up_to(random, 16) : 2 * up_to(random, 20) - 1),
         past(up_to(random, size == Size::far ? 1300 : 60) - 1),
         tokens(up_to(random, size == Size::small ? 6 : 80)),

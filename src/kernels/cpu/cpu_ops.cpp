@@ -20,10 +20,11 @@ namespace cpu {
 
 Machine& machine() {
   static Machine& the_machine = [&]() -> Machine& {
+    const Kernels& chosen = kernels();  // refused before a thread is started
     const int wanted = threads_wanted.exchange(kInUse);
     // Never destroyed: at exit other threads may still compute, and there is nothing to save.
     auto* pool = new ThreadPool(wanted > 0 ? wanted : usable_cpus());
-    return *new Machine{kernels(), *pool};
+    return *new Machine{chosen, *pool};
   }();
   return the_machine;
 }
@@ -38,18 +39,27 @@ void set_compute_threads(int threads) {
   if (wanted == kInUse) fail(ErrorKind::internal, "the compute threads are running already");
 }
 
-uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
-  using cpu::kStripOutputs;
-  using cpu::kStripRows;
+uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim) {
+  using namespace cpu;
+  const Kernels& chosen = kernels();
+  // Of packed rows, in whichever precision takes more; in two parts they are packed twice.
+  const auto block = [&](int64_t width) {
+    const int64_t bf16 = chosen.bf16 ? 2 * chosen.bf16->block_bytes(width) : 0;
+    return std::max(chosen.f32.block_bytes(width), bf16);
+  };
+  const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
   // Of many experts with a row each every one takes a block of its own.
-  const int64_t packed = kStripRows * (in_width + expert_width + 2 * cpu::kColumnStep);
-  const int64_t strip_rows = std::min(rows, kStripRows);
-  const int64_t sums = std::max(2 * strip_rows * kStripOutputs, cpu::kScoresOfABlock);
-  const int64_t remainders = cpu::kBlockRows * in_width;  // of a thread that packs second parts
-  const int64_t wanted = threads_wanted.load();
-  const int64_t threads = wanted > 0 ? wanted : usable_cpus();
-  return static_cast<uint64_t>((packed + threads * (sums + remainders)) * 4 +
-                               threads * cpu::kStripScratchBytes);
+  const int64_t packed = kStripRows / kBlockRows * (block(in_width) + block(expert_width));
+  const int64_t sums =
+      floats(std::max(2 * std::min(rows, kStripRows) * kStripOutputs, kBlockQueries * kChunk));
+  const int64_t remainders = floats(kBlockRows * in_width);
+  const int64_t queries = kBlockQueries / kBlockRows * block(head_dim);
+  const int wanted = threads_wanted.load();
+  const int64_t threads = wanted == kInUse ? machine().pool.threads()
+                          : wanted > 0     ? wanted
+                                           : usable_cpus();
+  return static_cast<uint64_t>(packed +
+                               threads * (sums + remainders + queries + kStripScratchBytes));
 }
 
 const Ops& cpu_ops() {

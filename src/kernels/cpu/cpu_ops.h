@@ -19,10 +19,8 @@ Machine& machine();
 void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
             const TensorView& bias, Precision precision);
 void experts(const Machine& with, std::span<const ExpertProduct> products, Precision precision);
-// Floats that attention takes of a thread's scratch; more only if more query heads share a key.
-inline constexpr int64_t kBlockQueries = 64;  // computed together
+inline constexpr int64_t kBlockQueries = 64;  // computed together, at most
 inline constexpr int64_t kChunk = 512;        // positions scored before their values are mixed
-inline constexpr int64_t kScoresOfABlock = kBlockQueries * kChunk;
 void attention(const Machine& with, std::span<const AttentionArguments> sequences);
 
 // Row by row, many rows at once.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/testing.h"
@@ -47,9 +48,9 @@ TEST(CpuExponential, SoftmaxTakesScoresInPieces) {
       std::vector<float> shares = scores;
       for (int64_t first = 0; first < 60; first += piece) {
         const int64_t count = std::min<int64_t>(piece, 60 - first);
+        const auto at = [&](int64_t p) { return std::clamp<int64_t>(p - first, 0, count); };
         const float factor = kernels->softmax(
-            {shares.data() + first, count, {3 - first, 20 - first}, {9 - first, 51 - first}, 10.0f},
-            state);
+            {shares.data() + first, count, {at(3), at(20)}, {at(9), at(51)}, 10.0f}, state);
         kernels->scale(shares.data(), first, factor);
       }
       for (int64_t p = 0; p < 60; ++p) {

@@ -25,7 +25,8 @@ inline constexpr int64_t kCacheLine = 64;
 // Where a range of columns of a block may begin.
 inline constexpr int64_t kColumnStep = 32;
 
-// Some columns of a block. Whoever packs the last ones also pads the block's rows with zeros.
+// Some columns of a block. Where an instruction set pads rows with zeros, whoever packs the last
+// columns does.
 struct BlockColumns {
   std::byte* block;          // Products::block_bytes(width) of memory, at a multiple of kCacheLine
   const float* const* rows;  // [count]: the element of column `begin`
@@ -41,9 +42,9 @@ struct Strip {
   int64_t out_offset;
   const std::byte* blocks;  // the rows
   int64_t rows;             // 1 to kStripRows
-  int64_t width;
-  const void* weight;     // [outputs][width]
-  int64_t weight_stride;  // elements from one row of weights to the next
+  int64_t width;            // at least 1
+  const void* weight;       // [outputs][width]
+  int64_t weight_stride;    // elements from one row of weights to the next
   WeightType type;
   int64_t outputs;  // 1 to kStripOutputs
   std::byte* scratch;
@@ -61,8 +62,8 @@ struct Products {
 struct ScoreRow {
   float* scores;  // [count]; become shares of the softmax, not yet divided by their sum
   int64_t count;
-  int64_t begin[2];  // what the query sees: begin[i] <= position < end[i], the ranges one after
-  int64_t end[2];    // the other; either may be empty
+  int64_t begin[2];  // what the query sees: begin[i] <= position < end[i], within the row, the
+  int64_t end[2];    // ranges one after the other; begin[i] >= end[i]: an empty one
   float scale;       // on the scores
 };
 

@@ -1,7 +1,10 @@
 #include "kernels/cpu/multiply.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
+#include <new>
 
 #include "base/error.h"
 
@@ -27,18 +30,41 @@ const Products& products_for(const Kernels& kernels, WeightType type, Precision 
   return rounded ? *kernels.bf16 : kernels.f32;
 }
 
+namespace {
+
+struct FreeAligned {
+  void operator()(std::byte* data) const {
+    ::operator delete[](data, std::align_val_t(kCacheLine));
+  }
+};
+
+struct Area {
+  std::unique_ptr<std::byte[], FreeAligned> data;
+  int64_t bytes = 0;
+};
+
+using Areas = std::array<Area, static_cast<size_t>(ScratchUse::count_)>;
+
+// Not thread_local: where memory is short, registering the destructor of such a variable ends the
+// process.
+Areas& areas_of_this_thread() {
+  static const pthread_key_t kKey = [] {
+    pthread_key_t key = 0;
+    const int error =
+        ::pthread_key_create(&key, [](void* areas) { delete static_cast<Areas*>(areas); });
+    if (error != 0) fail(ErrorKind::does_not_fit, "no room for a thread's own memory");
+    return key;
+  }();
+  if (void* areas = ::pthread_getspecific(kKey)) return *static_cast<Areas*>(areas);
+  auto made = std::make_unique<Areas>();
+  if (::pthread_setspecific(kKey, made.get()) != 0) throw std::bad_alloc();
+  return *made.release();
+}
+
+}  // namespace
+
 std::byte* scratch(ScratchUse use, int64_t bytes) {
-  struct Free {
-    void operator()(std::byte* data) const {
-      ::operator delete[](data, std::align_val_t(kCacheLine));
-    }
-  };
-  struct Area {
-    std::unique_ptr<std::byte[], Free> data;
-    int64_t bytes = 0;
-  };
-  thread_local std::array<Area, static_cast<size_t>(ScratchUse::count_)> areas;
-  Area& area = areas[static_cast<size_t>(use)];
+  Area& area = areas_of_this_thread()[static_cast<size_t>(use)];
   if (area.bytes < bytes) {
     area = {};  // gives its memory back before more is taken
     area.data.reset(static_cast<std::byte*>(

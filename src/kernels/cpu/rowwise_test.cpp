@@ -88,6 +88,9 @@ TEST(CpuRowwise, NoRowsAreNoWork) {
 TEST(CpuOps, TheTableHoldsTheFastOperations) {
   const cpu::Machine& machine = cpu::machine();
   EXPECT_EQ(&machine.kernels, &cpu::kernels());
+  EXPECT_NE(cpu_ops().experts, reference_ops().experts);
+  EXPECT_NE(cpu_ops().attention, reference_ops().attention);
+  EXPECT_NE(cpu_ops().combine, reference_ops().combine);
   const std::vector<float> in = random_floats(3 * 33, 1);
   const ConstRows rows(in.data(), 3, 33);
   const Weights weight(random_floats(5 * 33, 2), DType::BF16, {5, 33});

@@ -19,7 +19,7 @@ constexpr int64_t kElementBytes = 2;
 static_assert(kTileSide == kBlockRows && kStep <= kColumnStep);
 
 // So many columns at a time: those of 32 rows (32 KiB) stay in the first-level cache while the
-// strip's weights go by, those of all rows (512 KiB) with the sums in the second-level one.
+// strip's weights go by, those of all rows (256 KiB) with the sums in the second-level one.
 constexpr int64_t kPiece = 512;
 constexpr int64_t kMostTiles = kStripOutputs / kTileSide;
 

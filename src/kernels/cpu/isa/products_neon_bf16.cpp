@@ -144,7 +144,7 @@ void add_laid_out_4x6(float32x4_t* sums, const bfloat16_t* in, int64_t in_stride
       "stp q18, q19, [%[sums], #288]\n"
       "stp q20, q21, [%[sums], #320]\n"
       "stp q22, q23, [%[sums], #352]\n"
-      : [in] "+r"(in), [weights] "+r"(weights), [quads] "+r"(quads)
+      : [in] "+&r"(in), [weights] "+&r"(weights), [quads] "+&r"(quads)
       : [sums] "r"(sums), [in_stride] "r"(in_stride)
       : KLOTSKI_ALL_REGISTERS);
 }
@@ -197,7 +197,7 @@ void add_in_place_4x4(float32x4_t* sums, const bfloat16_t* in, int64_t in_stride
       "stp q10, q11, [%[sums], #160]\n"
       "stp q12, q13, [%[sums], #192]\n"
       "stp q14, q15, [%[sums], #224]\n"
-      : [in] "+r"(in), [at] "+r"(at), [steps] "+r"(steps)
+      : [in] "+&r"(in), [at] "+&r"(at), [steps] "+&r"(steps)
       : [sums] "r"(sums), [in_stride] "r"(in_stride), [row0] "r"(row),
         [row1] "r"(row + weight_stride), [row2] "r"(row + 2 * weight_stride),
         [row3] "r"(row + 3 * weight_stride), [row4] "r"(row + 4 * weight_stride),

@@ -44,8 +44,11 @@ float softmax(const ScoreRow& row, SoftmaxState& state) {
     hidden = row.end[i];
   }
   hide(row.scores, hidden, row.count);
-  if (largest == kNever) {
-    std::memset(row.scores, 0, static_cast<size_t>(row.count) * sizeof(float));
+  if (largest == kNever) {  // nothing is seen, or nothing but what is no number
+    for (int64_t p = 0; p < row.count; ++p) {
+      if (row.scores[p] != row.scores[p]) state.sum = row.scores[p];
+      row.scores[p] = 0.0f;
+    }
     return 1.0f;
   }
   const Vector shift = Vector{} + largest;
