@@ -165,8 +165,7 @@ const Ops& reference_ops();
 // The fast implementation: the best instructions of this processor, several threads. Agrees with
 // the reference but for the order of sums, which depends on nothing but the length of a row, and,
 // in bf16, that inputs are rounded only where the processor has products for it (which may take
-// denormals for zero). In attention a value that is no number or infinite may also reach queries of
-// its sequence that do not see it.
+// denormals for zero).
 const Ops& cpu_ops();
 
 // Bytes that cpu_ops() takes for itself, at most, to compute so many rows of widths up to these.

@@ -103,7 +103,7 @@ class QueryBlock {
     });
     take_scores(chunk, begin, end);
     for_runs(chunk, begin, end, [&](size_t page, int64_t first, int64_t place, int64_t count) {
-      kernels_.mix({.out = out_.data(),
+      const Mix run{.out = out_.data(),
                     .shares = scores_[0] + place,
                     .shares_stride = kChunk,
                     .values = head_of(arguments_.cache.values[page], first),
@@ -111,8 +111,38 @@ class QueryBlock {
                     .type = type_,
                     .rows = static_cast<int64_t>(queries_.size()),
                     .positions = count,
-                    .width = head_dim_});
+                    .width = head_dim_};
+      mix_seen(run, chunk + place);
     });
+  }
+
+  // Values that a query does not see must not touch it, not even times zero: they may be no
+  // numbers. `first` is the position of the run's first value.
+  void mix_seen(const Mix& run, int64_t first) {
+    const int64_t end = first + run.positions;
+    const bool all = std::all_of(seen_.begin(), seen_.end(), [&](const VisiblePositions& seen) {
+      return (first >= seen.begin && end <= seen.end) ||
+             (first >= seen.prefix_begin && end <= seen.prefix_end);
+    });
+    if (all) return kernels_.mix(run);
+    for (int64_t r = 0; r < run.rows; ++r) {
+      const VisiblePositions& seen = seen_[static_cast<size_t>(r / heads_)];
+      mix_range(run, r, std::max(first, seen.prefix_begin) - first,
+                std::min(end, seen.prefix_end) - first);
+      mix_range(run, r, std::max(first, seen.begin) - first, std::min(end, seen.end) - first);
+    }
+  }
+
+  // One row, values begin .. end - 1 of a run.
+  void mix_range(Mix run, int64_t row, int64_t begin, int64_t end) const {
+    if (begin >= end) return;
+    run.out += row;
+    run.shares += row * run.shares_stride + begin;
+    run.values =
+        static_cast<const std::byte*>(run.values) + begin * run.value_stride * element_bytes(type_);
+    run.rows = 1;
+    run.positions = end - begin;
+    kernels_.mix(run);
   }
 
   // Scores become shares. A row begins with its chunk, at a multiple of the chunk's size, and not

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "kernels/cpu/testing.h"
 
 namespace klotski {
@@ -104,6 +106,16 @@ struct Sequence {
             .precision = precision};
   }
 
+  // Makes the keys and values of a position no numbers.
+  void spoil(int64_t position) {
+    const int64_t row = kv_heads * head_dim * (dtype == DType::F32 ? 4 : 2);  // bytes
+    for (Pages& kind : cache) {
+      const std::byte* page = kind.pages[static_cast<size_t>(position / page_tokens)];
+      std::byte* stored = kind.stored.bytes.data() + (page - kind.stored.bytes.data());
+      std::memset(stored + position % page_tokens * row, 0xFF, static_cast<size_t>(row));
+    }
+  }
+
   std::vector<float> reference(Precision with, bool of_magnitudes) const {
     std::vector<float> out(static_cast<size_t>(tokens * width()), kPoison);
     AttentionArguments all = arguments({out.data(), tokens, width()}, {0, tokens});
@@ -200,6 +212,27 @@ TEST(CpuAttention, LargeScoresNeitherOverflowNorVanish) {
     with_every_machine([&](const cpu::Machine& machine) {
       const Output all = sequence.run(machine, {0, sequence.tokens});
       expect_close(all.values(), expected, magnitudes, 100 * kSameInputs);
+    });
+  }
+}
+
+// Keys and values of the last token that are no numbers: tokens before it see none of them.
+TEST(CpuAttention, WhatIsNotFiniteStaysWithThoseWhoSeeIt) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 12; ++round) {
+    Sequence sequence(random, round % 3 == 0 ? Size::far : Size::small);
+    const int64_t before = sequence.tokens - 1;
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << sequence);
+    std::vector<Output> clean;
+    with_every_machine([&](const cpu::Machine& machine) {
+      clean.push_back(sequence.run(machine, {0, sequence.tokens}));
+    });
+    sequence.spoil(sequence.past + before);
+    size_t machines = 0;
+    with_every_machine([&](const cpu::Machine& machine) {
+      const Output all = sequence.run(machine, {0, sequence.tokens});
+      ASSERT_TRUE(same_bits(all.values(0, before), clean[machines++].values(0, before)));
+      ASSERT_TRUE(std::isnan(all.values(before, 1)[0]));
     });
   }
 }
