@@ -2,18 +2,11 @@
 // rows by two rows of weights, four columns of each: sums[i][j] += in[i][0..3] . weight[j][0..3].
 // Every output is one chain of additions along its row, so how a strip is cut changes nothing.
 
-#include <arm_neon.h>
-#include <string.h>
+#include "kernels/cpu/isa/bfmmla_loops.h"
+#include "kernels/cpu/isa/kernels_isa.h"
+#include "kernels/cpu/isa/vector.h"
 
-#include "kernels/cpu/kernels.h"
-
-#define KLOTSKI_INLINE inline __attribute__((always_inline))
-
-namespace klotski::cpu::neon_bf16 {
-
-int64_t block_bytes(int64_t width);
-void pack(const BlockColumns& columns);
-void multiply(const Strip& strip);
+namespace klotski::cpu::KLOTSKI_ISA {
 
 namespace {
 
@@ -23,8 +16,8 @@ constexpr int kQuad = 8;         // elements of an operand: four columns of two 
 
 // Pairs of rows and of outputs of a tile. 24 sums hide the instruction's latency and leave eight
 // registers for what is multiplied.
-constexpr int kTileRows = 4;
-constexpr int kTileOutputs = 6;
+constexpr int kRowPairs = 4;
+constexpr int kOutPairs = 6;
 
 // Up to so many rows taking the weights apart anew for every tile is cheaper than laying them out.
 constexpr int64_t kStreamRows = 16;
@@ -44,7 +37,7 @@ struct Block {
   const bfloat16_t* at(int64_t column) const { return data + column / 4 * stride(); }
 };
 
-constexpr int64_t kRows = 2 * kTileRows;
+constexpr int64_t kRows = 2 * kRowPairs;
 static_assert(kBlockRows % kRows == 0);
 
 Block block_of(const Strip& strip, int64_t row) {
@@ -61,8 +54,8 @@ KLOTSKI_INLINE bfloat16x8_t load(const bfloat16_t* data) {
 // The end of a row of weights, zeros beyond it.
 __attribute__((noinline)) bfloat16x8_t load_end(const bfloat16_t* data, int64_t count) {
   bfloat16_t copy[kStep];
-  memset(copy, 0, sizeof(copy));
-  memcpy(copy, data, static_cast<size_t>(count) * sizeof(bfloat16_t));
+  std::memset(copy, 0, sizeof(copy));
+  std::memcpy(copy, data, static_cast<size_t>(count) * sizeof(bfloat16_t));
   return load(copy);
 }
 
@@ -80,130 +73,6 @@ KLOTSKI_INLINE Operands interleave(bfloat16x8_t row, bfloat16x8_t next) {
 
 const bfloat16_t* weights_of(const Strip& strip, int64_t output) {
   return static_cast<const bfloat16_t*>(strip.weight) + output * strip.weight_stride;
-}
-
-// The two loops that all time is spent in, written out: compilers move loads and sums about until
-// the registers run out, which halves the speed. Rows are v24 to v27.
-#define KLOTSKI_FOUR(s0, s1, s2, s3, row0, row1, row2, row3, weights) \
-  "bfmmla v" #s0 ".4s, v" #row0 ".8h, v" #weights                     \
-  ".8h\n"                                                             \
-  "bfmmla v" #s1 ".4s, v" #row1 ".8h, v" #weights                     \
-  ".8h\n"                                                             \
-  "bfmmla v" #s2 ".4s, v" #row2 ".8h, v" #weights                     \
-  ".8h\n"                                                             \
-  "bfmmla v" #s3 ".4s, v" #row3 ".8h, v" #weights ".8h\n"
-
-#define KLOTSKI_ALL_REGISTERS                                                                    \
-  "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", \
-      "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", \
-      "v28", "v29", "v30", "v31", "cc", "memory"
-
-// Four pairs of rows, six pairs of outputs, weights laid out: `quads` times four columns.
-// sums: [outputs][rows]. in_stride: bytes from four columns to the next.
-void add_laid_out_4x6(float32x4_t* sums, const bfloat16_t* in, int64_t in_stride,
-                      const bfloat16_t* weights, int64_t quads) {
-  asm volatile(
-      "ldp q0, q1, [%[sums]]\n"
-      "ldp q2, q3, [%[sums], #32]\n"
-      "ldp q4, q5, [%[sums], #64]\n"
-      "ldp q6, q7, [%[sums], #96]\n"
-      "ldp q8, q9, [%[sums], #128]\n"
-      "ldp q10, q11, [%[sums], #160]\n"
-      "ldp q12, q13, [%[sums], #192]\n"
-      "ldp q14, q15, [%[sums], #224]\n"
-      "ldp q16, q17, [%[sums], #256]\n"
-      "ldp q18, q19, [%[sums], #288]\n"
-      "ldp q20, q21, [%[sums], #320]\n"
-      "ldp q22, q23, [%[sums], #352]\n"
-      "1:\n"
-      "ldp q24, q25, [%[in]]\n"
-      "ldp q28, q29, [%[weights]]\n"
-      "ldp q26, q27, [%[in], #32]\n"
-      "ldp q30, q31, [%[weights], #32]\n"
-      "prfm pldl1keep, [%[in], #512]\n"
-      "subs %[quads], %[quads], #1\n"
-      "add %[in], %[in], %[in_stride]\n"  //
-      KLOTSKI_FOUR(0, 1, 2, 3, 24, 25, 26, 27, 28)
-      KLOTSKI_FOUR(4, 5, 6, 7, 24, 25, 26, 27, 29)
-      "ldp q28, q29, [%[weights], #64]\n"
-      "add %[weights], %[weights], #96\n"  //
-      KLOTSKI_FOUR(8, 9, 10, 11, 24, 25, 26, 27, 30)
-      KLOTSKI_FOUR(12, 13, 14, 15, 24, 25, 26, 27, 31)
-      KLOTSKI_FOUR(16, 17, 18, 19, 24, 25, 26, 27, 28)
-      KLOTSKI_FOUR(20, 21, 22, 23, 24, 25, 26, 27, 29)
-      "b.ne 1b\n"
-      "stp q0, q1, [%[sums]]\n"
-      "stp q2, q3, [%[sums], #32]\n"
-      "stp q4, q5, [%[sums], #64]\n"
-      "stp q6, q7, [%[sums], #96]\n"
-      "stp q8, q9, [%[sums], #128]\n"
-      "stp q10, q11, [%[sums], #160]\n"
-      "stp q12, q13, [%[sums], #192]\n"
-      "stp q14, q15, [%[sums], #224]\n"
-      "stp q16, q17, [%[sums], #256]\n"
-      "stp q18, q19, [%[sums], #288]\n"
-      "stp q20, q21, [%[sums], #320]\n"
-      "stp q22, q23, [%[sums], #352]\n"
-      : [in] "+&r"(in), [weights] "+&r"(weights), [quads] "+&r"(quads)
-      : [sums] "r"(sums), [in_stride] "r"(in_stride)
-      : KLOTSKI_ALL_REGISTERS);
-}
-
-// A pair of outputs of the loop below: two rows of weights, taken apart into the operand of the
-// first four columns, which is used at once, and that of the last four.
-#define KLOTSKI_PAIR(row, next, s0, s1, s2, s3, last) \
-  "ldr q24, [%[" #row                                 \
-  "], %[at]]\n"                                       \
-  "ldr q25, [%[" #next                                \
-  "], %[at]]\n"                                       \
-  "zip1 v26.2d, v24.2d, v25.2d\n"                     \
-  "zip2 v" #last ".2d, v24.2d, v25.2d\n" KLOTSKI_FOUR(s0, s1, s2, s3, 16, 17, 18, 19, 26)
-
-// Four pairs of rows, four pairs of outputs, weights as they lie in memory: `steps` times eight
-// columns. sums: [outputs][rows]. in_stride: bytes from four columns to the next; weight_stride:
-// from row to row.
-void add_in_place_4x4(float32x4_t* sums, const bfloat16_t* in, int64_t in_stride,
-                      const bfloat16_t* weights, int64_t weight_stride, int64_t steps) {
-  const auto* row = reinterpret_cast<const char*>(weights);
-  int64_t at = 0;  // bytes into every row
-  asm volatile(
-      "movi v0.4s, #0\n movi v1.4s, #0\n movi v2.4s, #0\n movi v3.4s, #0\n"
-      "movi v4.4s, #0\n movi v5.4s, #0\n movi v6.4s, #0\n movi v7.4s, #0\n"
-      "movi v8.4s, #0\n movi v9.4s, #0\n movi v10.4s, #0\n movi v11.4s, #0\n"
-      "movi v12.4s, #0\n movi v13.4s, #0\n movi v14.4s, #0\n movi v15.4s, #0\n"
-      "1:\n"
-      "ldp q16, q17, [%[in]]\n"
-      "ldp q18, q19, [%[in], #32]\n"
-      "add %[in], %[in], %[in_stride]\n"
-      "ldp q20, q21, [%[in]]\n"
-      "ldp q22, q23, [%[in], #32]\n"
-      "add %[in], %[in], %[in_stride]\n"
-      "subs %[steps], %[steps], #1\n"  //
-      KLOTSKI_PAIR(row0, row1, 0, 1, 2, 3, 28)
-      KLOTSKI_PAIR(row2, row3, 4, 5, 6, 7, 29)
-      KLOTSKI_PAIR(row4, row5, 8, 9, 10, 11, 30)
-      KLOTSKI_PAIR(row6, row7, 12, 13, 14, 15, 31)
-      KLOTSKI_FOUR(0, 1, 2, 3, 20, 21, 22, 23, 28)
-      KLOTSKI_FOUR(4, 5, 6, 7, 20, 21, 22, 23, 29)
-      KLOTSKI_FOUR(8, 9, 10, 11, 20, 21, 22, 23, 30)
-      KLOTSKI_FOUR(12, 13, 14, 15, 20, 21, 22, 23, 31)
-      "add %[at], %[at], #16\n"
-      "b.ne 1b\n"
-      "stp q0, q1, [%[sums]]\n"
-      "stp q2, q3, [%[sums], #32]\n"
-      "stp q4, q5, [%[sums], #64]\n"
-      "stp q6, q7, [%[sums], #96]\n"
-      "stp q8, q9, [%[sums], #128]\n"
-      "stp q10, q11, [%[sums], #160]\n"
-      "stp q12, q13, [%[sums], #192]\n"
-      "stp q14, q15, [%[sums], #224]\n"
-      : [in] "+&r"(in), [at] "+&r"(at), [steps] "+&r"(steps)
-      : [sums] "r"(sums), [in_stride] "r"(in_stride), [row0] "r"(row),
-        [row1] "r"(row + weight_stride), [row2] "r"(row + 2 * weight_stride),
-        [row3] "r"(row + 3 * weight_stride), [row4] "r"(row + 4 * weight_stride),
-        [row5] "r"(row + 5 * weight_stride), [row6] "r"(row + 6 * weight_stride),
-        [row7] "r"(row + 7 * weight_stride)
-      : KLOTSKI_ALL_REGISTERS);
 }
 
 // Sums of `rows` pairs of rows and `outputs` pairs of outputs, each {row 0, row 1} x {output 0,
@@ -263,7 +132,7 @@ struct Tile {
       if (count == 2 * outputs) {
         __builtin_memcpy(out, values, sizeof(values));
       } else {
-        memcpy(out, values, static_cast<size_t>(count) * sizeof(float));
+        std::memcpy(out, values, static_cast<size_t>(count) * sizeof(float));
       }
     }
   }
@@ -318,7 +187,7 @@ void stream_rows(const Strip& strip, int64_t output) {
         stream_tile<3, outputs>(strip, row, output);
         break;
       default:
-        stream_tile<kTileRows, outputs>(strip, row, output);
+        stream_tile<kRowPairs, outputs>(strip, row, output);
     }
   }
 }
@@ -344,27 +213,27 @@ struct Piece {
 // matrix.
 KLOTSKI_INLINE void call_for(const bfloat16_t* row, int64_t stride) {
   auto line = reinterpret_cast<uintptr_t>(row);
-  for (int i = 0; i < 2 * kTileOutputs; ++i, line += static_cast<uintptr_t>(2 * stride)) {
+  for (int i = 0; i < 2 * kOutPairs; ++i, line += static_cast<uintptr_t>(2 * stride)) {
     asm volatile("prfm pldl2strm, [%0]" ::"r"(line));
   }
 }
 
-// Lays a piece of the weights out: [columns / 4][kTileOutputs][2 rows][4 columns], and calls for
+// Lays a piece of the weights out: [columns / 4][kOutPairs][2 rows][4 columns], and calls for
 // the piece that comes after it. What a tile has beyond the strip's outputs is never written out:
 // it repeats the last one.
 void lay_out(bfloat16_t* to, const Strip& strip, const Piece& piece) {
-  constexpr int64_t kStride = kTileOutputs * kQuad;
+  constexpr int64_t kStride = kOutPairs * kQuad;
   constexpr int64_t kLine = 32;  // elements
-  const bfloat16_t* rows[2 * kTileOutputs];
-  for (int64_t i = 0; i < 2 * kTileOutputs; ++i) {
+  const bfloat16_t* rows[2 * kOutPairs];
+  for (int64_t i = 0; i < 2 * kOutPairs; ++i) {
     rows[i] = weights_of(strip, least(piece.output + i, strip.outputs - 1)) + piece.column;
   }
-  const bool last = piece.output + 2 * kTileOutputs >= strip.outputs;
+  const bool last = piece.output + 2 * kOutPairs >= strip.outputs;
   const bfloat16_t* next = last ? weights_of(strip, 0) + piece.column + kPiece
-                                : rows[0] + 2 * kTileOutputs * strip.weight_stride;
+                                : rows[0] + 2 * kOutPairs * strip.weight_stride;
   int64_t k = 0;
   const auto put = [&](const auto& load_row) __attribute__((always_inline)) {
-    for (int q = 0; q < kTileOutputs; ++q) {
+    for (int q = 0; q < kOutPairs; ++q) {
       const Operands operands =
           interleave(load_row(rows[2 * q] + k), load_row(rows[2 * q + 1] + k));
       vst1q_bf16(to + q * kQuad, operands.first);
@@ -381,13 +250,13 @@ void lay_out(bfloat16_t* to, const Strip& strip, const Piece& piece) {
 }
 
 // `rows` pairs of rows by a piece. Sums of the pieces before and after are kept in the scratch
-// memory: [tiles][pairs of rows][kTileOutputs].
+// memory: [tiles][pairs of rows][kOutPairs].
 template <int rows>
 void add_tile(const Strip& strip, const Piece& piece, int64_t row, const bfloat16_t* weights,
               float32x4_t* all_sums) {
-  const int64_t tile_number = piece.output / (2 * kTileOutputs);
-  auto& tile = *reinterpret_cast<Tile<rows, kTileOutputs>*>(
-      all_sums + (tile_number * ((strip.rows + 1) / 2) + row / 2) * kTileOutputs);
+  const int64_t tile_number = piece.output / (2 * kOutPairs);
+  auto& tile = *reinterpret_cast<Tile<rows, kOutPairs>*>(
+      all_sums + (tile_number * ((strip.rows + 1) / 2) + row / 2) * kOutPairs);
   if (piece.column == 0) tile = {};
   const Block block = block_of(strip, row);
   tile.add_laid_out(block.at(piece.column), block.stride(), weights, padded(piece.columns) / 4);
@@ -396,13 +265,13 @@ void add_tile(const Strip& strip, const Piece& piece, int64_t row, const bfloat1
 
 // Many rows: a piece of the weights is laid out once and then serves all of them from the cache.
 void reuse(const Strip& strip) {
-  constexpr int64_t kWeightBytes = 2 * kTileOutputs * kPiece * 2;
-  static_assert(kStripOutputs % (2 * kTileOutputs) == 0);
+  constexpr int64_t kWeightBytes = 2 * kOutPairs * kPiece * 2;
+  static_assert(kStripOutputs % (2 * kOutPairs) == 0);
   static_assert(kWeightBytes + kStripOutputs * kStripRows * 4 <= kStripScratchBytes);
   auto* weights = reinterpret_cast<bfloat16_t*>(strip.scratch);
   auto* sums = reinterpret_cast<float32x4_t*>(strip.scratch + kWeightBytes);
   for (int64_t k = 0; k < strip.width; k += kPiece) {
-    for (int64_t n = 0; n < strip.outputs; n += 2 * kTileOutputs) {
+    for (int64_t n = 0; n < strip.outputs; n += 2 * kOutPairs) {
       const Piece piece{k, least(kPiece, strip.width - k), n};
       lay_out(weights, strip, piece);
       for (int64_t row = 0; row < strip.rows; row += kRows) {
@@ -417,7 +286,7 @@ void reuse(const Strip& strip) {
             add_tile<3>(strip, piece, row, weights, sums);
             break;
           default:
-            add_tile<kTileRows>(strip, piece, row, weights, sums);
+            add_tile<kRowPairs>(strip, piece, row, weights, sums);
         }
       }
     }
@@ -442,7 +311,7 @@ void pack(const BlockColumns& columns) {
     for (; k + 4 <= count; k += 4, to += stride) vst1_bf16(to, vcvt_bf16_f32(vld1q_f32(row + k)));
     for (; k < padded(count); k += 4, to += stride) {
       float32x4_t values = {};
-      if (k < count) memcpy(&values, row + k, static_cast<size_t>(count - k) * sizeof(float));
+      if (k < count) std::memcpy(&values, row + k, static_cast<size_t>(count - k) * sizeof(float));
       vst1_bf16(to, vcvt_bf16_f32(values));
     }
   }
@@ -456,4 +325,4 @@ void multiply(const Strip& strip) {
   }
 }
 
-}  // namespace klotski::cpu::neon_bf16
+}  // namespace klotski::cpu::KLOTSKI_ISA
