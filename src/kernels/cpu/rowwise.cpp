@@ -9,8 +9,6 @@ namespace klotski::cpu {
 
 namespace {
 
-constexpr int64_t kElementCost = 8;  // multiplications that take as long as an element here
-
 template <typename R>
 R rows_of(R rows, int64_t begin, int64_t end) {
   return {rows.row(begin), end - begin, rows.width};
