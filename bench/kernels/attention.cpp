@@ -26,7 +26,7 @@ struct Call {
 
   double kv_bytes() const {
     return static_cast<double>(sequences * positions * kKvHeads * kHeadDim * 2 *
-                               (type == DType::F32 ? 4 : 2));
+                               bytes_per_element(type));
   }
   // Pairs of a token and a position it sees, times what each costs to score (or to mix).
   double operations() const {

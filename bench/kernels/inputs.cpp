@@ -42,7 +42,7 @@ void fill(std::span<std::byte> bytes) {
 
 std::span<const std::byte> random_memory() {
   static const std::span<const std::byte> kMemory = [] {
-    const uint64_t bytes = std::min(kGiB, available_memory_bytes() / 4) / kPiece * kPiece;
+    const uint64_t bytes = std::min(kGiB, memory_left().least() / 4) / kPiece * kPiece;
     // Never destroyed, as the compute threads are not.
     auto* tier = new Tier("memory", bytes);
     auto* arena = new Arena(*tier, "weights", bytes);
@@ -56,7 +56,7 @@ TensorView next_weights(DType type, int64_t rows, int64_t columns) {
   constexpr size_t kAlignment = 4096;
   static size_t next = 0;
   const std::span<const std::byte> memory = random_memory();
-  const auto bytes = static_cast<size_t>(rows * columns) * (type == DType::F32 ? 4 : 2);
+  const auto bytes = static_cast<size_t>(rows * columns * bytes_per_element(type));
   if (bytes > memory.size()) {
     fail(ErrorKind::does_not_fit, "weights of {} do not fit in the {} that are there",
          format_bytes(bytes), format_bytes(memory.size()));

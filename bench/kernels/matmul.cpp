@@ -21,7 +21,7 @@ void matmul(benchmark::State& state, DType type, Precision precision) {
     benchmark::ClobberMemory();
   }
   const auto elements = static_cast<double>(in_width * out_width);
-  Work work{.bytes = elements * (type == DType::F32 ? 4 : 2)};
+  Work work{.bytes = elements * static_cast<double>(bytes_per_element(type))};
   work.add_products(2.0 * static_cast<double>(rows) * elements, type, precision);
   report(state, work);
 }

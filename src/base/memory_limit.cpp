@@ -81,6 +81,4 @@ MemoryLeft memory_left(const std::filesystem::path& proc, const std::filesystem:
   return left;
 }
 
-uint64_t available_memory_bytes() { return memory_left().least(); }
-
 }  // namespace klotski

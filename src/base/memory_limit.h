@@ -19,7 +19,4 @@ MemoryLeft memory_left();
 // The same read from other folders, for tests: proc is /proc, cgroups is /sys/fs/cgroup.
 MemoryLeft memory_left(const std::filesystem::path& proc, const std::filesystem::path& cgroups);
 
-// Bytes this process may still take, all bounds taken together.
-uint64_t available_memory_bytes();
-
 }  // namespace klotski

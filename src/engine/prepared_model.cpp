@@ -23,7 +23,7 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // All that is free, less a sixteenth for what else the machine is doing.
 uint64_t default_ram_bytes(uint64_t resident) {
-  const uint64_t free_bytes = available_memory_bytes();
+  const uint64_t free_bytes = memory_left().least();
   return resident + free_bytes - free_bytes / 16;
 }
 

@@ -1,5 +1,4 @@
 #include "engine/verify.h"
-#include <algorithm>
 
 namespace klotski {
 

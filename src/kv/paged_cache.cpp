@@ -14,9 +14,11 @@ namespace klotski {
 namespace {
 
 uint64_t element_bytes(DType type) {
-  if (type == DType::F32) return sizeof(float);
-  if (type == DType::BF16) return sizeof(uint16_t);
-  fail(ErrorKind::internal, "keys and values are kept as F32 or BF16, not as {}", dtype_name(type));
+  if (type != DType::F32 && type != DType::BF16) {
+    fail(ErrorKind::internal, "keys and values are kept as F32 or BF16, not as {}",
+         dtype_name(type));
+  }
+  return static_cast<uint64_t>(bytes_per_element(type));
 }
 
 // Of a page [keys | values] of one layer.

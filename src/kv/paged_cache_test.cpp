@@ -201,7 +201,7 @@ TEST(PagedKvCache, AnyBitsAreKeptOrRoundedAndNaNStaysNaN) {
       EXPECT_EQ(std::bit_cast<uint32_t>(exact[i]), std::bit_cast<uint32_t>(row[i]));
       EXPECT_EQ(std::isnan(rounded[i]), std::isnan(row[i]));
       EXPECT_EQ(std::bit_cast<uint32_t>(rounded[i]),
-                std::bit_cast<uint32_t>(bf16_to_float(float_to_bf16(row[i]))));
+                std::bit_cast<uint32_t>(rounded_to_bf16(row[i])));
     }
   }
 }

@@ -88,7 +88,7 @@ std::vector<float> random_row(std::mt19937& random, int64_t width) {
 // What the cache is left with.
 std::vector<float> kept_as(DType type, std::vector<float> row) {
   if (type == DType::BF16) {
-    for (float& value : row) value = bf16_to_float(float_to_bf16(value));
+    for (float& value : row) value = rounded_to_bf16(value);
   }
   return row;
 }

@@ -28,7 +28,7 @@ const TensorEntry& checked_entry(const Checkpoint& checkpoint, const TensorSpec&
 }
 
 uint64_t element_bytes(const TensorEntry& entry) {
-  return static_cast<uint64_t>(bits_per_element(entry.dtype)) / 8;
+  return static_cast<uint64_t>(bytes_per_element(entry.dtype));
 }
 
 bool element_aligned(const TensorEntry& entry) { return entry.offset % element_bytes(entry) == 0; }

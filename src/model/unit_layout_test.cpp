@@ -55,7 +55,7 @@ void expect_sound(const std::string& folder) {
             std::find_if(layout.tensors.begin(), layout.tensors.end(),
                          [&](const PlacedTensor& tensor) { return tensor.role == spec.role; });
         ASSERT_NE(placed, layout.tensors.end());
-        ASSERT_EQ(placed->at % (static_cast<uint64_t>(bits_per_element(placed->dtype)) / 8), 0u);
+        ASSERT_EQ(placed->at % static_cast<uint64_t>(bytes_per_element(placed->dtype)), 0u);
         const TensorEntry& entry = checkpoint.require(spec.name);
         std::vector<std::byte> expected(entry.bytes);
         checkpoint.read(entry, expected);

@@ -43,7 +43,7 @@ std::string_view config_name(DType dtype) {
   return dtype == DType::F32 ? "float32" : dtype == DType::F16 ? "float16" : "bfloat16";
 }
 
-uint64_t element_bytes(DType dtype) { return static_cast<uint64_t>(bits_per_element(dtype)) / 8; }
+uint64_t element_bytes(DType dtype) { return static_cast<uint64_t>(bytes_per_element(dtype)); }
 
 // In the order of use, the parts of an expert side by side: a reader goes through the files once.
 std::vector<Shard> plan_shards(const ModelDescription& model, DType dtype,

@@ -141,7 +141,7 @@ std::vector<float> TensorFill::values(const TensorSpec& spec, LayerId layer, uin
 
 void TensorFill::fill(const TensorSpec& spec, LayerId layer, uint64_t first,
                       std::span<std::byte> out) const {
-  const auto size = static_cast<size_t>(bits_per_element(dtype_) / 8);
+  const auto size = static_cast<size_t>(bytes_per_element(dtype_));
   while (!out.empty()) {
     const size_t count = std::min(out.size() / size, kBlockElements);
     const std::vector<float> block = values(spec, layer, first, count);

@@ -67,7 +67,7 @@ double deviation(const std::vector<float>& values) {
 TEST_F(TensorFillTest, AnyPieceIsThatOfTheWhole) {
   for (const DType dtype : {DType::BF16, DType::F16, DType::F32}) {
     const TensorFill fill(model_, 5, 0.6, dtype);
-    const auto size = static_cast<size_t>(bits_per_element(dtype) / 8);
+    const auto size = static_cast<size_t>(bytes_per_element(dtype));
     for (const TensorSpec& spec : specs()) {
       const std::vector<std::byte> whole = all_of(fill, spec);
       const size_t elements = whole.size() / size;

@@ -36,6 +36,8 @@ inline constexpr int kDTypeCount = 22;
 
 // Bits of one element; F4 and the two F6 are packed, so a byte may hold parts of several elements.
 int bits_per_element(DType dtype);
+// Of a type whose elements take whole bytes.
+inline int64_t bytes_per_element(DType dtype) { return bits_per_element(dtype) / 8; }
 
 std::string_view dtype_name(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);  // exact case, as the format has it

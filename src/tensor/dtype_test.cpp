@@ -34,6 +34,8 @@ TEST(DType, SizesFollowTheNames) {
   EXPECT_EQ(bits_per_element(DType::F8_E8M0), 8);
   EXPECT_EQ(bits_per_element(DType::BF16), 16);
   EXPECT_EQ(bits_per_element(DType::F32), 32);
+  EXPECT_EQ(bytes_per_element(DType::BF16), 2);
+  EXPECT_EQ(bytes_per_element(DType::F64), 8);
   EXPECT_EQ(bits_per_element(DType::C64), 64);
   for (int i = 0; i < kDTypeCount; ++i) {  // the first number in a name is its size in bits
     const std::string name(dtype_name(static_cast<DType>(i)));

@@ -19,6 +19,9 @@ inline uint16_t float_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// The nearest number that bf16 can hold.
+inline float rounded_to_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
+
 inline float f16_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1Fu;

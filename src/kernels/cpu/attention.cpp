@@ -43,7 +43,7 @@ class QueryBlock {
   void run() {
     const auto rows = static_cast<int64_t>(queries_.size());
     blocks_ = scratch(ScratchUse::inputs, blocks_of(rows) * products_.block_bytes(head_dim_));
-    pack_blocks(products_, blocks_, queries_, head_dim_, 0, blocks_of(rows));
+    pack_rows(products_, blocks_, queries_, head_dim_, 0, head_dim_);
     auto* scores = reinterpret_cast<float*>(
         scratch(ScratchUse::rows, rows * kChunk * static_cast<int64_t>(sizeof(float))));
     for (int64_t r = 0; r < rows; ++r) scores_.push_back(scores + r * kChunk);
@@ -83,7 +83,7 @@ class QueryBlock {
 
   const std::byte* head_of(const std::byte* page, int64_t position) const {
     const int64_t element = (position * arguments_.kv_heads + kv_head_) * head_dim_;
-    return page + element * element_bytes(type_);
+    return page + element * bytes_per_element(arguments_.cache.type);
   }
 
   // Positions begin .. end - 1, all of one chunk.
@@ -138,8 +138,8 @@ class QueryBlock {
     if (begin >= end) return;
     run.out += row;
     run.shares += row * run.shares_stride + begin;
-    run.values =
-        static_cast<const std::byte*>(run.values) + begin * run.value_stride * element_bytes(type_);
+    run.values = static_cast<const std::byte*>(run.values) +
+                 begin * run.value_stride * bytes_per_element(arguments_.cache.type);
     run.rows = 1;
     run.positions = end - begin;
     kernels_.mix(run);

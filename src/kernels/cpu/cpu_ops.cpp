@@ -50,16 +50,15 @@ uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width,
   const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
   // Of many experts with a row each every one takes a block of its own.
   const int64_t packed = kStripRows / kBlockRows * (block(in_width) + block(expert_width));
-  const int64_t sums =
-      floats(std::max(2 * std::min(rows, kStripRows) * kStripOutputs, kBlockQueries * kChunk));
-  const int64_t remainders = floats(kBlockRows * in_width);
+  // Of an expert's strip, of attention, and of inputs whose second parts are packed.
+  const int64_t sums = floats(std::max({2 * std::min(rows, kStripRows) * kStripOutputs,
+                                        kBlockQueries * kChunk, kBlockRows * in_width}));
   const int64_t queries = kBlockQueries / kBlockRows * block(head_dim);
   const int wanted = threads_wanted.load();
   const int64_t threads = wanted == kInUse ? machine().pool.threads()
                           : wanted > 0     ? wanted
                                            : usable_cpus();
-  return static_cast<uint64_t>(packed +
-                               threads * (sums + remainders + queries + kStripScratchBytes));
+  return static_cast<uint64_t>(packed + threads * (sums + queries + kStripScratchBytes));
 }
 
 const Ops& cpu_ops() {

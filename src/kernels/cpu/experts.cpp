@@ -38,6 +38,8 @@ struct Piece {
         strip(strip_outputs(with, gate.outputs)),
         down_strip(strip_outputs(with, down.outputs)) {}
 
+  int64_t in_bytes() const { return blocks_of(rows) * first->block_bytes(gate.width); }
+  int64_t gated_bytes() const { return blocks_of(rows) * second->block_bytes(down.width); }
   int64_t gate_strips() const { return (gate.outputs + strip - 1) / strip; }
   int64_t down_strips() const { return (down.outputs + down_strip - 1) / down_strip; }
 };
@@ -97,16 +99,7 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip) {
   for (size_t r = 0; r < gate_rows.size(); ++r) {
     apply_gate(with.kernels, piece.product->activation, gate_rows[r], up_rows[r], count);
   }
-  const int64_t width = piece.gate.outputs;
-  for (int64_t block = 0; block < blocks_of(piece.rows); ++block) {
-    const int64_t row = block * kBlockRows;
-    piece.second->pack({.block = piece.gated_blocks + block * piece.second->block_bytes(width),
-                        .rows = gate_rows.data() + row,
-                        .count = std::min(kBlockRows, piece.rows - row),
-                        .width = width,
-                        .begin = begin,
-                        .end = begin + count});
-  }
+  pack_rows(*piece.second, piece.gated_blocks, gate_rows, piece.down.width, begin, begin + count);
 }
 
 void down_strip(const Piece& piece, int64_t strip) {
@@ -123,8 +116,8 @@ void run_pieces(const Machine& with, std::span<Piece> pieces) {
   int64_t gated_bytes = 0;
   int64_t cost = 0;  // multiplications of one half
   for (const Piece& piece : pieces) {
-    in_bytes += blocks_of(piece.rows) * piece.first->block_bytes(piece.gate.width);
-    gated_bytes += blocks_of(piece.rows) * piece.second->block_bytes(piece.down.width);
+    in_bytes += piece.in_bytes();
+    gated_bytes += piece.gated_bytes();
     cost += piece.rows * piece.gate.outputs * piece.gate.width;
   }
   std::byte* in_blocks = scratch(ScratchUse::inputs, in_bytes);
@@ -132,16 +125,18 @@ void run_pieces(const Machine& with, std::span<Piece> pieces) {
   for (Piece& piece : pieces) {
     piece.in_blocks = in_blocks;
     piece.gated_blocks = gated_blocks;
-    in_blocks += blocks_of(piece.rows) * piece.first->block_bytes(piece.gate.width);
-    gated_blocks += blocks_of(piece.rows) * piece.second->block_bytes(piece.down.width);
+    in_blocks += piece.in_bytes();
+    gated_blocks += piece.gated_bytes();
   }
 
   const Jobs packing(pieces, [](const Piece& piece) { return blocks_of(piece.rows); });
   share_out(with, packing.count(), kBlockRows * pieces[0].gate.width,
             [&](int64_t first, int64_t last) {
               packing.run(first, last, [&](size_t p, int64_t block) {
-                pack_blocks(*pieces[p].first, pieces[p].in_blocks, pieces[p].in,
-                            pieces[p].gate.width, block, block + 1);
+                const Piece& piece = pieces[p];
+                const int64_t width = piece.gate.width;
+                pack_rows(*piece.first, piece.in_blocks + block * piece.first->block_bytes(width),
+                          rows_of_blocks(std::span(piece.in), block, block + 1), width, 0, width);
               });
             });
   const Jobs gating(pieces, [](const Piece& piece) { return piece.gate_strips(); });

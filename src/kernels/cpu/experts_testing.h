@@ -47,9 +47,7 @@ inline double magnitude(std::span<const float> row, const TensorView& weights, i
   return sum;
 }
 
-inline double to_bf16(double value) {
-  return bf16_to_float(float_to_bf16(static_cast<float>(value)));
-}
+inline double to_bf16(double value) { return rounded_to_bf16(static_cast<float>(value)); }
 
 // The row that an expert makes of another, and how far each output may be off: the errors of the
 // first two products go through the third.

@@ -28,7 +28,7 @@ std::vector<float> every_half(const cpu::Products& products, cpu::WeightType typ
   const auto out_rows = cpu::row_pointers(Rows{out.data(), rows, kHalves}, {}, 0, rows);
   std::byte* blocks =
       cpu::scratch(cpu::ScratchUse::inputs, cpu::blocks_of(rows) * products.block_bytes(width));
-  cpu::pack_blocks(products, blocks, in_rows, width, 0, cpu::blocks_of(rows));
+  cpu::pack_rows(products, blocks, in_rows, width, 0, width);
   for (int64_t n = 0; n < kHalves; n += cpu::kStripOutputs) {
     products.multiply({.out = out_rows.data(),
                        .out_offset = n,

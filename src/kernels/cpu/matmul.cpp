@@ -19,7 +19,7 @@ void add_bias(std::span<float* const> out, const TensorView& bias, int64_t first
 // What rounding to bf16 takes from every element of a row.
 void remainder_of(float* out, const float* row, int64_t width) {
   for (int64_t k = 0; k < width; ++k) {
-    const float rounded = bf16_to_float(float_to_bf16(row[k]));
+    const float rounded = rounded_to_bf16(row[k]);
     out[k] = std::isfinite(rounded) ? row[k] - rounded : 0.0f;
   }
 }
@@ -39,8 +39,9 @@ class Slab {
 
   void run(const TensorView& bias) {
     const auto rows = static_cast<int64_t>(in_.size());
-    share_out(with_, blocks_of(rows), kBlockRows * weight_.width,
-              [&](int64_t first, int64_t last) { pack(first, last); });
+    share_out(with_, blocks_of(rows), kBlockRows * weight_.width, [&](int64_t first, int64_t last) {
+      for (int64_t block = first; block < last; ++block) pack(block);
+    });
     const int64_t width = strip_outputs(with_, weight_.outputs);
     const int64_t strips = (weight_.outputs + width - 1) / width;
     share_out(with_, strips, rows * weight_.width * width, [&](int64_t first, int64_t last) {
@@ -55,22 +56,22 @@ class Slab {
   }
 
  private:
-  void pack(int64_t first, int64_t last) {
-    pack_blocks(products_, blocks_, in_, weight_.width, first, last);
+  // One block.
+  void pack(int64_t block) {
+    const int64_t width = weight_.width;
+    const auto rows = rows_of_blocks(std::span(in_), block, block + 1);
+    std::byte* to = blocks_ + block * products_.block_bytes(width);
+    pack_rows(products_, to, rows, width, 0, width);
     if (!two_parts_) return;
-    std::vector<float> remainders(static_cast<size_t>(kBlockRows * weight_.width));
-    for (int64_t block = first; block < last; ++block) {
-      std::vector<const float*> rows(
-          in_.begin() + block * kBlockRows,
-          in_.begin() + std::min<int64_t>((block + 1) * kBlockRows, std::ssize(in_)));
-      for (size_t r = 0; r < rows.size(); ++r) {
-        float* remainder = remainders.data() + static_cast<int64_t>(r) * weight_.width;
-        remainder_of(remainder, rows[r], weight_.width);
-        rows[r] = remainder;
-      }
-      pack_blocks(products_, blocks_ + part_bytes_ + block * products_.block_bytes(weight_.width),
-                  rows, weight_.width, 0, 1);
+    auto* remainders = reinterpret_cast<float*>(
+        scratch(ScratchUse::rows, kBlockRows * width * static_cast<int64_t>(sizeof(float))));
+    const float* pointers[kBlockRows];
+    for (size_t r = 0; r < rows.size(); ++r) {
+      float* remainder = remainders + static_cast<int64_t>(r) * width;
+      remainder_of(remainder, rows[r], width);
+      pointers[r] = remainder;
     }
+    pack_rows(products_, to + part_bytes_, std::span(pointers, rows.size()), width, 0, width);
   }
 
   // The weights are in the cache still.

@@ -23,8 +23,6 @@ WeightType weight_type(DType dtype) {
   }
 }
 
-int64_t element_bytes(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
-
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision) {
   const bool rounded = precision != Precision::f32 && type == WeightType::bf16 && kernels.bf16;
   return rounded ? *kernels.bf16 : kernels.f32;
@@ -99,16 +97,16 @@ std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int
   return pointers<float*>(rows, chosen, first, count);
 }
 
-void pack_blocks(const Products& products, std::byte* blocks, std::span<const float* const> rows,
-                 int64_t width, int64_t first, int64_t last) {
-  const auto count = static_cast<int64_t>(rows.size());
-  for (int64_t block = first; block < last; ++block) {
+void pack_rows(const Products& products, std::byte* blocks, std::span<const float* const> rows,
+               int64_t width, int64_t begin, int64_t end) {
+  for (int64_t block = 0; block < blocks_of(std::ssize(rows)); ++block) {
+    const auto in_block = rows_of_blocks(rows, block, block + 1);
     products.pack({.block = blocks + block * products.block_bytes(width),
-                   .rows = rows.data() + block * kBlockRows,
-                   .count = std::min(kBlockRows, count - block * kBlockRows),
+                   .rows = in_block.data(),
+                   .count = std::ssize(in_block),
                    .width = width,
-                   .begin = 0,
-                   .end = width});
+                   .begin = begin,
+                   .end = end});
   }
 }
 

@@ -2,6 +2,7 @@
 
 // Products over rows wherever they lie: what matmul, experts and attention share.
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -12,7 +13,6 @@
 namespace klotski::cpu {
 
 WeightType weight_type(DType dtype);
-int64_t element_bytes(WeightType type);
 
 // The way to multiply by weights of this type.
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision);
@@ -24,15 +24,23 @@ std::byte* scratch(ScratchUse use, int64_t bytes);
 
 inline int64_t blocks_of(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
+// Those of blocks first .. last - 1.
+template <typename Row>
+std::span<Row> rows_of_blocks(std::span<Row> rows, int64_t first, int64_t last) {
+  const auto begin = static_cast<size_t>(first * kBlockRows);
+  return rows.subspan(begin, std::min(static_cast<size_t>(last * kBlockRows), rows.size()) - begin);
+}
+
 // Row pointers: rows [first, first + count) of some activations, or those that `chosen` names.
 std::vector<const float*> row_pointers(ConstRows rows, std::span<const int32_t> chosen,
                                        int64_t first, int64_t count);
 std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int64_t first,
                                  int64_t count);
 
-// Packs blocks [first, last) of the rows that begin at `blocks`.
-void pack_blocks(const Products& products, std::byte* blocks, std::span<const float* const> rows,
-                 int64_t width, int64_t first, int64_t last);
+// Packs columns begin .. end - 1 of some rows of `width`, from whose element `begin` on the
+// pointers show, into the blocks that begin at `blocks`.
+void pack_rows(const Products& products, std::byte* blocks, std::span<const float* const> rows,
+               int64_t width, int64_t begin, int64_t end);
 
 // A matrix of weights, whole rows of it after one another.
 struct WeightMatrix {
@@ -40,14 +48,16 @@ struct WeightMatrix {
   WeightType type;
   int64_t outputs;
   int64_t width;
+  int64_t row_bytes;
 
   explicit WeightMatrix(const TensorView& view)
       : data(view.data),
         type(weight_type(view.dtype)),
         outputs(view.rows()),
-        width(view.columns()) {}
+        width(view.columns()),
+        row_bytes(width * bytes_per_element(view.dtype)) {}
 
-  const std::byte* row(int64_t n) const { return data + n * width * element_bytes(type); }
+  const std::byte* row(int64_t n) const { return data + n * row_bytes; }
 };
 
 // Outputs first .. first + count - 1 of some rows, put at out[r][out_offset] and after.

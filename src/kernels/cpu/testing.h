@@ -134,7 +134,7 @@ inline const cpu::Kernels& rounding_kernels() {
         std::vector<const float*> pointers;
         for (size_t r = 0; r < rows.size(); ++r) {
           rows[r].assign(columns.rows[r], columns.rows[r] + width);
-          for (float& value : rows[r]) value = bf16_to_float(float_to_bf16(value));
+          for (float& value : rows[r]) value = rounded_to_bf16(value);
           pointers.push_back(rows[r].data());
         }
         cpu::BlockColumns copy = columns;

@@ -24,7 +24,7 @@ std::vector<float> query_of(const AttentionArguments& arguments, int64_t token, 
   const float* begin = arguments.queries.row(token) + head * head_dim;
   std::vector<float> query(begin, begin + head_dim);
   if (arguments.precision == Precision::bf16 && arguments.cache.type == DType::BF16) {
-    for (float& value : query) value = bf16_to_float(float_to_bf16(value));
+    for (float& value : query) value = rounded_to_bf16(value);
   }
   return query;
 }

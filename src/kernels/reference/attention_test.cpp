@@ -27,8 +27,8 @@ struct Cache {
       value_pages.push_back(stored[1].bytes.data() + page * stored[1].bytes.size() / 3);
     }
     if (type == DType::BF16) {
-      for (float& value : keys) value = bf16_to_float(float_to_bf16(value));
-      for (float& value : values) value = bf16_to_float(float_to_bf16(value));
+      for (float& value : keys) value = rounded_to_bf16(value);
+      for (float& value : values) value = rounded_to_bf16(value);
     }
   }
 
@@ -131,7 +131,7 @@ TEST(ReferenceAttention, SeesTheFirstAndTheLatestOfALossyCache) {
 
 TEST(ReferenceAttention, RoundsQueriesForBf16KeysOnly) {
   std::vector<float> rounded = queries;
-  for (float& value : rounded) value = bf16_to_float(float_to_bf16(value));
+  for (float& value : rounded) value = rounded_to_bf16(value);
   ASSERT_NE(rounded, queries);
   for (const DType type : {DType::F32, DType::BF16}) {
     const Cache cache(type);

@@ -36,7 +36,7 @@ std::vector<double> plain_product(std::span<const double> row, const TensorView&
 std::vector<double> seen_by(std::span<const double> row, DType weights, Precision precision) {
   std::vector<double> seen(row.begin(), row.end());
   if (weights == DType::BF16 && precision == Precision::bf16) {
-    for (double& value : seen) value = bf16_to_float(float_to_bf16(static_cast<float>(value)));
+    for (double& value : seen) value = rounded_to_bf16(static_cast<float>(value));
   }
   return seen;
 }

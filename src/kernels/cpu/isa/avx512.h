@@ -8,7 +8,6 @@
 
 namespace klotski::cpu::KLOTSKI_ISA {
 
-KLOTSKI_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 KLOTSKI_INLINE int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 KLOTSKI_INLINE uint32_t lower_bits(int64_t count) { return count >= 32 ? ~0u : (1u << count) - 1; }
 

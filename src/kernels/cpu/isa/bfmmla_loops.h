@@ -18,6 +18,17 @@ namespace klotski::cpu::KLOTSKI_ISA {
   ".8h\n"                                                             \
   "bfmmla v" #s3 ".4s, v" #row3 ".8h, v" #weights ".8h\n"
 
+// Loads ("ldp") or stores ("stp") sums, which lie in v0 and after.
+#define KLOTSKI_16_SUMS(move)                                                \
+  move " q0, q1, [%[sums]]\n" move " q2, q3, [%[sums], #32]\n" move          \
+       " q4, q5, [%[sums], #64]\n" move " q6, q7, [%[sums], #96]\n" move     \
+       " q8, q9, [%[sums], #128]\n" move " q10, q11, [%[sums], #160]\n" move \
+       " q12, q13, [%[sums], #192]\n" move " q14, q15, [%[sums], #224]\n"
+#define KLOTSKI_24_SUMS(move)                                                  \
+  KLOTSKI_16_SUMS(move)                                                        \
+  move " q16, q17, [%[sums], #256]\n" move " q18, q19, [%[sums], #288]\n" move \
+       " q20, q21, [%[sums], #320]\n" move " q22, q23, [%[sums], #352]\n"
+
 #define KLOTSKI_ALL_REGISTERS                                                                    \
   "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", \
       "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", \
@@ -28,18 +39,7 @@ namespace klotski::cpu::KLOTSKI_ISA {
 inline void add_laid_out_4x6(float32x4_t* sums, const bfloat16_t* in, int64_t in_stride,
                              const bfloat16_t* weights, int64_t quads) {
   asm volatile(
-      "ldp q0, q1, [%[sums]]\n"
-      "ldp q2, q3, [%[sums], #32]\n"
-      "ldp q4, q5, [%[sums], #64]\n"
-      "ldp q6, q7, [%[sums], #96]\n"
-      "ldp q8, q9, [%[sums], #128]\n"
-      "ldp q10, q11, [%[sums], #160]\n"
-      "ldp q12, q13, [%[sums], #192]\n"
-      "ldp q14, q15, [%[sums], #224]\n"
-      "ldp q16, q17, [%[sums], #256]\n"
-      "ldp q18, q19, [%[sums], #288]\n"
-      "ldp q20, q21, [%[sums], #320]\n"
-      "ldp q22, q23, [%[sums], #352]\n"
+      KLOTSKI_24_SUMS("ldp")  //
       "1:\n"
       "ldp q24, q25, [%[in]]\n"
       "ldp q28, q29, [%[weights]]\n"
@@ -57,18 +57,7 @@ inline void add_laid_out_4x6(float32x4_t* sums, const bfloat16_t* in, int64_t in
       KLOTSKI_FOUR(16, 17, 18, 19, 24, 25, 26, 27, 28)
       KLOTSKI_FOUR(20, 21, 22, 23, 24, 25, 26, 27, 29)
       "b.ne 1b\n"
-      "stp q0, q1, [%[sums]]\n"
-      "stp q2, q3, [%[sums], #32]\n"
-      "stp q4, q5, [%[sums], #64]\n"
-      "stp q6, q7, [%[sums], #96]\n"
-      "stp q8, q9, [%[sums], #128]\n"
-      "stp q10, q11, [%[sums], #160]\n"
-      "stp q12, q13, [%[sums], #192]\n"
-      "stp q14, q15, [%[sums], #224]\n"
-      "stp q16, q17, [%[sums], #256]\n"
-      "stp q18, q19, [%[sums], #288]\n"
-      "stp q20, q21, [%[sums], #320]\n"
-      "stp q22, q23, [%[sums], #352]\n"
+      KLOTSKI_24_SUMS("stp")
       : [in] "+&r"(in), [weights] "+&r"(weights), [quads] "+&r"(quads)
       : [sums] "r"(sums), [in_stride] "r"(in_stride)
       : KLOTSKI_ALL_REGISTERS);
@@ -114,14 +103,7 @@ inline void add_in_place_4x4(float32x4_t* sums, const bfloat16_t* in, int64_t in
       KLOTSKI_FOUR(12, 13, 14, 15, 20, 21, 22, 23, 31)
       "add %[at], %[at], #16\n"
       "b.ne 1b\n"
-      "stp q0, q1, [%[sums]]\n"
-      "stp q2, q3, [%[sums], #32]\n"
-      "stp q4, q5, [%[sums], #64]\n"
-      "stp q6, q7, [%[sums], #96]\n"
-      "stp q8, q9, [%[sums], #128]\n"
-      "stp q10, q11, [%[sums], #160]\n"
-      "stp q12, q13, [%[sums], #192]\n"
-      "stp q14, q15, [%[sums], #224]\n"
+      KLOTSKI_16_SUMS("stp")
       : [in] "+&r"(in), [at] "+&r"(at), [steps] "+&r"(steps)
       : [sums] "r"(sums), [in_stride] "r"(in_stride), [row0] "r"(row),
         [row1] "r"(row + weight_stride), [row2] "r"(row + 2 * weight_stride),

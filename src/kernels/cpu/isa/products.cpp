@@ -65,8 +65,6 @@ void add_all_rows(const Piece& piece, int64_t outputs, const Weight* w, int64_t 
   if (rows - row == 1) add_rows<1>(piece, row, outputs, w, w_stride);
 }
 
-int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // Few rows: weights go from memory through the registers, a few rows of them side by side.
 template <typename Weight>
 void stream(const Strip& strip, const Weight* weight) {

@@ -22,8 +22,6 @@ constexpr int kOutPairs = 6;
 // Up to so many rows taking the weights apart anew for every tile is cheaper than laying them out.
 constexpr int64_t kStreamRows = 16;
 
-int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 int64_t padded(int64_t width) { return (width + kStep - 1) / kStep * kStep; }
 
 // Eight rows, two and two: [columns / 4][pairs][2 rows][4 columns], two of them to a block of
@@ -172,24 +170,31 @@ void stream_tile(const Strip& strip, int64_t row, int64_t output) {
   tile.write(strip, row, output);
 }
 
-// All rows of `outputs` pairs of outputs.
-template <int outputs>
-void stream_rows(const Strip& strip, int64_t output) {
+// Calls visit<pairs of rows>(first row) for tiles that cover the strip's rows.
+template <typename Visit>
+KLOTSKI_INLINE void for_row_tiles(const Strip& strip, const Visit& visit) {
   for (int64_t row = 0; row < strip.rows; row += kRows) {
     switch ((strip.rows - row + 1) / 2) {
       case 1:
-        stream_tile<1, outputs>(strip, row, output);
+        visit.template operator()<1>(row);
         break;
       case 2:
-        stream_tile<2, outputs>(strip, row, output);
+        visit.template operator()<2>(row);
         break;
       case 3:
-        stream_tile<3, outputs>(strip, row, output);
+        visit.template operator()<3>(row);
         break;
       default:
-        stream_tile<kRowPairs, outputs>(strip, row, output);
+        visit.template operator()<kRowPairs>(row);
     }
   }
+}
+
+// All rows of `outputs` pairs of outputs.
+template <int outputs>
+void stream_rows(const Strip& strip, int64_t output) {
+  for_row_tiles(strip,
+                [&]<int rows>(int64_t row) { stream_tile<rows, outputs>(strip, row, output); });
 }
 
 // Few rows: the weights come from memory once, for all of them.
@@ -274,21 +279,8 @@ void reuse(const Strip& strip) {
     for (int64_t n = 0; n < strip.outputs; n += 2 * kOutPairs) {
       const Piece piece{k, least(kPiece, strip.width - k), n};
       lay_out(weights, strip, piece);
-      for (int64_t row = 0; row < strip.rows; row += kRows) {
-        switch ((strip.rows - row + 1) / 2) {
-          case 1:
-            add_tile<1>(strip, piece, row, weights, sums);
-            break;
-          case 2:
-            add_tile<2>(strip, piece, row, weights, sums);
-            break;
-          case 3:
-            add_tile<3>(strip, piece, row, weights, sums);
-            break;
-          default:
-            add_tile<kRowPairs>(strip, piece, row, weights, sums);
-        }
-      }
+      for_row_tiles(
+          strip, [&]<int rows>(int64_t row) { add_tile<rows>(strip, piece, row, weights, sums); });
     }
   }
 }

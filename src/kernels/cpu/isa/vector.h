@@ -19,6 +19,8 @@
 
 namespace klotski::cpu::KLOTSKI_ISA {
 
+KLOTSKI_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 #if defined(__AVX512F__)
 inline constexpr int kLanes = 16;
 inline constexpr int kTileRows = 4;
