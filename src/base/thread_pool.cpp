@@ -20,8 +20,10 @@ namespace {
 // faster than that.
 constexpr std::chrono::microseconds kSpin(50);
 
-// Several ranges a thread, so that one whose processor is busy with something else takes fewer.
-constexpr int64_t kRangesPerThread = 16;
+// A thread takes its part of what is left, divided by so much: ranges become smaller towards the
+// end, where threads would wait for each other, and one whose processor is busy with something else
+// takes fewer.
+constexpr int64_t kRangesPerThread = 4;
 
 // The state: a counter of rounds, two flags and the number of workers inside the round. A worker
 // enters an open round by counting itself in; one that comes too late is not waited for.
@@ -48,29 +50,27 @@ void pin(std::thread& thread, int cpu) {
 struct ThreadPool::Job {
   const Body& body;
   int64_t count;
-  int64_t ranges;
+  int64_t shares;  // of which a range is one
   std::atomic<int64_t> next{0};
   std::mutex error_mutex;
   std::exception_ptr error;
 
   void run() {
     inside_a_body = true;
-    int64_t range;
-    while ((range = next.fetch_add(1, std::memory_order_relaxed)) < ranges) {
+    int64_t begin = next.load(std::memory_order_relaxed);
+    while (begin < count) {
+      const int64_t end = begin + std::max<int64_t>(1, (count - begin) / shares);
+      if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
       try {
-        body(bound(range), bound(range + 1));
+        body(begin, end);
       } catch (...) {
-        next.store(ranges, std::memory_order_relaxed);
+        next.store(count, std::memory_order_relaxed);
         const std::lock_guard lock(error_mutex);
         if (!error) error = std::current_exception();
       }
+      begin = next.load(std::memory_order_relaxed);
     }
     inside_a_body = false;
-  }
-
-  // Where a range begins: count * range / ranges without the overflow.
-  int64_t bound(int64_t range) const {
-    return count / ranges * range + count % ranges * range / ranges;
   }
 };
 
@@ -122,7 +122,7 @@ void ThreadPool::parallel_for(int64_t count, const Body& body) {
   const std::lock_guard turn(turn_);
   Job job{.body = body,
           .count = count,
-          .ranges = std::min<int64_t>(count, kRangesPerThread * threads()),
+          .shares = kRangesPerThread * threads(),
           .next = {},
           .error_mutex = {},
           .error = {}};

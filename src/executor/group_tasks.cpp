@@ -177,7 +177,7 @@ void GroupTasks::experts(std::span<const Task* const> tasks) {
   run_experts(with_, outputs_.rows(), normed_.rows(), chosen, tasks[0]->layer);
 }
 
-ChosenExpert GroupTasks::chosen_expert(const Task& task) const {
+ChosenExpert GroupTasks::chosen_expert(const Task& task) {
   ChosenExpert chosen{
       .weights = slots_.expert(task.unit, task.slot), .in_rows = {}, .out_rows = {}};
   for (size_t k = 0; k < members_.size(); ++k) {

@@ -55,7 +55,7 @@ class GroupTasks {
   void attention(const Task& task);
   void gate(const Task& task);
   void experts(std::span<const Task* const> tasks);
-  ChosenExpert chosen_expert(const Task& task) const;
+  ChosenExpert chosen_expert(const Task& task);
   void combine(const Task& task);
   void compute_logits(const Task& task);
   void load_kv(const Task& task);

@@ -17,13 +17,19 @@ std::vector<DirectFile> open_shards(const Checkpoint& checkpoint) {
 }  // namespace
 
 WeightSlots::WeightSlots(const Checkpoint& checkpoint, const UnitLayouts& layouts,
-                         const Policy& policy, Tier& compute_tier, const DiskReaderOptions& options)
-    : layouts_(layouts), files_(open_shards(checkpoint)), reader_(options) {
+                         const Policy& policy, Tier& compute_tier, const Ops& ops,
+                         const DiskReaderOptions& options)
+    : layouts_(layouts),
+      files_(open_shards(checkpoint)),
+      ops_(ops),
+      precision_(policy.precision),
+      reader_(options) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     if (policy.slots[k] == 0) continue;
     pools_[k].emplace(compute_tier, std::string(unit_kind_name(kind)) + " weights", policy.slots[k],
                       layouts.buffer_bytes(kind));
+    states_[k].resize(static_cast<size_t>(policy.slots[k]));
   }
 }
 
@@ -32,6 +38,7 @@ std::span<std::byte> WeightSlots::buffer(const WeightUnit& unit, int32_t slot) c
 }
 
 void WeightSlots::load(const WeightUnit& unit, int32_t slot) {
+  state(unit, slot) = {};
   std::vector<ReadExtent> extents;
   for (const UnitRead& read : layouts_.of(unit).reads) {
     extents.push_back({.file = &files_[read.shard],
@@ -51,17 +58,24 @@ void WeightSlots::settle(const WeightUnit& unit, int32_t slot) {
   }
 }
 
-WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) const {
+WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
   WeightSet weights;
-  const std::byte* data = buffer(unit, slot).data();
+  std::byte* data = buffer(unit, slot).data();
+  Slot& here = state(unit, slot);
+  const bool arrange = ++here.uses == 2;
   for (const PlacedTensor& tensor : layouts_.of(unit).tensors) {
-    weights.set(tensor.role,
-                {.data = data + tensor.at, .dtype = tensor.dtype, .shape = tensor.shape});
+    ElementOrder& order = here.orders[static_cast<size_t>(tensor.role)];
+    if (arrange && only_multiplied(tensor.role)) {
+      order = ops_.arrange(data + tensor.at, tensor.dtype, tensor.shape, precision_);
+    }
+    weights.set(
+        tensor.role,
+        {.data = data + tensor.at, .dtype = tensor.dtype, .shape = tensor.shape, .order = order});
   }
   return weights;
 }
 
-ExpertWeights WeightSlots::expert(const WeightUnit& unit, int32_t slot) const {
+ExpertWeights WeightSlots::expert(const WeightUnit& unit, int32_t slot) {
   const WeightSet views = weights(unit, slot);
   if (unit.kind == UnitKind::dense) {
     return {views[Role::dense_gate], views[Role::dense_up], views[Role::dense_down]};

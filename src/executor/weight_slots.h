@@ -19,7 +19,7 @@ class WeightSlots {
  public:
   // The checkpoint and the layouts must live longer.
   WeightSlots(const Checkpoint& checkpoint, const UnitLayouts& layouts, const Policy& policy,
-              Tier& compute_tier, const DiskReaderOptions& options);
+              Tier& compute_tier, const Ops& ops, const DiskReaderOptions& options);
 
   // Bytes of a slot, enough for any unit of the kind.
   uint64_t slot_bytes(UnitKind kind) const { return layouts_.buffer_bytes(kind); }
@@ -29,16 +29,28 @@ class WeightSlots {
   // Moves tensors that the file does not align to where the kernels can read them.
   void settle(const WeightUnit& unit, int32_t slot);
 
-  // Views of a unit that lies in the slot.
-  WeightSet weights(const WeightUnit& unit, int32_t slot) const;
-  ExpertWeights expert(const WeightUnit& unit, int32_t slot) const;
+  // Views of a unit that lies in the slot and is about to be used. One that is used a second time
+  // since it was loaded is there to stay: its matrices are arranged, once, for faster products.
+  WeightSet weights(const WeightUnit& unit, int32_t slot);
+  ExpertWeights expert(const WeightUnit& unit, int32_t slot);
 
  private:
+  struct Slot {
+    int64_t uses = 0;  // since it was loaded
+    std::array<ElementOrder, static_cast<size_t>(Role::count_)> orders{};
+  };
+
   std::span<std::byte> buffer(const WeightUnit& unit, int32_t slot) const;
+  Slot& state(const WeightUnit& unit, int32_t slot) {
+    return states_[index_of(unit.kind)][static_cast<size_t>(slot)];
+  }
 
   const UnitLayouts& layouts_;
   std::vector<DirectFile> files_;  // by shard
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
+  std::array<std::vector<Slot>, kUnitKinds> states_;
+  const Ops& ops_;
+  Precision precision_;
   DiskReader reader_;
 };
 

@@ -7,6 +7,30 @@
 
 namespace klotski {
 
+// Whether a tensor of this role is a matrix that rows of the run's precision are multiplied by, and
+// nothing else reads it.
+inline bool only_multiplied(Role role) {
+  switch (role) {
+    case Role::output:
+    case Role::query:
+    case Role::key:
+    case Role::value:
+    case Role::attention_output:
+    case Role::shared_gate:
+    case Role::shared_up:
+    case Role::shared_down:
+    case Role::expert_gate:
+    case Role::expert_up:
+    case Role::expert_down:
+    case Role::dense_gate:
+    case Role::dense_up:
+    case Role::dense_down:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Views of the tensors of one place in the model, by role. A role the description does not ask for
 // has no data.
 class WeightSet {

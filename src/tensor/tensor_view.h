@@ -9,11 +9,18 @@
 
 namespace klotski {
 
-// A tensor whose bytes belong to someone else: elements packed, last dimension fastest.
+// How the elements of a tensor follow each other in memory.
+enum class ElementOrder {
+  rows,      // last dimension fastest, as in files
+  arranged,  // of matrices: as the arithmetic that multiplies by them has arranged them for itself
+};
+
+// A tensor whose bytes belong to someone else: elements packed.
 struct TensorView {
   const std::byte* data = nullptr;
   DType dtype = DType::F32;
   Shape shape;
+  ElementOrder order = ElementOrder::rows;
 
   int64_t rows() const { return matrix_dimension(0); }
   int64_t columns() const { return matrix_dimension(1); }

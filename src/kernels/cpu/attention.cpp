@@ -98,6 +98,7 @@ class QueryBlock {
                           .weight = head_of(arguments_.cache.keys[page], first),
                           .weight_stride = stride,
                           .type = type_,
+                          .arranged = false,
                           .outputs = count,
                           .scratch = scratch(ScratchUse::strip, kStripScratchBytes)});
     });

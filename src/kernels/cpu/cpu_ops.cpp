@@ -42,17 +42,21 @@ void set_compute_threads(int threads) {
 uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim) {
   using namespace cpu;
   const Kernels& chosen = kernels();
-  // Of packed rows, in whichever precision takes more; in two parts they are packed twice.
+  // Of packed rows, in whichever precision takes more.
   const auto block = [&](int64_t width) {
-    const int64_t bf16 = chosen.bf16 ? 2 * chosen.bf16->block_bytes(width) : 0;
-    return std::max(chosen.f32.block_bytes(width), bf16);
+    return std::max(chosen.f32.block_bytes(width),
+                    chosen.bf16 ? chosen.bf16->block_bytes(width) : 0);
   };
   const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
   // Of many experts with a row each every one takes a block of its own.
   const int64_t packed = kStripRows / kBlockRows * (block(in_width) + block(expert_width));
-  // Of an expert's strip, of attention, and of inputs whose second parts are packed.
-  const int64_t sums = floats(std::max({2 * std::min(rows, kStripRows) * kStripOutputs,
-                                        kBlockQueries * kChunk, kBlockRows * in_width}));
+  // Of an expert's strip, of attention, of inputs whose second parts are packed, and of bf16
+  // weights that are arranged.
+  const int64_t group =
+      chosen.bf16 && chosen.bf16->arrangement ? chosen.bf16->arrangement->rows : 0;
+  const int64_t sums =
+      floats(std::max({2 * std::min(rows, kStripRows) * kStripOutputs, kBlockQueries * kChunk,
+                       kBlockRows * in_width, group * std::max(in_width, expert_width) / 2}));
   const int64_t queries = kBlockQueries / kBlockRows * block(head_dim);
   const int wanted = threads_wanted.load();
   const int64_t threads = wanted == kInUse ? machine().pool.threads()
@@ -71,6 +75,9 @@ const Ops& cpu_ops() {
     };
     fast.experts = [](std::span<const ExpertProduct> products, Precision precision) {
       cpu::experts(machine(), products, precision);
+    };
+    fast.arrange = [](std::byte* data, DType dtype, const Shape& shape, Precision precision) {
+      return cpu::arrange(machine(), data, dtype, shape, precision);
     };
     fast.attention = [](std::span<const AttentionArguments> sequences) {
       cpu::attention(machine(), sequences);

@@ -19,6 +19,8 @@ Machine& machine();
 void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
             const TensorView& bias, Precision precision);
 void experts(const Machine& with, std::span<const ExpertProduct> products, Precision precision);
+ElementOrder arrange(const Machine& with, std::byte* data, DType dtype, const Shape& shape,
+                     Precision precision);
 inline constexpr int64_t kBlockQueries = 64;  // computed together, at most
 inline constexpr int64_t kChunk = 512;        // positions scored before their values are mixed
 void attention(const Machine& with, std::span<const AttentionArguments> sequences);

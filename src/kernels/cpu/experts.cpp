@@ -35,8 +35,8 @@ struct Piece {
         first(&products_for(with.kernels, gate.type == up.type ? gate.type : WeightType::f32,
                             precision)),
         second(&products_for(with.kernels, down.type, precision)),
-        strip(strip_outputs(with, gate.outputs)),
-        down_strip(strip_outputs(with, down.outputs)) {}
+        strip(strip_outputs(with, gate.outputs, rows)),
+        down_strip(strip_outputs(with, down.outputs, rows)) {}
 
   int64_t in_bytes() const { return blocks_of(rows) * first->block_bytes(gate.width); }
   int64_t gated_bytes() const { return blocks_of(rows) * second->block_bytes(down.width); }
@@ -170,6 +170,23 @@ void experts(const Machine& with, std::span<const ExpertProduct> products, Preci
     }
   }
   flush();
+}
+
+ElementOrder arrange(const Machine& with, std::byte* data, DType dtype, const Shape& shape,
+                     Precision precision) {
+  const WeightMatrix weight({.data = data, .dtype = dtype, .shape = shape});
+  const Arrangement* order = products_for(with.kernels, weight.type, precision).arrangement;
+  if (!order || weight.outputs % order->rows != 0 || weight.width % order->columns != 0) {
+    return ElementOrder::rows;
+  }
+  const int64_t bytes = order->rows * weight.row_bytes;
+  share_out(with, weight.outputs / order->rows, bytes, [&](int64_t first, int64_t last) {
+    std::byte* copy = scratch(ScratchUse::rows, bytes);
+    for (int64_t group = first; group < last; ++group) {
+      order->arrange(data + group * bytes, weight.width, copy);
+    }
+  });
+  return ElementOrder::arranged;
 }
 
 }  // namespace klotski::cpu

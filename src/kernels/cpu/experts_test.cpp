@@ -127,6 +127,67 @@ TEST(CpuExperts, ARowIsTheSameInAnyCompany) {
   }
 }
 
+// A copy of a matrix, rearranged for a machine.
+struct Arranged {
+  std::vector<std::byte> bytes;
+  TensorView view;
+
+  Arranged(const cpu::Machine& machine, const Weights& weights, Precision precision)
+      : bytes(weights.bytes), view(weights.view) {
+    view.data = bytes.data();
+    view.order = cpu::arrange(machine, bytes.data(), view.dtype, view.shape, precision);
+  }
+};
+
+TEST(CpuExperts, ArrangedWeightsGiveTheSameBits) {
+  int64_t arranged = 0;
+  for (const ExpertShape& shape : std::vector<ExpertShape>{
+           {8, 16, 8}, {40, 104, 32}, {1600, 32, 96}, {72, 216, 40}, {96, 544, 48}}) {
+    for (const DType dtype : kStoredTypes) {
+      const Expert expert(shape, dtype, dtype, 11);
+      for (const int64_t rows : {1, 2, 3, 5, 8, 9, 10, 13, 16, 17, 21, 40, 165, 300}) {
+        const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
+        with_every_machine([&](const cpu::Machine& machine) {
+          for (const Precision precision : kPrecisions) {
+            const Arranged gate(machine, expert.gate, precision);
+            const Arranged up(machine, expert.up, precision);
+            const Arranged down(machine, expert.down, precision);
+            if (gate.view.order == ElementOrder::arranged) ++arranged;
+            Output plain(rows, shape.out);
+            Output fast(rows, shape.out);
+            ExpertProduct product = expert.product(plain.rows(), {in.data(), rows, shape.in});
+            cpu::experts(machine, std::span(&product, 1), precision);
+            product.out = fast.rows();
+            product.gate = gate.view;
+            product.up = up.view;
+            product.down = down.view;
+            cpu::experts(machine, std::span(&product, 1), precision);
+            ASSERT_TRUE(same_bits(fast.values(), plain.values())) << rows << " rows";
+            ASSERT_TRUE(fast.guards_are_whole());
+          }
+        });
+      }
+    }
+  }
+  const auto all = every_kernels();
+  const bool some = std::any_of(all.begin(), all.end(), [](const cpu::Kernels* kernels) {
+    return kernels->bf16 && kernels->bf16->arrangement;
+  });
+  EXPECT_EQ(arranged > 0, some);
+}
+
+TEST(CpuExperts, OddMatricesStayAsTheyAre) {
+  for (const auto& [outputs, width] :
+       std::vector<std::pair<int64_t, int64_t>>{{3, 32}, {16, 12}, {1, 1}, {12, 32}}) {
+    const Weights weights(random_floats(outputs * width, 1), DType::BF16, {outputs, width});
+    with_every_machine([&](const cpu::Machine& machine) {
+      const Arranged same(machine, weights, Precision::bf16);
+      EXPECT_EQ(same.view.order, ElementOrder::rows);
+      EXPECT_EQ(same.bytes, weights.bytes);
+    });
+  }
+}
+
 TEST(CpuExperts, WhatIsNotFiniteStaysInItsRow) {
   constexpr ExpertShape kShape = {35, 50, 21};
   constexpr int64_t kRows = 37;

@@ -43,19 +43,30 @@ struct Strip {
   const std::byte* blocks;  // the rows
   int64_t rows;             // 1 to kStripRows
   int64_t width;            // at least 1
-  const void* weight;       // [outputs][width]
+  const void* weight;       // [outputs][width], or rows that were arranged
   int64_t weight_stride;    // elements from one row of weights to the next
   WeightType type;
-  int64_t outputs;  // 1 to kStripOutputs
+  bool arranged;
+  int64_t outputs;  // 1 to kStripOutputs; arranged: whole groups
   std::byte* scratch;
 };
 
+// An order of weights that is faster to multiply by than that of files, for weights that are used
+// again and again.
+struct Arrangement {
+  int64_t rows;     // of a group, which stays where it is: a divisor of kColumnStep
+  int64_t columns;  // the width is a multiple of it
+  // Rearranges one group in place; the scratch has room for it.
+  void (*arrange)(std::byte* rows, int64_t width, std::byte* scratch);
+};
+
 // One way to multiply. What an output is depends on its row and its weights alone, not on the other
-// rows or outputs of the strip.
+// rows or outputs of the strip, nor on whether the weights were arranged.
 struct Products {
   int64_t (*block_bytes)(int64_t width);  // a multiple of kCacheLine
   void (*pack)(const BlockColumns& columns);
   void (*multiply)(const Strip& strip);
+  const Arrangement* arrangement;  // null where weights are best as they are
 };
 
 // The scores of one query with consecutive positions, of which it sees two ranges.

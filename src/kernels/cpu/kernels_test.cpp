@@ -38,6 +38,7 @@ std::vector<float> every_half(const cpu::Products& products, cpu::WeightType typ
                        .weight = weights.data() + n * width,
                        .weight_stride = width,
                        .type = type,
+                       .arranged = false,
                        .outputs = std::min(cpu::kStripOutputs, kHalves - n),
                        .scratch = cpu::scratch(cpu::ScratchUse::strip, cpu::kStripScratchBytes)});
   }

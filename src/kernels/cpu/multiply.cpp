@@ -119,14 +119,22 @@ Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const Weigh
           .weight = weight.row(outputs.first),
           .weight_stride = weight.width,
           .type = weight.type,
+          .arranged = weight.arranged,
           .outputs = outputs.count,
           .scratch = scratch(ScratchUse::strip, kStripScratchBytes)};
 }
 
-int64_t strip_outputs(const Machine& with, int64_t outputs) {
-  constexpr int64_t kStripsPerThread = 4;
-  const int64_t fair = outputs / (kStripsPerThread * with.pool.threads());
-  return std::clamp(fair / kColumnStep * kColumnStep, kColumnStep, kStripOutputs);
+int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows) {
+  if (rows <= kBlockRows) return kColumnStep;
+  // Where each thread takes so many strips of this size, what all could do in the time of the last.
+  const auto lost = [&](int64_t strip) {
+    const int64_t threads = with.pool.threads();
+    const int64_t strips = (outputs + strip - 1) / strip;
+    return (strips + threads - 1) / threads * threads * strip - outputs;
+  };
+  int64_t strip = kStripOutputs;
+  while (strip > kColumnStep && lost(strip) > outputs / 20) strip -= kColumnStep;
+  return strip;
 }
 
 }  // namespace klotski::cpu

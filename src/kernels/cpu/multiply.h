@@ -49,14 +49,17 @@ struct WeightMatrix {
   int64_t outputs;
   int64_t width;
   int64_t row_bytes;
+  bool arranged;
 
   explicit WeightMatrix(const TensorView& view)
       : data(view.data),
         type(weight_type(view.dtype)),
         outputs(view.rows()),
         width(view.columns()),
-        row_bytes(width * bytes_per_element(view.dtype)) {}
+        row_bytes(width * bytes_per_element(view.dtype)),
+        arranged(view.order == ElementOrder::arranged) {}
 
+  // Arranged: the first of a group.
   const std::byte* row(int64_t n) const { return data + n * row_bytes; }
 };
 
@@ -69,8 +72,8 @@ struct StripOutputs {
 };
 Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight);
 
-// How many outputs a strip of a product should have, a multiple of kColumnStep: as many as it may,
-// while every thread gets some strips.
-int64_t strip_outputs(const Machine& with, int64_t outputs);
+// How many outputs a strip of a product should have, a multiple of kColumnStep: as many as it may
+// while threads do not wait long for the last one. Few rows gain nothing from a large one.
+int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows);
 
 }  // namespace klotski::cpu

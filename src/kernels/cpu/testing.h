@@ -146,7 +146,8 @@ inline const cpu::Kernels& rounding_kernels() {
           fail(ErrorKind::internal, "bf16 products were given weights of another type");
         }
         exact.multiply(strip);
-      }};
+      },
+      nullptr};
   static const cpu::Kernels kernels = [] {
     cpu::Kernels all = *cpu::all_kernels().begin[0];
     all.name = "rounding";

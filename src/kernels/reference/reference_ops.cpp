@@ -8,6 +8,7 @@ const Ops& reference_ops() {
       .rms_norm = reference::rms_norm,
       .matmul = reference::matmul,
       .experts = reference::experts,
+      .arrange = [](std::byte*, DType, const Shape&, Precision) { return ElementOrder::rows; },
       .rope = reference::rope,
       .attention = reference::attention,
       .route = reference::route,

@@ -7,6 +7,7 @@ namespace klotski::cpu::KLOTSKI_ISA {
 int64_t block_bytes(int64_t width);
 void pack(const BlockColumns& columns);
 void multiply(const Strip& strip);
+extern const Arrangement kArrangement;
 float softmax(const ScoreRow& row, SoftmaxState& state);
 void scale(float* values, int64_t count, float factor);
 void mix(const Mix& mix);

@@ -5,6 +5,8 @@
 // Each output is one chain of additions along its row. Where the chain is interrupted its sum is
 // kept as it is, so that the blocking is not part of the result.
 
+#include <cstring>
+
 #include "kernels/cpu/isa/amx_tiles.h"
 #include "kernels/cpu/isa/avx512.h"
 #include "kernels/cpu/isa/kernels_isa.h"
@@ -36,29 +38,34 @@ class Ahead {
  public:
   Ahead() = default;
   Ahead(const Strip& strip, int64_t output, int64_t column)
-      : row_(reinterpret_cast<uintptr_t>(strip.weight) +
-             static_cast<uintptr_t>((output * strip.weight_stride + column) * kElementBytes)),
-        stride_(static_cast<uintptr_t>(strip.weight_stride * kElementBytes)),
-        rows_(strip.outputs),
-        lines_(quotient_up(least(kPiece, strip.width - column) * kElementBytes, kCacheLine)) {}
+      : run_(reinterpret_cast<uintptr_t>(strip.weight) +
+             static_cast<uintptr_t>((output * strip.weight_stride + column * group(strip)) *
+                                    kElementBytes)),
+        stride_(static_cast<uintptr_t>(strip.weight_stride * group(strip) * kElementBytes)),
+        runs_(quotient_up(strip.outputs, group(strip))),
+        lines_(quotient_up(least(kPiece, strip.width - column) * group(strip) * kElementBytes,
+                           kCacheLine)) {}
 
-  int64_t count() const { return rows_ * lines_; }
+  int64_t count() const { return runs_ * lines_; }
 
   KLOTSKI_INLINE void fetch(int64_t count) {
-    for (; count > 0 && rows_ > 0; --count) {
-      const uintptr_t line = row_ + static_cast<uintptr_t>(line_ * kCacheLine);
+    for (; count > 0 && runs_ > 0; --count) {
+      const uintptr_t line = run_ + static_cast<uintptr_t>(line_ * kCacheLine);
       __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);  // to the second level
       if (++line_ < lines_) continue;
       line_ = 0;
-      row_ += stride_;
-      --rows_;
+      run_ += stride_;
+      --runs_;
     }
   }
 
  private:
-  uintptr_t row_ = 0;
+  // Outputs whose weights of the same columns follow each other.
+  static int64_t group(const Strip& strip) { return strip.arranged ? kTileSide : 1; }
+
+  uintptr_t run_ = 0;  // of lines that follow each other
   uintptr_t stride_ = 0;
-  int64_t rows_ = 0;
+  int64_t runs_ = 0;
   int64_t lines_ = 0;
   int64_t line_ = 0;
 };
@@ -112,9 +119,11 @@ Piece piece_of(const Strip& strip, int64_t begin) {
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t first = tile * kTileSide;
     const int64_t outputs = least(kTileSide, strip.outputs - first);
-    const auto* weight =
-        static_cast<const uint16_t*>(strip.weight) + first * strip.weight_stride + begin;
-    if (blocks <= kInPlaceBlocks && outputs == kTileSide && size % kStep == 0) {
+    const auto* weight = static_cast<const uint16_t*>(strip.weight) + first * strip.weight_stride +
+                         begin * (strip.arranged ? kTileSide : 1);
+    if (strip.arranged) {
+      piece.weights[tile] = {reinterpret_cast<const std::byte*>(weight), kTileRowBytes, kTileBytes};
+    } else if (blocks <= kInPlaceBlocks && outputs == kTileSide && size % kStep == 0) {
       piece.weights[tile] = {reinterpret_cast<const std::byte*>(weight),
                              strip.weight_stride * kElementBytes, kTileRowBytes};
     } else {
@@ -227,7 +236,20 @@ void add_rows(Piece& piece, int64_t tile) {
   if (block < blocks) add_tiles<kTiles, 1>(piece, block, tile);
 }
 
+// Weights as tiles want them: [outputs / 16][columns / 32][16][32].
+void arrange(std::byte* rows, int64_t width, std::byte* scratch) {
+  const int64_t row_bytes = width * kElementBytes;
+  std::memcpy(scratch, rows, static_cast<size_t>(kTileSide * row_bytes));
+  for (int64_t k = 0; k < row_bytes; k += kTileRowBytes) {
+    for (int64_t n = 0; n < kTileSide; ++n, rows += kTileRowBytes) {
+      _mm512_storeu_si512(rows, _mm512_loadu_si512(scratch + n * row_bytes + k));
+    }
+  }
+}
+
 }  // namespace
+
+const Arrangement kArrangement = {kTileSide, kStep, arrange};
 
 // Tiles of [16 pairs of columns][16 rows][2]. Blocks longer than a page are an odd number of pages
 // apart: the same columns of many rows then lie in different sets of the caches.

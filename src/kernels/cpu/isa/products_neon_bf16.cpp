@@ -2,6 +2,8 @@
 // rows by two rows of weights, four columns of each: sums[i][j] += in[i][0..3] . weight[j][0..3].
 // Every output is one chain of additions along its row, so how a strip is cut changes nothing.
 
+#include <type_traits>
+
 #include "kernels/cpu/isa/bfmmla_loops.h"
 #include "kernels/cpu/isa/kernels_isa.h"
 #include "kernels/cpu/isa/vector.h"
@@ -12,6 +14,7 @@ namespace {
 
 constexpr int64_t kStep = 8;     // columns of a step: two instructions
 constexpr int64_t kPiece = 768;  // columns at a time where weights are laid out anew
+constexpr int64_t kOctet = 8;    // outputs whose weights are arranged together
 constexpr int kQuad = 8;         // elements of an operand: four columns of two rows
 
 // Pairs of rows and of outputs of a tile. 24 sums hide the instruction's latency and leave eight
@@ -38,9 +41,16 @@ struct Block {
 constexpr int64_t kRows = 2 * kRowPairs;
 static_assert(kBlockRows % kRows == 0);
 
+// Of half a block, which begins with row `first` and has at most `rows` rows. One pair alone is for
+// a single row or two; otherwise two or four make the tiles that are fastest.
+int64_t pairs_of(int64_t first, int64_t rows) {
+  if (first == 0 && rows <= 2) return 1;
+  return rows <= kRows / 2 ? 2 : kRowPairs;
+}
+
 Block block_of(const Strip& strip, int64_t row) {
   return {reinterpret_cast<const bfloat16_t*>(strip.blocks) + row * padded(strip.width),
-          (least(kRows, strip.rows - row) + 1) / 2};
+          pairs_of(row % kBlockRows, strip.rows - row)};
 }
 
 KLOTSKI_INLINE bfloat16x8_t load(const bfloat16_t* data) {
@@ -285,7 +295,107 @@ void reuse(const Strip& strip) {
   }
 }
 
+// Some columns of an octet, and where the sums of the columns before and after are kept: [octets]
+// [pairs of rows][4 pairs of outputs].
+struct OctetPiece {
+  int64_t column;
+  int64_t columns;
+  int64_t output;
+  float32x4_t* sums;
+
+  template <int rows>
+  auto& tile(const Strip& strip, int64_t row) const {
+    constexpr int64_t kOctetPairs = kOctet / 2;
+    const int64_t pairs = (strip.rows + kRows - 1) / kRows * kRowPairs;  // tiles are whole
+    return *reinterpret_cast<Tile<rows, kOctetPairs>*>(sums + (output / kOctet * pairs + row / 2) *
+                                                                  kOctetPairs);
+  }
+  const bfloat16_t* weights(const Strip& strip) const {
+    return weights_of(strip, output) + column * kOctet;
+  }
+};
+
+// `rows` pairs of rows, those of a half block, or three quarters of a block.
+template <int rows>
+void add_octet(const Strip& strip, const OctetPiece& piece, int64_t row) {
+  auto& kept = piece.tile<rows>(strip, row);
+  std::remove_reference_t<decltype(kept)> tile = {};  // in registers meanwhile
+  if (piece.column > 0) tile = kept;
+  const Block block = block_of(strip, row);
+  const bfloat16_t* in = block.at(piece.column);
+  const bfloat16_t* weights = piece.weights(strip);
+  const int64_t steps = piece.columns / kStep;
+  if constexpr (rows > kRowPairs) {
+    const auto add = rows == 5 ? add_octet_5x4 : add_octet_6x4;
+    add(&tile.sums[0][0], in, block_of(strip, row + kRows).at(piece.column), weights, 2 * steps);
+  } else if constexpr (rows == kRowPairs) {
+    add_octet_4x4(&tile.sums[0][0], in, weights, steps);
+  } else {
+    tile.add_laid_out(in, block.stride(), weights, 2 * steps);
+  }
+  if (piece.column + piece.columns == strip.width) {
+    tile.write(strip, row, piece.output);
+  } else {
+    kept = tile;
+  }
+}
+
+// All rows of a piece.
+void add_octet_rows(const Strip& strip, const OctetPiece& piece) {
+  int64_t row = 0;
+  for (; row + kBlockRows <= strip.rows; row += kRows) add_octet<kRowPairs>(strip, piece, row);
+  for (; row < strip.rows; row += kRows) {
+    const int64_t rows = strip.rows - row;
+    if (rows <= 2) return add_octet<1>(strip, piece, row);
+    if (rows <= 4) return add_octet<2>(strip, piece, row);
+    if (row % kBlockRows == 0 && rows > 8) {
+      if (rows <= 10) return add_octet<5>(strip, piece, row);
+      if (rows <= 12) return add_octet<6>(strip, piece, row);
+    }
+    add_octet<kRowPairs>(strip, piece, row);
+  }
+}
+
+// Weights that were arranged. Where the inputs of all columns stay in the second-level cache an
+// octet is read from its beginning to its end; otherwise all octets go by the inputs of some
+// columns.
+void multiply_octets(const Strip& strip) {
+  static_assert(kStripOutputs % kOctet == 0);
+  static_assert(kStripOutputs * kStripRows * 4 <= kStripScratchBytes);
+  constexpr int64_t kInputs = 256 * 1024;  // elements
+  auto* sums = reinterpret_cast<float32x4_t*>(strip.scratch);
+  const bool few = strip.rows <= 12;  // one tile: nothing to come back for
+  const int64_t columns = few ? strip.width : kPiece;
+  const int64_t stretch = strip.rows * strip.width <= kInputs ? strip.width : columns;
+  for (int64_t begin = 0; begin < strip.width; begin += stretch) {
+    const int64_t end = least(begin + stretch, strip.width);
+    for (int64_t n = 0; n < strip.outputs; n += kOctet) {
+      for (int64_t k = begin; k < end; k += columns) {
+        add_octet_rows(strip, {k, least(columns, end - k), n, sums});
+      }
+    }
+  }
+}
+
+// Octets: [outputs / 8][columns / 4][8][4].
+void arrange(std::byte* rows, int64_t width, std::byte* scratch) {
+  const int64_t bytes = kOctet * width * static_cast<int64_t>(sizeof(bfloat16_t));
+  std::memcpy(scratch, rows, static_cast<size_t>(bytes));
+  const auto* from = reinterpret_cast<const bfloat16_t*>(scratch);
+  auto* to = reinterpret_cast<bfloat16_t*>(rows);
+  for (int64_t k = 0; k < width; k += kStep, to += 2 * kOctet * 4) {
+    for (int64_t n = 0; n < kOctet; n += 2) {
+      const bfloat16_t* row = from + n * width + k;
+      const Operands operands = interleave(load(row), load(row + width));
+      vst1q_bf16(to + n * 4, operands.first);
+      vst1q_bf16(to + kOctet * 4 + n * 4, operands.second);
+    }
+  }
+}
+
 }  // namespace
+
+const Arrangement kArrangement = {kOctet, kStep, arrange};
 
 int64_t block_bytes(int64_t width) {
   return kBlockRows * padded(width) * static_cast<int64_t>(sizeof(bfloat16_t));
@@ -295,7 +405,7 @@ void pack(const BlockColumns& columns) {
   const int64_t count = columns.end - columns.begin;
   for (int64_t r = 0; r < columns.count; ++r) {
     const int64_t first = r / kRows * kRows;
-    const int64_t stride = (least(kRows, columns.count - first) + 1) / 2 * kQuad;
+    const int64_t stride = pairs_of(first, columns.count - first) * kQuad;
     bfloat16_t* to = reinterpret_cast<bfloat16_t*>(columns.block) + first * padded(columns.width) +
                      columns.begin / 4 * stride + (r - first) / 2 * kQuad + r % 2 * 4;
     const float* row = columns.rows[r];
@@ -310,7 +420,9 @@ void pack(const BlockColumns& columns) {
 }
 
 void multiply(const Strip& strip) {
-  if (strip.rows <= kStreamRows) {
+  if (strip.arranged) {
+    multiply_octets(strip);
+  } else if (strip.rows <= kStreamRows) {
     stream(strip);
   } else {
     reuse(strip);
