@@ -125,7 +125,8 @@ Texts random_texts(std::mt19937_64& random, size_t count, int64_t vocabulary, in
   return texts;
 }
 
-std::vector<Logits> run_resident(const TestModel& test, const Texts& texts, Precision precision) {
+std::vector<Logits> run_resident(const TestModel& test, const Texts& texts, Precision precision,
+                                 const Ops& ops) {
   const ResidentModel model = test.resident();
   PagedKvCache cache(test.description,
                      {.type = kv_type(precision), .memory_bytes = uint64_t{1} << 28});
@@ -141,7 +142,7 @@ std::vector<Logits> run_resident(const TestModel& test, const Texts& texts, Prec
       Batch batch;
       batch.append(static_cast<int64_t>(at), std::span(texts.tokens[i]).subspan(at, count),
                    static_cast<int64_t>(at + count), LogitsOf::last_token);
-      Buffer logits = model.forward(batch, members, cache, reference_ops(), precision);
+      Buffer logits = model.forward(batch, members, cache, ops, precision);
       results[i].emplace_back(logits.floats().begin(), logits.floats().end());
       cache.commit(sequence, static_cast<int64_t>(count));
       at += count;
