@@ -23,7 +23,7 @@ constexpr std::chrono::microseconds kSpin(50);
 // A thread takes its part of what is left, divided by so much: ranges become smaller towards the
 // end, where threads would wait for each other, and one whose processor is busy with something else
 // takes fewer.
-constexpr int64_t kRangesPerThread = 4;
+constexpr int64_t kRangesPerThread = 16;
 
 // The state: a counter of rounds, two flags and the number of workers inside the round. A worker
 // enters an open round by counting itself in; one that comes too late is not waited for.
