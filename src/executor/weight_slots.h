@@ -9,7 +9,7 @@
 #include "memory/arena.h"
 #include "memory/disk_reader.h"
 #include "model/unit_layout.h"
-#include "planner/policy.h"
+#include "schedule/policy.h"
 
 namespace klotski {
 

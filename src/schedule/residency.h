@@ -8,7 +8,7 @@
 
 #include "experts/expert_cache.h"
 #include "model/description.h"
-#include "planner/policy.h"
+#include "schedule/policy.h"
 
 namespace klotski {
 

@@ -1,4 +1,4 @@
-#include "planner/policy.h"
+#include "schedule/policy.h"
 
 namespace klotski {
 
