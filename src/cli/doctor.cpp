@@ -9,13 +9,22 @@
 #include "base/cpu_limit.h"
 #include "base/json.h"
 #include "base/memory_limit.h"
+#include "cli/advice.h"
 #include "cli/command.h"
+#include "cli/load.h"
+#include "cli/profile_report.h"
 #include "kernels/ops.h"
 #include "memory/disk_reader.h"
+#include "probe/probe.h"
 
 namespace klotski {
 
 namespace {
+
+struct Options {
+  std::string model;  // may be empty
+  bool json = false;
+};
 
 struct Findings {
   CpuKernels kernels;
@@ -87,20 +96,59 @@ std::string as_text(const Findings& found) {
   return text;
 }
 
+// A model and its profile, in at most half of the memory that is left.
+struct ProbedModel {
+  OpenedModel opened;
+  Probed probed;
+};
+
+ProbedModel probe_model(const std::string& name) {
+  OpenedModel opened = open_model(name);
+  ProbeLimits limits;
+  limits.most_bytes = std::min(limits.most_bytes, memory_left().least() / 2);
+  Probed probed = probe({.model = opened.description,
+                         .checkpoint = opened.checkpoint,
+                         .ops = cpu_ops(),
+                         .precision = Precision::bf16,
+                         .limits = limits});
+  return {std::move(opened), std::move(probed)};
+}
+
+int doctor_command(const Options& options) {
+  const Findings found = gather();
+  std::optional<ProbedModel> model;
+  if (!options.model.empty()) model = probe_model(options.model);
+  const std::vector<std::string> advice =
+      machine_advice(found.disk_reads, model ? &model->probed.profile.machine : nullptr);
+  if (options.json) {
+    Json document = as_json(found);
+    document["advice"] = advice;
+    if (model) document["profile"] = profile_json(model->opened, model->probed);
+    write_out(document.dump(2) + "\n");
+    return 0;
+  }
+  std::string text = as_text(found);
+  if (model) text += profile_text(model->opened, model->probed);
+  for (const std::string& line : advice) text += fmt::format("{:<14}{}\n", "advice", line);
+  write_out(text);
+  return 0;
+}
+
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Action& action) {
-  auto json = std::make_shared<bool>(false);
+  auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "doctor", "Say what this machine has: instruction set, threads, memory, disk reads");
-  command->add_flag("--json", *json, "As JSON");
-  command->callback([json, &action] {
-    action = [json] {
-      const Findings found = gather();
-      write_out(*json ? as_json(found).dump(2) + "\n" : as_text(found));
-      return 0;
-    };
-  });
+      "doctor",
+      "Say what this machine has: instruction set, threads, memory, disk reads, what to change; "
+      "with a model how fast it reads and multiplies its weights");
+  command->add_option("MODEL", options->model,
+                      "Folder, bundled name or repository id; its profile is measured once, in "
+                      "seconds, and kept in $KLOTSKI_CACHE (default: klotski in the user's cache "
+                      "folder)");
+  command->add_flag("--json", options->json, "As JSON");
+  command->callback(
+      [options, &action] { action = [options] { return doctor_command(*options); }; });
 }
 
 }  // namespace klotski

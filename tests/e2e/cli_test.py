@@ -290,7 +290,38 @@ class Doctor(Cli):
             self.assertIn("abacus", message)
             for name in self.doctor()["kernels"]["available"]:
                 self.assertIn(name, message)
-        self.refused(2, "doctor", "extra")
+        self.refused(2, "doctor", "tiny", "extra")
+
+    def test_a_models_profile_is_measured_once(self):
+        environment = {**os.environ, "KLOTSKI_CACHE": str(self.folder / "cache")}
+        measured = json.loads(self.ok("doctor", "tiny", "--json", env=environment))["profile"]
+        self.assertFalse(measured["cached"])
+        self.assertGreater(measured["memory_bytes_per_second"], 1e6)
+        best = max(rate["bytes_per_second"] for rate in measured["disk"])
+        self.assertEqual(best, measured["disk_bytes_per_second"])
+        self.assertEqual([kind["layers"] for kind in measured["layers"]], [6])
+        for product in measured["layers"][0]["products"]:
+            self.assertGreater(product["operations_per_second"], 0)
+            self.assertAlmostEqual(product["operations_per_second"] / product["bytes_per_second"],
+                                   product["rows"])  # bf16: two operations for two bytes
+        again = json.loads(self.ok("doctor", TINY, "--json", env=environment))["profile"]
+        self.assertTrue(again["cached"])
+        self.assertEqual(again["layers"], measured["layers"])
+        text = self.ok("doctor", "tiny", env=environment)
+        for part in ("cached", "memory reads", "disk GB/s", "best", "expert arranged", "attention"):
+            self.assertIn(part, text)
+        self.refused(3, "doctor", "/absent", env=environment)
+
+    def test_advises_what_to_change(self):
+        def few():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+
+        advice = json.loads(self.ok("doctor", "--json", preexec_fn=few))["advice"]
+        self.assertTrue(any("64.0 KiB of memory may be locked" in line for line in advice), advice)
+        self.assertIn("advice", self.ok("doctor", preexec_fn=few))
+        found = self.doctor()
+        self.assertEqual(any("io_uring is refused" in line for line in found["advice"]),
+                         found["disk_reads"] == "threads")
 
 
 class HubCache(Cli):

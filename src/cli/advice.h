@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hardware/profile.h"
+#include "memory/disk_reader.h"
+
+namespace klotski {
+
+// What should be changed about this machine, one sentence each; `machine` where it was measured.
+std::vector<std::string> machine_advice(ReadMethod disk_reads, const MachineProfile* machine);
+
+}  // namespace klotski

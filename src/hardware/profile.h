@@ -1,0 +1,98 @@
+#pragma once
+
+// What a machine does in which time, as it was measured: pure data, for whoever predicts how long
+// work will take.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace klotski {
+
+// Seconds of a piece of work by its size, known at the sizes that were measured.
+class Curve {
+ public:
+  Curve() = default;  // nothing measured: takes no time
+  // Refuses (internal) other than as many sizes as seconds, at least one, all positive and finite,
+  // sizes ascending.
+  Curve(std::vector<double> sizes, std::vector<double> seconds);
+
+  // Between points along a straight line. What is smaller than the first takes as long as the
+  // first: it is mostly the weights that are read. Beyond the last along the line through the last
+  // two, but never less than the last; where only one was measured, in proportion to its size.
+  double at(double size) const;
+
+  bool empty() const { return sizes_.empty(); }
+  std::span<const double> sizes() const { return sizes_; }
+  std::span<const double> seconds() const { return seconds_; }
+  bool operator==(const Curve&) const = default;
+
+ private:
+  std::vector<double> sizes_;
+  std::vector<double> seconds_;
+};
+
+// How fast a file is read in blocks of this size, so many of them under way at a time.
+struct DiskRate {
+  uint64_t block_bytes = 0;
+  int queue_depth = 0;
+  double bytes_per_second = 0;
+
+  bool operator==(const DiskRate&) const = default;
+};
+
+struct MachineProfile {
+  std::string kernels;                 // the instruction set of the inner loops
+  int threads = 0;                     // that compute
+  double memory_bytes_per_second = 0;  // read by these threads together
+  std::vector<DiskRate> disk;
+
+  DiskRate best_disk() const;  // the one with the highest rate; all zero where none was measured
+  double disk_bytes_per_second() const { return best_disk().bytes_per_second; }
+  bool operator==(const MachineProfile&) const = default;
+};
+
+// One kind of layer. Seconds by rows unless said. Weights come from memory, never from a cache;
+// those that every row uses are arranged (Ops::arrange), as they are in a run that keeps them.
+struct LayerProfile {
+  Curve attention_products;  // an attention task but attention itself: norm, projections, rope,
+                             // keys and values written to their cache
+  Curve attend_decode;       // one row, by the cached positions it sees; of several at once
+  Curve attend_prefill;      // a whole prompt that attends to itself, by its tokens
+  Curve route;               // norm, router product, choice
+  Curve expert;              // one expert, its weights as they lie in the file
+  Curve expert_arranged;     // one expert whose weights are arranged
+  Curve combine;             // weighted sum of the experts' outputs, and the shared expert
+
+  bool operator==(const LayerProfile&) const = default;
+};
+
+struct ModelProfile {
+  std::vector<LayerProfile> kinds;
+  std::vector<int> kind_of_layer;  // indices into kinds
+  Curve embed;
+  Curve logits;
+
+  const LayerProfile& of_layer(int64_t layer) const {
+    return kinds[static_cast<size_t>(kind_of_layer[static_cast<size_t>(layer)])];
+  }
+  bool operator==(const ModelProfile&) const = default;
+};
+
+struct Profile {
+  MachineProfile machine;
+  ModelProfile model;
+
+  bool operator==(const Profile&) const = default;
+};
+
+// A profile as JSON, with the fingerprint of what was measured.
+std::string write_profile(const Profile& profile, std::string_view fingerprint);
+
+// Nothing where the text is not a whole and sane profile of today's form, or is of something else.
+std::optional<Profile> read_profile(std::string_view text, std::string_view fingerprint);
+
+}  // namespace klotski

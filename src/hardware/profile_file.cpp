@@ -1,0 +1,132 @@
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/json.h"
+#include "hardware/profile.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr int kFormat = 1;  // of the document; another one is not read
+constexpr const char* kWhat = "profile";
+constexpr double kMost = std::numeric_limits<double>::max();
+
+constexpr std::array<std::pair<const char*, Curve LayerProfile::*>, 7> kLayerCurves{{
+    {"attention_products", &LayerProfile::attention_products},
+    {"attend_decode", &LayerProfile::attend_decode},
+    {"attend_prefill", &LayerProfile::attend_prefill},
+    {"route", &LayerProfile::route},
+    {"expert", &LayerProfile::expert},
+    {"expert_arranged", &LayerProfile::expert_arranged},
+    {"combine", &LayerProfile::combine},
+}};
+
+Json to_json(const Curve& curve) {
+  return {{"sizes", std::vector<double>(curve.sizes().begin(), curve.sizes().end())},
+          {"seconds", std::vector<double>(curve.seconds().begin(), curve.seconds().end())}};
+}
+
+Json to_json(const MachineProfile& machine) {
+  Json disk = Json::array();
+  for (const DiskRate& rate : machine.disk) {
+    disk.push_back({{"block_bytes", rate.block_bytes},
+                    {"queue_depth", rate.queue_depth},
+                    {"bytes_per_second", rate.bytes_per_second}});
+  }
+  return {{"kernels", machine.kernels},
+          {"threads", machine.threads},
+          {"memory_bytes_per_second", machine.memory_bytes_per_second},
+          {"disk", std::move(disk)}};
+}
+
+Json to_json(const ModelProfile& model) {
+  Json kinds = Json::array();
+  for (const LayerProfile& kind : model.kinds) {
+    Json object = Json::object();
+    for (const auto& [name, curve] : kLayerCurves) object[name] = to_json(kind.*curve);
+    kinds.push_back(std::move(object));
+  }
+  return {{"kinds", std::move(kinds)},
+          {"kind_of_layer", model.kind_of_layer},
+          {"embed", to_json(model.embed)},
+          {"logits", to_json(model.logits)}};
+}
+
+JsonFields object_in(const JsonFields& fields, std::string_view key) {
+  const std::optional<JsonFields> object = fields.object(key);
+  if (!object) fields.refuse(key, "an object");
+  return *object;
+}
+
+const Json& array_in(const JsonFields& fields, std::string_view key) {
+  const Json* array = fields.find(key);
+  if (array == nullptr || !array->is_array()) fields.refuse(key, "an array");
+  return *array;
+}
+
+// A curve's own check refuses what is not one.
+Curve curve_in(const JsonFields& fields, std::string_view key) {
+  const JsonFields object = object_in(fields, key);
+  const auto numbers = [&](std::string_view name) {
+    return object.numbers(name, 0.0, kMost).value_or(std::vector<double>{});
+  };
+  return {numbers("sizes"), numbers("seconds")};
+}
+
+MachineProfile machine_in(const JsonFields& fields) {
+  MachineProfile machine;
+  machine.kernels = fields.string("kernels");
+  machine.threads = static_cast<int>(fields.integer("threads", 1, 1 << 20));
+  machine.memory_bytes_per_second = fields.number("memory_bytes_per_second", 1.0, kMost);
+  for (const Json& entry : array_in(fields, "disk")) {
+    const JsonFields rate(entry, kWhat, "disk");
+    machine.disk.push_back(
+        {.block_bytes = static_cast<uint64_t>(rate.integer("block_bytes", 1, int64_t{1} << 40)),
+         .queue_depth = static_cast<int>(rate.integer("queue_depth", 1, 1 << 20)),
+         .bytes_per_second = rate.number("bytes_per_second", 1.0, kMost)});
+  }
+  return machine;
+}
+
+ModelProfile model_in(const JsonFields& fields) {
+  ModelProfile model;
+  for (const Json& entry : array_in(fields, "kinds")) {
+    const JsonFields kind(entry, kWhat, "kinds");
+    LayerProfile& layer = model.kinds.emplace_back();
+    for (const auto& [name, curve] : kLayerCurves) layer.*curve = curve_in(kind, name);
+  }
+  const auto most = static_cast<int64_t>(model.kinds.size()) - 1;
+  const auto kinds = fields.integers("kind_of_layer", 0, most);
+  if (!kinds) fields.refuse("kind_of_layer", "an array");
+  for (const int64_t kind : *kinds) model.kind_of_layer.push_back(static_cast<int>(kind));
+  model.embed = curve_in(fields, "embed");
+  model.logits = curve_in(fields, "logits");
+  return model;
+}
+
+}  // namespace
+
+std::string write_profile(const Profile& profile, std::string_view fingerprint) {
+  const Json document{{"format", kFormat},
+                      {"fingerprint", fingerprint},
+                      {"machine", to_json(profile.machine)},
+                      {"model", to_json(profile.model)}};
+  return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<Profile> read_profile(std::string_view text, std::string_view fingerprint) {
+  try {
+    const Json document = parse_json(text, kWhat);
+    const JsonFields fields(document, kWhat);
+    if (fields.integer("format", 0, 1 << 20) != kFormat) return std::nullopt;
+    if (fields.string("fingerprint") != fingerprint) return std::nullopt;
+    return Profile{.machine = machine_in(object_in(fields, "machine")),
+                   .model = model_in(object_in(fields, "model"))};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace klotski

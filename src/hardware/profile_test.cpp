@@ -1,0 +1,166 @@
+#include "hardware/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace klotski {
+namespace {
+
+TEST(Curve, StraightLinesBetweenPoints) {
+  const Curve curve({1, 2, 4}, {10, 12, 20});
+  EXPECT_DOUBLE_EQ(curve.at(1), 10);
+  EXPECT_DOUBLE_EQ(curve.at(1.5), 11);
+  EXPECT_DOUBLE_EQ(curve.at(2), 12);
+  EXPECT_DOUBLE_EQ(curve.at(3), 16);
+  EXPECT_DOUBLE_EQ(curve.at(4), 20);
+}
+
+TEST(Curve, BelowTheFirstAsLongAsTheFirst) {
+  const Curve curve({8, 16}, {3, 5});
+  for (const double size : {7.9, 1.0, 0.0, -1.0}) EXPECT_DOUBLE_EQ(curve.at(size), 3);
+}
+
+TEST(Curve, BeyondTheLastAlongTheLastLine) {
+  EXPECT_DOUBLE_EQ(Curve({1, 2, 4}, {10, 12, 20}).at(8), 36);
+  EXPECT_DOUBLE_EQ(Curve({1, 2, 4}, {10, 30, 20}).at(8), 20);  // falling: not below the last
+  EXPECT_DOUBLE_EQ(Curve({4}, {2}).at(12), 6);
+  EXPECT_DOUBLE_EQ(Curve({4}, {2}).at(1), 2);
+}
+
+TEST(Curve, NothingMeasuredTakesNoTime) {
+  EXPECT_TRUE(Curve().empty());
+  EXPECT_DOUBLE_EQ(Curve().at(5), 0);
+}
+
+TEST(Curve, RefusesWhatIsNoCurve) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_THROW(Curve({}, {}), Error);
+  EXPECT_THROW(Curve({1, 2}, {1}), Error);
+  EXPECT_THROW(Curve({1, 1}, {1, 1}), Error);
+  EXPECT_THROW(Curve({2, 1}, {1, 1}), Error);
+  EXPECT_THROW(Curve({0, 1}, {1, 1}), Error);
+  EXPECT_THROW(Curve({1, infinity}, {1, 1}), Error);
+  EXPECT_THROW(Curve({1}, {0}), Error);
+  EXPECT_THROW(Curve({1}, {-1}), Error);
+  EXPECT_THROW(Curve({1}, {std::nan("")}), Error);
+  EXPECT_THROW(Curve({1}, {infinity}), Error);
+}
+
+Curve random_curve(std::mt19937& random) {
+  std::uniform_real_distribution<double> step(0.1, 3.0);
+  std::vector<double> sizes;
+  std::vector<double> seconds;
+  const int points = std::uniform_int_distribution<int>(1, 9)(random);
+  double size = 0.0;
+  for (int i = 0; i < points; ++i) {
+    sizes.push_back(size += step(random));
+    seconds.push_back(step(random) * 1e-3);
+  }
+  return {sizes, seconds};
+}
+
+TEST(Curve, StaysBetweenItsNeighboursAndNeverFallsAtTheEnd) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const Curve curve = random_curve(random);
+    for (size_t i = 0; i < curve.sizes().size(); ++i) {
+      EXPECT_DOUBLE_EQ(curve.at(curve.sizes()[i]), curve.seconds()[i]);
+      if (i == 0) continue;
+      const double middle = curve.at((curve.sizes()[i - 1] + curve.sizes()[i]) / 2);
+      EXPECT_NEAR(middle, (curve.seconds()[i - 1] + curve.seconds()[i]) / 2, 1e-12);
+    }
+    double before = curve.seconds().back();
+    for (int i = 1; i < 10; ++i) {
+      const double after = curve.at(curve.sizes().back() + i);
+      EXPECT_GE(after, before);
+      before = after;
+    }
+  }
+}
+
+Profile random_profile(std::mt19937& random) {
+  Profile profile;
+  profile.machine = {.kernels = "neon_bf16",
+                     .threads = 2,
+                     .memory_bytes_per_second = 5.3e10,
+                     .disk = {{1 << 20, 8, 5.1e9}, {1 << 24, 4, 6.2e9}, {1 << 18, 1, 1.0 / 3 + 1}}};
+  for (int kind = 0; kind < 2; ++kind) {
+    LayerProfile layer;
+    for (Curve* curve : {&layer.attention_products, &layer.attend_decode, &layer.attend_prefill,
+                         &layer.route, &layer.expert, &layer.expert_arranged, &layer.combine}) {
+      *curve = random_curve(random);
+    }
+    profile.model.kinds.push_back(layer);
+  }
+  profile.model.kind_of_layer = {0, 1, 1, 0};
+  profile.model.embed = random_curve(random);
+  profile.model.logits = random_curve(random);
+  return profile;
+}
+
+TEST(Profile, TheBestDiskRateCounts) {
+  std::mt19937 random(2);
+  const Profile profile = random_profile(random);
+  EXPECT_DOUBLE_EQ(profile.machine.disk_bytes_per_second(), 6.2e9);
+  EXPECT_EQ(profile.machine.best_disk().queue_depth, 4);
+  EXPECT_DOUBLE_EQ(MachineProfile().disk_bytes_per_second(), 0);
+}
+
+TEST(Profile, WhatIsWrittenIsReadBitForBit) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 20; ++round) {
+    const Profile profile = random_profile(random);
+    const auto read = read_profile(write_profile(profile, "a machine"), "a machine");
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(*read, profile);
+  }
+}
+
+TEST(Profile, OneOfSomethingElseIsNotUsed) {
+  std::mt19937 random(4);
+  const std::string text = write_profile(random_profile(random), "a machine");
+  EXPECT_FALSE(read_profile(text, "another"));
+  EXPECT_FALSE(read_profile(text, ""));
+}
+
+TEST(Profile, ABrokenOneIsNotUsed) {
+  std::mt19937 random(5);
+  const std::string text = write_profile(random_profile(random), "f");
+  for (size_t length = 0; length + 2 < text.size(); length += 7) {
+    EXPECT_FALSE(read_profile(text.substr(0, length), "f")) << length;
+  }
+  const Json whole = Json::parse(text);
+  const auto refused = [&](const char* place, const Json& value) {
+    Json changed = whole;
+    changed[Json::json_pointer(place)] = value;
+    EXPECT_FALSE(read_profile(changed.dump(), "f")) << place << " " << value;
+  };
+  refused("/format", 2);
+  refused("/format", "1");
+  refused("/machine", nullptr);
+  refused("/machine/threads", 0);
+  refused("/machine/memory_bytes_per_second", -1);
+  refused("/machine/disk", 3);
+  refused("/machine/disk/0", "x");
+  refused("/machine/disk/0/queue_depth", 0);
+  refused("/model/kinds", nullptr);
+  refused("/model/kinds/0", 1);
+  refused("/model/kinds/0/route", nullptr);
+  refused("/model/kinds/0/expert/seconds", Json::array());
+  refused("/model/kinds/0/expert/seconds/0", 0);
+  refused("/model/kinds/1/combine/sizes/0", -1);
+  refused("/model/kind_of_layer/0", 2);
+  refused("/model/kind_of_layer/0", -1);
+  refused("/model/kind_of_layer", nullptr);
+  refused("/model/logits/sizes", "1");
+}
+
+}  // namespace
+}  // namespace klotski

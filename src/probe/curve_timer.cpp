@@ -1,0 +1,58 @@
+#include "probe/curve_timer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+namespace klotski {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRuns = 3;
+constexpr double kRunSeconds = 5e-4;   // of a run, at least: the clock and its reader take a little
+constexpr double kMostCalls = 1000.0;  // of a run
+constexpr double kLongSeconds = 0.15;  // of a call that is timed once: little can disturb it
+
+double seconds_of_calls(const std::function<void()>& call, int calls) {
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return std::max(seconds, 1e-9) / calls;
+}
+
+}  // namespace
+
+double seconds_of(const std::function<void()>& call, double expected) {
+  if (expected > kLongSeconds) return seconds_of_calls(call, 1);
+  const double first = seconds_of_calls(call, 1);
+  const int calls = static_cast<int>(std::clamp(std::ceil(kRunSeconds / first), 1.0, kMostCalls));
+  std::array<double, kRuns> runs{};
+  for (double& run : runs) run = seconds_of_calls(call, calls);
+  std::sort(runs.begin(), runs.end());
+  return runs[kRuns / 2];
+}
+
+Curve CurveTimer::operator()(const SizedWork& work) const {
+  std::vector<double> sizes;
+  std::vector<double> seconds;  // as timed, without the scale
+  for (const int64_t size : work.sizes) {
+    double expected = 0.0;
+    uint64_t bytes = work.bytes(size);
+    const uint64_t left = tier_.limit_bytes() - tier_.used_bytes();
+    if (!sizes.empty()) {
+      expected = seconds.back() * std::pow(static_cast<double>(size) / sizes.back(), work.growth);
+      if (bytes > left || expected > limits_.longest_call_seconds) break;
+    }
+    bytes = std::min(bytes, left);
+    const Reservation held = tier_.reserve("rows", bytes);
+    seconds.push_back(seconds_of(work.make(size), expected));
+    sizes.push_back(static_cast<double>(size));
+  }
+  for (double& value : seconds) value *= work.scale;
+  return {sizes, seconds};
+}
+
+}  // namespace klotski

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "hardware/profile.h"
+#include "memory/tier.h"
+#include "probe/limits.h"
+
+namespace klotski {
+
+// Work of several sizes.
+struct SizedWork {
+  std::vector<int64_t> sizes;                               // ascending
+  std::function<uint64_t(int64_t size)> bytes;              // of rows and scratch that it takes
+  std::function<std::function<void()>(int64_t size)> make;  // gets ready; the result is timed
+  double growth = 1.0;                                      // of the time with the size: its power
+  double scale = 1.0;  // what is timed stands for so many times as much
+};
+
+// Times work of one size after the other, as long as memory and patience last; the first size
+// always.
+class CurveTimer {
+ public:
+  CurveTimer(Tier& tier, const ProbeLimits& limits) : tier_(tier), limits_(limits) {}
+  Curve operator()(const SizedWork& work) const;
+
+ private:
+  Tier& tier_;
+  const ProbeLimits& limits_;
+};
+
+// Seconds of a call: the median of a few runs after one that does not count, each of as many calls
+// as the clock needs. Of a long call, known to take about `expected` seconds, one run.
+double seconds_of(const std::function<void()>& call, double expected);
+
+}  // namespace klotski

@@ -1,0 +1,138 @@
+#include "probe/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "memory/arena.h"
+#include "memory/direct_file.h"
+#include "memory/disk_reader.h"
+#include "probe/random_weights.h"
+
+namespace klotski {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array<uint64_t, 4> kBlocks{256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
+constexpr std::array<int, 4> kDepths{1, 4, 8, 32};
+
+double seconds_since(Clock::time_point start) {
+  return std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
+}
+
+uint64_t sum_of(std::span<const uint64_t> words) {
+  constexpr size_t kSums = 16;  // side by side, so that no addition waits for another
+  std::array<uint64_t, kSums> sums{};
+  for (size_t i = 0; i + kSums <= words.size(); i += kSums) {
+    for (size_t k = 0; k < kSums; ++k) sums[k] += words[i + k];
+  }
+  uint64_t sum = 0;
+  for (const uint64_t part : sums) sum += part;
+  return sum;
+}
+
+// The median of some passes: memory has no fixed speed that a pass could only fall short of.
+double memory_rate(Tier& tier, uint64_t bytes) {
+  constexpr size_t kPiece = kMiB / sizeof(uint64_t);
+  const uint64_t pieces = std::max<uint64_t>(std::min(bytes, tier.limit_bytes() / 2) / kMiB, 1);
+  const Arena memory(tier, "memory to read", pieces * kMiB);
+  fill_random(memory.bytes(), DType::F32);
+  const auto* words = reinterpret_cast<const uint64_t*>(memory.bytes().data());
+  std::atomic<uint64_t> sink{0};  // so that nothing is left out
+  std::array<double, 5> rates{};
+  for (double& rate : rates) {
+    const auto start = Clock::now();
+    cpu::machine().pool.parallel_for(static_cast<int64_t>(pieces), [&](int64_t begin, int64_t end) {
+      const auto first = static_cast<size_t>(begin) * kPiece;
+      sink += sum_of({words + first, static_cast<size_t>(end - begin) * kPiece});
+    });
+    rate = static_cast<double>(pieces * kMiB) / seconds_since(start);
+  }
+  std::sort(rates.begin(), rates.end());
+  return rates[rates.size() / 2];
+}
+
+// Places of a file, each with memory of its own, far apart.
+struct Region {
+  Arena memory;
+  std::vector<ReadExtent> extents;
+
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const ReadExtent& extent : extents) sum += extent.bytes;
+    return sum;
+  }
+};
+
+Region spread_over(const DirectFile& file, Tier& tier, uint64_t most_bytes) {
+  const uint64_t most = std::max(std::min(most_bytes, tier.limit_bytes() / 2), kDirectAlignment);
+  const uint64_t piece =
+      std::min({kBlocks.back(), round_up_to_alignment(file.size()), round_down_to_alignment(most)});
+  const uint64_t count =
+      std::max<uint64_t>(std::min(most, file.size()) / std::max<uint64_t>(piece, 1), 1);
+  Region region{.memory = Arena(tier, "bytes from disk", count * piece), .extents = {}};
+  for (uint64_t i = 0; i < count; ++i) {
+    region.extents.push_back({.file = &file,
+                              .offset = round_down_to_alignment(file.size() / count * i),
+                              .bytes = piece,
+                              .destination = region.memory.bytes().data() + i * piece});
+  }
+  return region;
+}
+
+// Reads the region once, as much of it as time allows; the rest does not count any more.
+void read_first(Region& region, double most_seconds) {
+  DiskReader reader{DiskReaderOptions{}};
+  const auto start = Clock::now();
+  size_t done = 0;
+  while (done < region.extents.size() && (done == 0 || seconds_since(start) < most_seconds)) {
+    reader.read(std::span(region.extents).subspan(done++, 1));
+  }
+  region.extents.resize(done);
+}
+
+double disk_rate(const Region& region, uint64_t block_bytes, int queue_depth) {
+  DiskReader reader({.queue_depth = queue_depth, .block_bytes = block_bytes});
+  const auto start = Clock::now();
+  reader.read(region.extents);
+  return static_cast<double>(reader.counts().bytes) / seconds_since(start);
+}
+
+std::vector<DiskRate> disk_rates(const std::filesystem::path& path, Tier& tier,
+                                 const ProbeLimits& limits) {
+  const DirectFile file(std::make_shared<const File>(path));
+  std::vector<DiskRate> rates;
+  if (file.size() == 0) return rates;
+  Region region = spread_over(file, tier, limits.disk_bytes);
+  read_first(region, limits.disk_seconds);
+  for (const uint64_t block : kBlocks) {
+    for (const int depth : kDepths) {
+      // With less to read the queue is never full.
+      const bool full = block * static_cast<uint64_t>(depth) <= region.bytes();
+      if (!full && !rates.empty()) continue;
+      rates.push_back({block, depth, disk_rate(region, block, depth)});
+    }
+  }
+  return rates;
+}
+
+}  // namespace
+
+MachineProfile measure_machine(const std::filesystem::path& file_on_disk, Tier& tier,
+                               const ProbeLimits& limits) {
+  MachineProfile profile;
+  profile.kernels = cpu_kernels().chosen;
+  profile.threads = cpu::machine().pool.threads();
+  profile.memory_bytes_per_second = memory_rate(tier, limits.disk_bytes);
+  profile.disk = disk_rates(file_on_disk, tier, limits);
+  return profile;
+}
+
+}  // namespace klotski

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+
+#include "hardware/profile.h"
+#include "memory/tier.h"
+#include "probe/limits.h"
+
+namespace klotski {
+
+// How fast the compute threads read memory, and how fast this file is read past the page cache, in
+// blocks of several sizes and with several of them under way. Every part of the file that counts
+// was read once before: some disks answer what was never read much slower, and a run soon has read
+// all of its file. Takes memory from `tier` alone.
+MachineProfile measure_machine(const std::filesystem::path& file_on_disk, Tier& tier,
+                               const ProbeLimits& limits = {});
+
+}  // namespace klotski

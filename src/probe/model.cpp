@@ -1,0 +1,73 @@
+#include "probe/model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "probe/layer_parts.h"
+
+namespace klotski {
+
+namespace {
+
+// Twice the processor's last cache, where the system tells its size.
+uint64_t beyond_caches() {
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  const long bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (bytes > 0) return 2 * static_cast<uint64_t>(bytes);
+#endif
+  return 0;
+}
+
+std::string attention_shape(const Attention& attention) {
+  return fmt::format("attention {} {} {} window {} bias {} {} sinks {} clip {} norm {}",
+                     attention.query_heads, attention.kv_heads, attention.head_dim,
+                     attention.window, attention.qkv_bias, attention.output_bias, attention.sinks,
+                     attention.clip > 0.0f, static_cast<int>(attention.norm));
+}
+
+}  // namespace
+
+std::string layer_shape(const Layer& layer) {
+  const FeedForward& part = layer.feed_forward;
+  const RouterRule& router = part.router;
+  std::string text = attention_shape(layer.attention);
+  text += fmt::format("; experts {} width {} activation {}", part.experts, part.width,
+                      static_cast<int>(part.activation));
+  if (part.routed) {
+    text += fmt::format(" routed {} of {} groups {} {} {} bias {}", static_cast<int>(router.score),
+                        router.top_k, router.groups, router.groups_kept,
+                        static_cast<int>(router.group_score), part.selection_bias);
+  }
+  if (part.shared)
+    text += fmt::format(" shared {} gated {}", part.shared->width, part.shared->gated);
+  return text;
+}
+
+ModelProfile measure_model(const ModelDescription& model, const StoredTypes& types, const Ops& ops,
+                           Precision precision, Tier& tier, const ProbeLimits& limits) {
+  ProbeLimits reached = limits;
+  if (limits.weight_bytes > 0)
+    reached.weight_bytes = std::max(limits.weight_bytes, beyond_caches());
+  const PartsBench bench{tier, reached, ops, precision, types};
+  ModelProfile profile;
+  std::vector<std::string> shapes;
+  for (int64_t i = 0; i < model.layer_count(); ++i) {
+    const LayerId layer(i);
+    const std::string shape = layer_shape(model.layer(layer));
+    const auto known = std::find(shapes.begin(), shapes.end(), shape);
+    profile.kind_of_layer.push_back(static_cast<int>(known - shapes.begin()));
+    if (known != shapes.end()) continue;
+    shapes.push_back(shape);
+    LayerProfile& kind = profile.kinds.emplace_back();
+    measure_attention(bench, model, layer, kind);
+    measure_gate(bench, model, layer, kind);
+    measure_expert(bench, model, layer, kind);
+  }
+  measure_embedding(bench, model, profile);
+  return profile;
+}
+
+}  // namespace klotski

@@ -1,0 +1,125 @@
+#include "probe/model.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "base/bytes.h"
+#include "probe/testing.h"
+
+namespace klotski {
+namespace {
+
+using testing::all_of_type;
+using testing::TinyModel;
+
+ProbeLimits quick() {
+  ProbeLimits limits;
+  limits.weight_bytes = 0;  // one copy: it may stay in a cache
+  limits.most_rows = 16;
+  return limits;
+}
+
+std::vector<const Curve*> curves_of(const ModelProfile& profile) {
+  std::vector<const Curve*> curves{&profile.embed, &profile.logits};
+  for (const LayerProfile& kind : profile.kinds) {
+    curves.insert(curves.end(),
+                  {&kind.attention_products, &kind.attend_decode, &kind.attend_prefill, &kind.route,
+                   &kind.expert, &kind.expert_arranged, &kind.combine});
+  }
+  return curves;
+}
+
+TEST(MeasureModel, EveryFamilyOfTestModels) {
+  for (const char* name : {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "variants/qwen3_window",
+                           "variants/mixtral_tied_gelu", "variants/olmoe_clip_bias"}) {
+    const TinyModel tiny(name);
+    Tier tier("test", 64 * kMiB);
+    const ModelProfile profile =
+        measure_model(tiny.description, tiny.types(), cpu_ops(), Precision::bf16, tier, quick());
+    EXPECT_EQ(profile.kind_of_layer.size(), tiny.description.layers.size());
+    for (const Curve* curve : curves_of(profile)) {
+      ASSERT_FALSE(curve->empty()) << name;
+      for (const double seconds : curve->seconds()) EXPECT_LT(seconds, 1.0) << name;
+    }
+    EXPECT_EQ(profile.kinds[0].expert.sizes().size(), 5u);  // 1, 2, 4, 8 and 16 rows
+    EXPECT_EQ(profile.kinds[0].attend_decode.sizes().front(), 16);
+    EXPECT_EQ(tier.used_bytes(), 0u);
+  }
+}
+
+TEST(MeasureModel, MoreRowsTakeLonger) {
+  const TinyModel tiny("olmoe");  // its tokens see all positions
+  Tier tier("test", 64 * kMiB);
+  ProbeLimits limits = quick();
+  limits.most_rows = 64;
+  const ModelProfile profile =
+      measure_model(tiny.description, tiny.types(), reference_ops(), Precision::f32, tier, limits);
+  const LayerProfile& kind = profile.of_layer(0);
+  for (const Curve* curve :
+       {&kind.expert, &kind.attention_products, &kind.route, &kind.combine, &profile.logits}) {
+    EXPECT_GT(curve->at(64), 4 * curve->at(1));
+  }
+  EXPECT_GT(kind.attend_decode.at(256), kind.attend_decode.at(16));
+  EXPECT_GT(kind.attend_prefill.at(256), 16 * kind.attend_prefill.at(16));
+}
+
+TEST(MeasureModel, LayersOfOneShapeAreMeasuredOnce) {
+  const TinyModel tiny("variants/qwen2_windows_dense");
+  const ModelDescription& model = tiny.description;
+  Tier tier("test", 64 * kMiB);
+  const ModelProfile profile =
+      measure_model(model, tiny.types(), cpu_ops(), Precision::bf16, tier, quick());
+  std::set<std::string> shapes;
+  for (const Layer& layer : model.layers) shapes.insert(layer_shape(layer));
+  ASSERT_GT(shapes.size(), 1u);
+  EXPECT_EQ(profile.kinds.size(), shapes.size());
+  for (size_t a = 0; a < model.layers.size(); ++a) {
+    for (size_t b = 0; b < model.layers.size(); ++b) {
+      EXPECT_EQ(profile.kind_of_layer[a] == profile.kind_of_layer[b],
+                layer_shape(model.layers[a]) == layer_shape(model.layers[b]));
+    }
+  }
+}
+
+TEST(MeasureModel, ShapesThatDifferAreDifferentKinds) {
+  const Layer layer = TinyModel("qwen2_moe").description.layers[0];
+  const auto differs = [&](auto change) {
+    Layer changed = layer;
+    change(changed);
+    EXPECT_NE(layer_shape(changed), layer_shape(layer));
+  };
+  EXPECT_EQ(layer_shape(Layer(layer)), layer_shape(layer));
+  differs([](Layer& l) { l.attention.window += 1; });
+  differs([](Layer& l) { l.attention.kv_heads *= 2; });
+  differs([](Layer& l) { l.attention.sinks = !l.attention.sinks; });
+  differs([](Layer& l) { l.feed_forward.width += 1; });
+  differs([](Layer& l) { l.feed_forward.router.top_k += 1; });
+  differs([](Layer& l) { l.feed_forward.shared.reset(); });
+  differs([](Layer& l) { l.feed_forward.routed = false; });
+}
+
+// A large model's layer in a small memory: narrower matrices, fewer rows, never a refusal.
+TEST(MeasureModel, StaysWithinItsMemory) {
+  ModelDescription model = TinyModel("qwen2_moe").description;
+  model.hidden = 2048;
+  model.vocabulary = 100000;
+  model.layers.resize(1);
+  model.layers[0].attention.query_heads = 32;
+  model.layers[0].attention.kv_heads = 8;
+  model.layers[0].attention.head_dim = 128;
+  model.layers[0].feed_forward.width = 8192;
+  model.layers[0].feed_forward.shared->width = 8192;
+  Tier tier("test", ProbeLimits::kLeastBytes);
+  ProbeLimits limits;
+  limits.longest_call_seconds = 0.02;
+  const ModelProfile profile =
+      measure_model(model, all_of_type(DType::BF16), cpu_ops(), Precision::bf16, tier, limits);
+  for (const Curve* curve : curves_of(profile)) EXPECT_FALSE(curve->empty());
+  EXPECT_LE(tier.peak_bytes(), tier.limit_bytes());
+  EXPECT_GT(tier.peak_bytes(), tier.limit_bytes() / 4);
+}
+
+}  // namespace
+}  // namespace klotski

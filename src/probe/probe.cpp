@@ -1,0 +1,119 @@
+#include "probe/probe.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "probe/fingerprint.h"
+#include "probe/machine.h"
+#include "probe/model.h"
+
+namespace klotski {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMostProfileBytes = kMiB;
+
+// An absolute path: one relative to wherever the program happens to run is of no use.
+std::optional<fs::path> folder_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || *value != '/') return std::nullopt;
+  return fs::path(value);
+}
+
+// FNV-1a: only names a file; the text itself decides.
+uint64_t hash_of(std::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return hash;
+}
+
+std::optional<fs::path> stored_at(std::string_view fingerprint) {
+  const std::optional<fs::path> folder = cache_folder();
+  if (!folder) return std::nullopt;
+  return *folder / fmt::format("profile-{:016x}.json", hash_of(fingerprint));
+}
+
+std::optional<Profile> load(const fs::path& path, std::string_view fingerprint) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return std::nullopt;
+  try {
+    return read_profile(read_text_file(path, kMostProfileBytes), fingerprint);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Under another name first: whoever reads it finds all of it or nothing.
+void store(const fs::path& path, const std::string& text) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  const fs::path unfinished = path.native() + fmt::format(".{}", ::getpid());
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file) fs::rename(unfinished, path, error);
+  if (!file || error) fs::remove(unfinished, error);
+}
+
+fs::path largest_file(const Checkpoint& checkpoint) {
+  fs::path path;
+  uint64_t bytes = 0;
+  for (uint32_t shard = 0; shard < checkpoint.shard_count(); ++shard) {
+    const std::shared_ptr<const File> file = checkpoint.file(shard);
+    if (!path.empty() && file->size() <= bytes) continue;
+    path = file->path();
+    bytes = file->size();
+  }
+  return path;
+}
+
+}  // namespace
+
+std::optional<fs::path> cache_folder() {
+  if (const auto folder = folder_in("KLOTSKI_CACHE")) return folder;
+  if (const auto folder = folder_in("XDG_CACHE_HOME")) return *folder / "klotski";
+  if (const auto folder = folder_in("HOME")) return *folder / ".cache" / "klotski";
+  return std::nullopt;
+}
+
+Profile measure_profile(const ProbeSubject& subject) {
+  Tier tier("probe", std::max(subject.limits.most_bytes, ProbeLimits::kLeastBytes));
+  const StoredTypes types = stored_types(subject.model, subject.checkpoint);
+  return {.machine = measure_machine(largest_file(subject.checkpoint), tier, subject.limits),
+          .model = measure_model(subject.model, types, subject.ops, subject.precision, tier,
+                                 subject.limits)};
+}
+
+Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const auto done = [&](Profile profile, bool cached) -> Probed {
+    return {.profile = std::move(profile),
+            .cached = cached,
+            .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+  };
+  const std::string print =
+      fingerprint(subject.model, stored_types(subject.model, subject.checkpoint), subject.ops,
+                  subject.precision, largest_file(subject.checkpoint));
+  const std::optional<fs::path> path = stored_at(print);
+  if (path) {
+    if (std::optional<Profile> found = load(*path, print)) return done(std::move(*found), true);
+  }
+  Profile measured = measure(subject);
+  if (path) store(*path, write_profile(measured, print));
+  return done(std::move(measured), false);
+}
+
+}  // namespace klotski

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "hardware/profile.h"
+#include "kernels/ops.h"
+#include "model/description.h"
+#include "probe/limits.h"
+#include "weights/checkpoint.h"
+
+namespace klotski {
+
+// Whose profile is wanted. The references must outlive the call.
+struct ProbeSubject {
+  const ModelDescription& model;
+  const Checkpoint& checkpoint;  // its largest file is read
+  const Ops& ops;
+  Precision precision;
+  ProbeLimits limits = {};
+};
+
+// Measures now, in seconds.
+Profile measure_profile(const ProbeSubject& subject);
+
+struct Probed {
+  Profile profile;
+  bool cached = false;  // measured by an earlier process
+  double seconds = 0;   // that it took to measure or to find
+};
+
+using MeasureProfile = std::function<Profile(const ProbeSubject&)>;
+
+// The stored profile where it is of this machine, model and program; else measures and stores it.
+// The limits are no part of that: a profile measured with little memory is used later as well. What
+// cannot be stored is measured again next time, without a word.
+Probed probe(const ProbeSubject& subject, const MeasureProfile& measure = measure_profile);
+
+// $KLOTSKI_CACHE, else klotski in $XDG_CACHE_HOME or in $HOME/.cache; nothing where none is set.
+std::optional<std::filesystem::path> cache_folder();
+
+}  // namespace klotski

@@ -1,0 +1,128 @@
+#include "probe/random_weights.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/error.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "model/unit_layout.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kAlignment = 64;  // of each tensor
+
+uint64_t tensor_bytes(const TensorSpec& spec, const StoredTypes& types) {
+  uint64_t bytes = 0;
+  if (!byte_count(spec.shape, types[static_cast<size_t>(spec.role)], &bytes)) {
+    fail(ErrorKind::bad_model, "a tensor of shape {} is too large", format_shape(spec.shape));
+  }
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// One step of splitmix64, so that any piece can begin anywhere.
+uint64_t random_bits(uint64_t index) {
+  uint64_t bits = index * 0x9E3779B97F4A7C15u;
+  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
+  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
+  return bits ^ (bits >> 31);
+}
+
+// Which bits are random: sign, fraction and the lowest of the exponent. The others make numbers
+// from 2^-7 to 2^-3.
+struct BitPattern {
+  uint64_t random;
+  uint64_t fixed;
+};
+
+BitPattern pattern_of(DType type) {
+  if (type == DType::F16) return {0x87FF87FF87FF87FFu, 0x2000200020002000u};
+  if (type == DType::BF16) return {0x81FF81FF81FF81FFu, 0x3C003C003C003C00u};
+  return {0x81FFFFFF81FFFFFFu, 0x3C0000003C000000u};
+}
+
+uint64_t copies_that_fit(uint64_t each, RandomWeights::Bytes bytes) {
+  constexpr uint64_t kMostCopies = 512;  // of units so small that the threads take longer to wake
+  const uint64_t wanted = std::min((bytes.wanted + each - 1) / each, kMostCopies);
+  return std::max<uint64_t>(std::min(wanted, bytes.most / each), 1);
+}
+
+}  // namespace
+
+StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkpoint) {
+  StoredTypes types;
+  types.fill(DType::F32);
+  std::array<bool, std::tuple_size_v<StoredTypes>> known{};
+  const auto take = [&](const WeightUnit& unit) {
+    for (const PlacedTensor& tensor : layout_unit(model, checkpoint, unit).tensors) {
+      const auto role = static_cast<size_t>(tensor.role);
+      if (!known[role]) types[role] = tensor.dtype;
+      known[role] = true;
+    }
+  };
+  take(model_unit());
+  for (int64_t i = 0; i < model.layer_count(); ++i) {
+    const LayerId layer(i);
+    take(attention_unit(layer));
+    take(gate_unit(layer));
+    take(expert_unit(model, layer, ExpertId(0)));
+  }
+  return types;
+}
+
+uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& types) {
+  uint64_t bytes = 0;
+  for (const TensorSpec& spec : specs) bytes += tensor_bytes(spec, types);
+  return bytes;
+}
+
+void fill_random(std::span<std::byte> bytes, DType type) {
+  constexpr int64_t kPiece = 1 << 17;  // words: 1 MiB
+  const BitPattern pattern = pattern_of(type);
+  auto* words = reinterpret_cast<uint64_t*>(bytes.data());
+  const auto count = static_cast<int64_t>(bytes.size() / sizeof(uint64_t));
+  cpu::machine().pool.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end) {
+    const int64_t last = std::min(end * kPiece, count);
+    for (int64_t i = begin * kPiece; i < last; ++i) {
+      words[i] = (random_bits(static_cast<uint64_t>(i) + 1) & pattern.random) | pattern.fixed;
+    }
+  });
+}
+
+RandomWeights::RandomWeights(Tier& tier, const std::vector<TensorSpec>& specs,
+                             const StoredTypes& types, Bytes bytes)
+    : specs_(specs),
+      arena_(tier, "weights",
+             weight_bytes(specs, types) * copies_that_fit(weight_bytes(specs, types), bytes)),
+      copies_(copies_that_fit(weight_bytes(specs, types), bytes)) {
+  uint64_t at = 0;
+  for (WeightSet& copy : copies_) {
+    for (const TensorSpec& spec : specs_) {
+      const DType type = types[static_cast<size_t>(spec.role)];
+      const std::span<std::byte> place = arena_.bytes().subspan(at, tensor_bytes(spec, types));
+      fill_random(place, type);
+      copy.set(spec.role, {.data = place.data(), .dtype = type, .shape = spec.shape});
+      at += place.size();
+    }
+  }
+}
+
+const WeightSet& RandomWeights::next() {
+  next_ = (next_ + 1) % copies_.size();
+  return copies_[next_];
+}
+
+void RandomWeights::arrange(const Ops& ops, Precision precision) {
+  for (WeightSet& copy : copies_) {
+    for (const TensorSpec& spec : specs_) {
+      if (!only_multiplied(spec.role)) continue;
+      TensorView view = copy[spec.role];
+      std::byte* data = arena_.bytes().data() + (view.data - arena_.bytes().data());
+      view.order = ops.arrange(data, view.dtype, view.shape, precision);
+      copy.set(spec.role, view);
+    }
+  }
+}
+
+}  // namespace klotski

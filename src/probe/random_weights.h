@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "forward/weights.h"
+#include "memory/arena.h"
+#include "model/tensors.h"
+#include "weights/checkpoint.h"
+
+namespace klotski {
+
+// The element type that a checkpoint keeps tensors of each role in.
+using StoredTypes = std::array<DType, static_cast<size_t>(Role::count_)>;
+
+// By the first layer that has the role. Refuses (bad_model) what no operation reads.
+StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkpoint);
+
+uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& types);
+
+// Finite numbers of small magnitude, F32, F16 or BF16. The size is a multiple of eight bytes.
+void fill_random(std::span<std::byte> bytes, DType type);
+
+// The same tensors several times over with random content.
+class RandomWeights {
+ public:
+  // As many copies as make up `wanted` bytes and fit in `most`; one in any case.
+  struct Bytes {
+    uint64_t wanted = 0;
+    uint64_t most = 0;
+  };
+  RandomWeights(Tier& tier, const std::vector<TensorSpec>& specs, const StoredTypes& types,
+                Bytes bytes);
+
+  // Another copy each time, in turn.
+  const WeightSet& next();
+
+  // Arranges all that is only multiplied by, as weights that stay in memory are.
+  void arrange(const Ops& ops, Precision precision);
+
+ private:
+  std::vector<TensorSpec> specs_;
+  Arena arena_;
+  std::vector<WeightSet> copies_;
+  size_t next_ = 0;
+};
+
+}  // namespace klotski
