@@ -1,9 +1,10 @@
 #include "probe/curve_timer.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace klotski {
 
@@ -11,9 +12,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRuns = 3;
-constexpr double kRunSeconds = 5e-4;   // of a run, at least: the clock and its reader take a little
+constexpr size_t kRuns = 3;
+constexpr size_t kShortRuns = 7;      // of short calls, which the rest of the machine disturbs more
+constexpr double kRunSeconds = 5e-4;  // of a run, at least: the clock and its reader take a little
 constexpr double kMostCalls = 1000.0;  // of a run
+constexpr double kShortSeconds = 0.02;
 constexpr double kLongSeconds = 0.15;  // of a call that is timed once: little can disturb it
 
 double seconds_of_calls(const std::function<void()>& call, int calls) {
@@ -29,10 +32,10 @@ double seconds_of(const std::function<void()>& call, double expected) {
   if (expected > kLongSeconds) return seconds_of_calls(call, 1);
   const double first = seconds_of_calls(call, 1);
   const int calls = static_cast<int>(std::clamp(std::ceil(kRunSeconds / first), 1.0, kMostCalls));
-  std::array<double, kRuns> runs{};
+  std::vector<double> runs(first < kShortSeconds ? kShortRuns : kRuns);
   for (double& run : runs) run = seconds_of_calls(call, calls);
   std::sort(runs.begin(), runs.end());
-  return runs[kRuns / 2];
+  return runs[runs.size() / 2];
 }
 
 Curve CurveTimer::operator()(const SizedWork& work) const {
