@@ -111,9 +111,7 @@ int schedule_command(const Options& options) {
   Known known{.model = model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches)),
               .facts =
-                  [&](const WeightUnit& unit) {
-                    return UnitFacts{layouts.of(unit).read_bytes, layouts.of(unit).must_settle()};
-                  },
+                  [&](const WeightUnit& unit) { return facts_of(layouts, unit); },
               .hot =
                   [&](LayerId layer) {
                     const FeedForward& part = model.layer(layer).feed_forward;

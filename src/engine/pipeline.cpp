@@ -65,11 +65,7 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
 Known Pipeline::known(std::span<const MicroBatch> group) {
   Known known{.model = model_,
               .group = {},
-              .facts =
-                  [this](const WeightUnit& unit) {
-                    const UnitLayout& layout = layouts_.of(unit);
-                    return UnitFacts{layout.read_bytes, layout.must_settle()};
-                  },
+              .facts = [this](const WeightUnit& unit) { return facts_of(layouts_, unit); },
               .hot = [this](LayerId layer) { return hot_experts_.foretell(layer); }};
   for (const MicroBatch& micro_batch : group) {
     const bool spilled =

@@ -4,6 +4,11 @@
 
 namespace klotski {
 
+UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit) {
+  const UnitLayout& layout = layouts.of(unit);
+  return {layout.read_bytes, layout.must_settle()};
+}
+
 FragmentBuilder::FragmentBuilder(const Policy& policy, Residency& residency, Known known)
     : policy_(policy), residency_(residency), known_(std::move(known)) {}
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "model/unit_layout.h"
 #include "schedule/residency.h"
 #include "schedule/task.h"
 
@@ -18,6 +19,7 @@ struct UnitFacts {
   uint64_t read_bytes = 0;
   bool must_settle = false;  // has to be moved into place after reading
 };
+UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit);
 
 // What a schedule decides from, besides the policy.
 struct Known {

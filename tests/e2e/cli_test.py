@@ -240,6 +240,40 @@ class Info(Cli):
         self.assertEqual(info["shared_expert_width"], 128)
 
 
+class Plan(Cli):
+    def plan(self, *arguments):
+        environment = {**os.environ, "KLOTSKI_CACHE": str(self.folder)}
+        return self.ok("plan", str(TINY), *arguments, env=environment)
+
+    def test_a_group_is_chosen_and_what_it_takes_is_predicted(self):
+        found = json.loads(self.plan("--json", "--workload", "prompt=20,gen=5,sequences=12"))
+        self.assertEqual(found["work"], {"sequences": 12, "prompt_tokens": 20, "generated_tokens": 5})
+        policy, predicted = found["policy"], found["predicted"]
+        self.assertLessEqual(policy["micro_batch"], 12)
+        self.assertGreater(predicted["tokens_per_second"], 0)
+        self.assertAlmostEqual(predicted["tokens_per_second"] * predicted["seconds"], 60, places=3)
+        self.assertGreaterEqual(predicted["passes"], 5)
+        rates = [group["tokens_per_second"] for group in found["groups"]]
+        self.assertGreaterEqual(rates[0], 0.99 * max(rates))
+        self.assertLessEqual(sum(line["bytes"] for line in found["memory"]), found["limit_bytes"])
+        self.assertTrue(list(self.folder.iterdir()), "the measured rates are kept")
+
+    def test_flags_are_constraints(self):
+        found = json.loads(self.plan("--json", "--micro-batch", "3", "--n-batches", "2", "--ram", "1GiB"))
+        self.assertEqual((found["policy"]["micro_batch"], found["policy"]["micro_batches"]), (3, 2))
+        self.assertEqual(found["limit_bytes"], 1 << 30)
+        text = self.plan("--micro-batch", "3")
+        for word in ("predicted", "binding", "twice the memory", "inequalities", "micro-batches of 3"):
+            self.assertIn(word, text)
+
+    def test_what_cannot_be_planned(self):
+        for workload in ("", "prompt", "prompt=", "prompt=0", "prompt=1x", "tokens=3", "gen=1,,gen=2",
+                         "sequences=99999999999999999999"):
+            self.refused(2, "plan", str(TINY), "--workload", workload, says="--workload")
+        self.refused(4, "plan", str(TINY), "--ram", "2MiB", says="memory",
+                     env={**os.environ, "KLOTSKI_CACHE": str(self.folder)})
+
+
 class Doctor(Cli):
     def doctor(self, **variables):
         environment = {k: v for k, v in os.environ.items() if k != "KLOTSKI_CPU"}

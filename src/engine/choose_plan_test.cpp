@@ -1,0 +1,102 @@
+#include "engine/choose_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/testing/models.h"
+
+namespace klotski {
+namespace {
+
+Curve line(double seconds, double seconds_a_row) {
+  return Curve({1.0, 1000.0}, {seconds + seconds_a_row, seconds + 1000.0 * seconds_a_row});
+}
+
+// A machine that reads so many bytes a second and computes a row of anything in a microsecond.
+Profile profile_of(const ModelDescription& model, double disk) {
+  Profile profile;
+  profile.machine.memory_bytes_per_second = 1e12;
+  profile.machine.disk = {{.block_bytes = 1, .queue_depth = 1, .bytes_per_second = disk}};
+  LayerProfile layer;
+  for (Curve* curve : {&layer.attention_products, &layer.attend_decode, &layer.attend_prefill,
+                       &layer.route, &layer.expert, &layer.expert_arranged, &layer.combine}) {
+    *curve = line(1e-6, 1e-6);
+  }
+  profile.model.kinds = {layer};
+  profile.model.kind_of_layer.assign(model.layers.size(), 0);
+  profile.model.embed = profile.model.logits = line(1e-6, 1e-6);
+  return profile;
+}
+
+class ChoosePlan : public ::testing::Test {
+ protected:
+  ChosenPlan choose(const RunLimits& limits, const PlannedWork& work, double disk = 1e6) const {
+    const Profile profile = profile_of(test_.description, disk);
+    return choose_plan({test_.description, layouts_, profile, shares_, {}}, limits, work);
+  }
+
+  TestModel test_{test_model("mixtral")};
+  UnitLayouts layouts_{test_.description, test_.checkpoint};
+  ExpertShares shares_{test_.description};
+};
+
+constexpr PlannedWork kWork{.sequences = 48, .prompt_tokens = 12, .generated_tokens = 8};
+
+TEST_F(ChoosePlan, ThePlanIsThatOfTheFastestSize) {
+  RunLimits limits;
+  limits.expert_slots = 2;
+  const ChosenPlan chosen = choose(limits, kWork);
+  ASSERT_GT(chosen.candidates.size(), 10u);
+  const Candidate& best = chosen.candidates.front();
+  EXPECT_EQ(chosen.run.policy.micro_batch, best.size.micro_batch);
+  EXPECT_EQ(chosen.run.policy.micro_batches, best.size.micro_batches);
+  for (const Candidate& other : chosen.candidates) {
+    EXPECT_GE(best.prediction.tokens_per_second(), 0.99 * other.prediction.tokens_per_second());
+  }
+  // A slow disk, and experts that do not stay: as many sequences as there are share each load.
+  EXPECT_GE(best.size.micro_batch * best.size.micro_batches, kWork.sequences);
+}
+
+TEST_F(ChoosePlan, WhatTheUserFixedStays) {
+  RunLimits limits;
+  limits.micro_batch = 3;
+  EXPECT_EQ(choose(limits, kWork).run.policy.micro_batch, 3);
+  limits.micro_batches = 5;
+  const ChosenPlan chosen = choose(limits, kWork);
+  EXPECT_EQ(chosen.candidates.size(), 1u);
+  EXPECT_EQ(chosen.run.policy.micro_batches, 5);
+}
+
+TEST_F(ChoosePlan, OneSequenceHasOneSize) {
+  const ChosenPlan chosen =
+      choose({}, {.sequences = 1, .prompt_tokens = 12, .generated_tokens = 8});
+  ASSERT_EQ(chosen.candidates.size(), 1u);
+  EXPECT_EQ(chosen.run.policy.group_sequences(), 1);
+}
+
+TEST_F(ChoosePlan, WhatFitsNowhereIsRefused) {
+  RunLimits limits;
+  limits.ram_bytes = 1 << 20;
+  try {
+    choose(limits, kWork);
+    FAIL() << "a megabyte was enough";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::does_not_fit);
+  }
+}
+
+// Keys and values of few sequences fit: the prediction knows that the others wait.
+TEST_F(ChoosePlan, SequencesThatWaitAreCounted) {
+  RunLimits limits;
+  limits.micro_batch = 8;
+  limits.micro_batches = 6;
+  const int64_t passes = choose(limits, kWork).candidates.front().prediction.passes;
+  limits.kv_bytes = PagedKvCache::page_bytes(test_.description, kv_type(limits.precision)) *
+                    static_cast<uint64_t>(PagedKvCache::pages_for(20)) * 12;
+  const Candidate fewer = choose(limits, kWork).candidates.front();
+  EXPECT_EQ(fewer.group.at_once, 12);
+  EXPECT_GE(fewer.prediction.passes, 3 * passes);
+}
+
+}  // namespace
+}  // namespace klotski

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/pipeline.h"
+#include "planner/memory_plan.h"
+
+namespace klotski {
+
+// What the user fixes; the rest is chosen.
+struct RunLimits {
+  Strategy strategy = Strategy::klotski;
+  Precision precision = Precision::bf16;
+  std::optional<uint64_t> ram_bytes{};  // default: what is free within all limits, less a margin
+  std::optional<uint64_t> kv_bytes{};
+  std::optional<int64_t> expert_slots{};
+  std::optional<int64_t> micro_batch{};
+  std::optional<int64_t> micro_batches{};
+  std::optional<int64_t> hot_experts{};
+  int path_length = 1;  // of the correlation table
+  std::string eviction = "furthest";
+  int64_t attention_sinks = 0;  // lossy: see Policy
+  int64_t attention_window = 0;
+};
+
+// What is to be computed, as far as memory is concerned.
+struct Workload {
+  int64_t sequences = 1;            // that could run together
+  int64_t tokens_per_sequence = 0;  // prompt and continuation, at most
+  int64_t prompt_tokens = 0;        // of the longest prompt
+  int64_t logit_rows = 0;           // of one micro-batch; 0: one a sequence
+  uint64_t input_bytes = 0;         // that the caller holds in memory besides
+  int64_t typical_tokens = 0;       // of a sequence, where most are shorter; 0: all are as long
+};
+
+// How the work is divided, and who gets how much memory for it.
+struct RunPlan {
+  Policy policy;
+  MemoryPlan memory;
+};
+
+// Gives a group as large as the work and the limits allow its memory, and makes it smaller where
+// that is not enough; refuses (does_not_fit) what cannot run within the limits. Touches no weight.
+RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
+                 const Workload& workload, const PipelineOptions& options);
+
+// Sequences for whose keys and values a plan has room.
+int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
+                          const Workload& workload);
+
+}  // namespace klotski

@@ -1,0 +1,75 @@
+#include "planner/block_model.h"
+
+#include <algorithm>
+
+namespace klotski {
+
+namespace {
+
+std::optional<LayerId> first_routed(const ModelDescription& model) {
+  for (size_t j = 0; j < model.layers.size(); ++j) {
+    if (model.layers[j].feed_forward.routed) return LayerId(static_cast<int64_t>(j));
+  }
+  return {};
+}
+
+// Of the units of a kind, those for which there is no slot.
+double share_below(const ModelDescription& model, const Policy& policy, UnitKind kind) {
+  const auto units = static_cast<double>(units_of(model, kind).size());
+  return std::max(0.0, 1.0 - static_cast<double>(policy.slots[index_of(kind)]) / units);
+}
+
+double expert_flops(const ModelDescription& model, LayerId layer, double rows) {
+  const auto elements = static_cast<double>(model.hidden * model.layer(layer).feed_forward.width);
+  return 2.0 * rows * 3.0 * elements;
+}
+
+}  // namespace
+
+std::optional<BlockModel> block_model(const Machinery& with, const Policy& policy,
+                                      double positions) {
+  const std::optional<LayerId> layer = first_routed(with.model);
+  if (!layer) return {};
+  const LayerProfile& profile = with.profile.model.of_layer(layer->value);
+  const auto rows = static_cast<double>(policy.micro_batch);
+  const FeedForward& part = with.model.layer(*layer).feed_forward;
+  const auto transfer = [&](const WeightUnit& unit) {
+    return static_cast<double>(with.facts(unit).read_bytes) /
+           with.profile.machine.disk_bytes_per_second() *
+           share_below(with.model, policy, unit.kind);
+  };
+  BlockModel block{.layer = *layer, .seconds = {}, .choices = {}};
+  block.seconds = {
+      .attention_compute =
+          profile.attention_products.at(rows) + rows * profile.attend_decode.at(positions),
+      .gate_compute = profile.route.at(rows),
+      .attention_transfer = transfer(attention_unit(*layer)),
+      .gate_transfer = transfer(gate_unit(*layer)),
+      .expert_transfer = transfer(expert_unit(with.model, *layer, ExpertId(0))),
+      .expert_compute = [curve = profile.expert](double tokens) { return curve.at(tokens); }};
+  block.choices = {.popularity = with.shares.of(*layer),
+                   .experts_per_token = part.router.top_k,
+                   .hot_experts = policy.hot_experts > 0 ? policy.hot_experts : part.router.top_k};
+  return block;
+}
+
+LevelPair memory_over_disk(const Machinery& with) {
+  constexpr double kManyRows = 512.0;
+  const LayerId layer = first_routed(with.model).value_or(LayerId(0));
+  const Curve& expert = with.profile.model.of_layer(layer.value).expert;
+  const double rows = std::min(kManyRows, expert.sizes().back());
+  return {
+      .upper = {.peak_flops_per_second = expert_flops(with.model, layer, rows) / expert.at(rows),
+                .memory_bytes_per_second = with.profile.machine.memory_bytes_per_second},
+      .lower = {},
+      .link_bytes_per_second = with.profile.machine.disk_bytes_per_second()};
+}
+
+Operation expert_operation(const Machinery& with, LayerId layer, double rows) {
+  const auto bytes =
+      static_cast<double>(with.facts(expert_unit(with.model, layer, ExpertId(0))).read_bytes);
+  return {
+      .flops = expert_flops(with.model, layer, rows), .upper_bytes = bytes, .lower_bytes = bytes};
+}
+
+}  // namespace klotski

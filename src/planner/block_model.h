@@ -1,0 +1,31 @@
+#pragma once
+
+// The papers' quantities for a policy, from the machine's measured rates: what Klotski's
+// inequalities and the roofline model are asked with.
+
+#include <optional>
+
+#include "planner/inequalities.h"
+#include "planner/pass_simulator.h"
+#include "planner/roofline.h"
+
+namespace klotski {
+
+// Times of one routed layer while sequences of so many cached positions decode. Of units that stay
+// in memory nothing is transferred, of experts only the share for which there is no slot. Nothing
+// where the model has no routed layer.
+struct BlockModel {
+  LayerId layer;
+  BlockSeconds seconds;
+  ExpertChoices choices;
+};
+std::optional<BlockModel> block_model(const Machinery& with, const Policy& policy,
+                                      double positions);
+
+// Main memory over the disk: arithmetic at the rate that experts with many rows reach.
+LevelPair memory_over_disk(const Machinery& with);
+
+// One expert of the layer by so many rows, its weights read from disk once.
+Operation expert_operation(const Machinery& with, LayerId layer, double rows);
+
+}  // namespace klotski

@@ -1,0 +1,79 @@
+#include "planner/expert_shares.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace klotski {
+
+namespace {
+
+// One step of splitmix64: the same number between 0 and 1 for the same arguments on every machine.
+double uniform(uint64_t a, uint64_t b, uint64_t c) {
+  uint64_t bits = 0;
+  for (const uint64_t part : {a, b, c}) {
+    bits = (bits ^ part) * 0x9E3779B97F4A7C15u + 0x9E3779B97F4A7C15u;
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
+    bits ^= bits >> 31;
+  }
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+ExpertShares::ExpertShares(const ModelDescription& model) {
+  for (const Layer& layer : model.layers) {
+    const auto experts = static_cast<size_t>(layer.feed_forward.experts);
+    shares_.emplace_back(experts, 1.0 / static_cast<double>(experts));
+  }
+}
+
+ExpertShares::ExpertShares(const ModelDescription& model, std::vector<std::vector<double>> shares)
+    : shares_(std::move(shares)) {
+  if (shares_.size() != model.layers.size()) {
+    fail(ErrorKind::internal, "shares of experts: expected {} layers, found {}",
+         model.layers.size(), shares_.size());
+  }
+  for (size_t j = 0; j < shares_.size(); ++j) {
+    const double sum = std::accumulate(shares_[j].begin(), shares_[j].end(), 0.0);
+    if (std::ssize(shares_[j]) != model.layers[j].feed_forward.experts || !(sum > 0.0)) {
+      fail(ErrorKind::internal, "shares of experts: layer {} has {} of them, sum {}", j,
+           shares_[j].size(), sum);
+    }
+    for (double& share : shares_[j]) share /= sum;
+  }
+}
+
+std::vector<ExpertId> ExpertShares::hottest(LayerId layer, int64_t count) const {
+  const std::vector<double>& shares = of(layer);
+  std::vector<ExpertId> experts;
+  for (size_t e = 0; e < shares.size(); ++e) experts.emplace_back(static_cast<int64_t>(e));
+  std::stable_sort(experts.begin(), experts.end(), [&](ExpertId a, ExpertId b) {
+    return shares[static_cast<size_t>(a.value)] > shares[static_cast<size_t>(b.value)];
+  });
+  experts.resize(static_cast<size_t>(std::min<int64_t>(count, std::ssize(experts))));
+  std::sort(experts.begin(), experts.end());
+  return experts;
+}
+
+std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64_t pass,
+                                       double rows, int64_t top_k) const {
+  std::vector<double> result;
+  // Experts side by side, each as long as it is likely to be activated; those are that a mark lies
+  // in, of marks one apart.
+  double end = uniform(static_cast<uint64_t>(layer.value), static_cast<uint64_t>(micro_batch),
+                       static_cast<uint64_t>(pass));
+  for (const double share : of(layer)) {
+    const double chosen = std::min(1.0, share * static_cast<double>(top_k));  // by one row
+    const double activated = 1.0 - std::pow(1.0 - chosen, std::max(rows, 1.0));
+    const double begin = end;
+    end += activated + 1e-9;
+    result.push_back(std::floor(end) > std::floor(begin) ? rows * chosen / activated : 0.0);
+  }
+  return result;
+}
+
+}  // namespace klotski

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/description.h"
+
+namespace klotski {
+
+// How popular the experts of each layer are: the share of all choices that goes to each.
+class ExpertShares {
+ public:
+  // All alike.
+  explicit ExpertShares(const ModelDescription& model);
+  // By layer and expert; scaled so that each layer's sum is one. As many as the model has.
+  ExpertShares(const ModelDescription& model, std::vector<std::vector<double>> shares);
+
+  const std::vector<double>& of(LayerId layer) const {
+    return shares_[static_cast<size_t>(layer.value)];
+  }
+  // The most popular ones, as many as asked for, ascending.
+  std::vector<ExpertId> hottest(LayerId layer, int64_t count) const;
+
+  // Rows that choose each expert when `rows` rows of a micro-batch each choose `top_k`: zero of an
+  // expert that nobody chose, of the others as many as are expected of those that somebody chose.
+  // On average each expert is chosen as often and by as many rows as at random; how many are chosen
+  // hardly varies. The same for the same layer, micro-batch and pass.
+  std::vector<double> rows(LayerId layer, int64_t micro_batch, int64_t pass, double rows,
+                           int64_t top_k) const;
+
+ private:
+  std::vector<std::vector<double>> shares_;
+};
+
+}  // namespace klotski

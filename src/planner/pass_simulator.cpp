@@ -1,0 +1,140 @@
+#include "planner/pass_simulator.h"
+
+#include <algorithm>
+
+namespace klotski {
+
+namespace {
+
+constexpr int64_t kKeptSpans = 4096;
+
+std::chrono::nanoseconds nanoseconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+
+TimelineTotals difference(const TimelineTotals& after, const TimelineTotals& before) {
+  TimelineTotals result = after;
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    result.lanes[i].busy -= before.lanes[i].busy;
+    result.lanes[i].spans -= before.lanes[i].spans;
+    result.lanes[i].bytes -= before.lanes[i].bytes;
+  }
+  result.elapsed -= before.elapsed;
+  result.inter_layer -= before.inter_layer;
+  result.intra_layer -= before.intra_layer;
+  return result;
+}
+
+}  // namespace
+
+PassSimulator::PassSimulator(const Machinery& with, const Policy& policy)
+    : with_(with),
+      policy_(policy),
+      schedule_(make_schedule(policy.strategy)),
+      residency_(with.model, policy),
+      timeline_(kKeptSpans),
+      simulation_([this](const Task& task) { return cost(task); },
+                  [this](LayerId layer, int32_t micro_batch) {
+                    if (micro_batch == 0) choose(layer);
+                    std::vector<ExpertId> experts;
+                    const std::vector<double>& rows = chosen_[static_cast<size_t>(micro_batch)];
+                    for (size_t e = 0; e < rows.size(); ++e) {
+                      if (rows[e] > 0) experts.emplace_back(static_cast<int64_t>(e));
+                    }
+                    return experts;
+                  },
+                  timeline_) {}
+
+TimelineTotals PassSimulator::play(const PassShape& shape) {
+  shape_ = shape;
+  const TimelineTotals before = timeline_.totals();
+  const int64_t hot = policy_.hot_experts;
+  Known known{.model = with_.model,
+              .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),
+              .facts = with_.facts,
+              .hot = [&](LayerId layer) {
+                const FeedForward& part = with_.model.layer(layer).feed_forward;
+                return with_.shares.hottest(layer, hot > 0 ? hot : part.router.top_k);
+              }};
+  FragmentBuilder build(policy_, residency_, std::move(known));
+  run_pass(*schedule_, build, simulation_);
+  for (int32_t k = 0; k < build.micro_batches(); ++k) {
+    if (shape.logit_rows > 0) build.logits(k);
+  }
+  simulation_.submit(build.take());
+  ++passes_;
+  return difference(timeline_.totals(), before);
+}
+
+void PassSimulator::choose(LayerId layer) {
+  layer_ = layer;
+  chosen_.clear();
+  const FeedForward& part = with_.model.layer(layer).feed_forward;
+  for (int64_t k = 0; k < shape_.micro_batches; ++k) {
+    chosen_.push_back(part.routed
+                          ? with_.shares.rows(layer, k, passes_, shape_.rows(), part.router.top_k)
+                          : std::vector<double>{shape_.rows()});
+  }
+}
+
+double PassSimulator::rows_of(const Task& task) const {
+  const auto expert = static_cast<size_t>(task.unit.expert.value);
+  double rows = 0.0;
+  for (size_t k = 0; k < chosen_.size(); ++k) {
+    if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
+    rows += chosen_[k][expert];
+  }
+  return rows;
+}
+
+// A unit that is used a second time is arranged first: it is read and written once.
+double PassSimulator::expert_seconds(const Task& task) {
+  const LayerProfile& layer = with_.profile.model.of_layer(task.layer.value);
+  const double rows = rows_of(task);
+  const int64_t uses = ++uses_[{Place::slot, task.slot, task.unit.kind}];
+  if (uses == 1) return layer.expert.at(rows);
+  const double bytes = static_cast<double>(with_.facts(task.unit).read_bytes);
+  const double arranging =
+      uses == 2 ? 2.0 * bytes / with_.profile.machine.memory_bytes_per_second : 0.0;
+  return arranging + layer.expert_arranged.at(rows);
+}
+
+double PassSimulator::seconds(const Task& task) {
+  const ModelProfile& operations = with_.profile.model;
+  const LayerProfile& layer = operations.of_layer(task.layer.value);
+  const auto bytes = static_cast<double>(task.bytes);
+  switch (task.work) {
+    case Work::load:
+      uses_[{Place::slot, task.slot, task.unit.kind}] = 0;
+      return bytes / with_.profile.machine.disk_bytes_per_second();
+    case Work::load_kv:
+    case Work::store_kv:
+      return bytes / with_.profile.machine.disk_bytes_per_second();
+    case Work::settle:
+      return 2.0 * bytes / with_.profile.machine.memory_bytes_per_second;
+    case Work::embed:
+      return operations.embed.at(shape_.rows());
+    case Work::logits:
+      return operations.logits.at(shape_.logit_rows);
+    case Work::attention: {
+      const auto prompt = static_cast<double>(shape_.prompt_tokens);
+      return layer.attention_products.at(shape_.rows()) +
+             shape_.decoding_rows * layer.attend_decode.at(shape_.positions) +
+             (shape_.prompt_rows > 0 ? shape_.prompt_rows / prompt * layer.attend_prefill.at(prompt)
+                                     : 0.0);
+    }
+    case Work::gate:
+      return layer.route.at(shape_.rows());
+    case Work::expert:
+      return expert_seconds(task);
+    case Work::combine:
+      return layer.combine.at(shape_.rows());
+  }
+  return 0.0;
+}
+
+std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
+  return nanoseconds(seconds(task));
+}
+
+}  // namespace klotski

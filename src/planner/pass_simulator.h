@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "hardware/profile.h"
+#include "planner/expert_shares.h"
+#include "schedule/simulate.h"
+
+namespace klotski {
+
+// What the tasks of a run are about, besides the policy.
+struct Machinery {
+  const ModelDescription& model;
+  const Profile& profile;
+  std::function<UnitFacts(const WeightUnit&)> facts;
+  const ExpertShares& shares;
+};
+
+// The rows of one pass, the same of every micro-batch.
+struct PassShape {
+  int64_t micro_batches = 1;
+  double prompt_rows = 0;     // of one micro-batch; so are the following
+  double decoding_rows = 0;   // tokens that follow a prompt
+  double positions = 0;       // that a decoding row sees
+  int64_t prompt_tokens = 1;  // of a prompt
+  double logit_rows = 0;
+
+  double rows() const { return prompt_rows + decoding_rows; }
+};
+
+// Plays passes as a policy's strategy schedules them, with costs as they were measured: the same
+// fragments, slots and dependencies as in a run. What is in memory is carried from pass to pass.
+class PassSimulator {
+ public:
+  // All of it must live longer.
+  PassSimulator(const Machinery& with, const Policy& policy);
+
+  // What the pass took, lane by lane.
+  TimelineTotals play(const PassShape& shape);
+
+  const Timeline& timeline() const { return timeline_; }
+
+ private:
+  std::chrono::nanoseconds cost(const Task& task);
+  double seconds(const Task& task);
+  double expert_seconds(const Task& task);
+  double rows_of(const Task& expert) const;
+  void choose(LayerId layer);
+
+  const Machinery& with_;
+  const Policy& policy_;
+  std::unique_ptr<Schedule> schedule_;
+  Residency residency_;
+  Timeline timeline_;
+  Simulation simulation_;
+  PassShape shape_;
+  int64_t passes_ = 0;
+  // Of the layer at hand: rows that chose each expert, by micro-batch.
+  LayerId layer_;
+  std::vector<std::vector<double>> chosen_;
+  std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded
+};
+
+}  // namespace klotski

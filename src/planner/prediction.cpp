@@ -1,0 +1,132 @@
+#include "planner/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace klotski {
+
+namespace {
+
+// To the next of about twelve values between a number and its double: passes that hardly differ are
+// simulated once.
+double rounded(double value) {
+  constexpr double kSteps = 12.0;
+  if (value < kSteps) return std::round(value * 4.0) / 4.0;
+  return std::exp2(std::round(std::log2(value) * kSteps) / kSteps);
+}
+
+struct Sequence {
+  int64_t pending;  // tokens of its prompt
+  int64_t generated;
+};
+
+void add(TimelineTotals& sum, const TimelineTotals& pass) {
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    sum.lanes[i].busy += pass.lanes[i].busy;
+    sum.lanes[i].spans += pass.lanes[i].spans;
+    sum.lanes[i].bytes += pass.lanes[i].bytes;
+  }
+  sum.elapsed += pass.elapsed;
+  sum.inter_layer += pass.inter_layer;
+  sum.intra_layer += pass.intra_layer;
+}
+
+// The engine's passes, one after the other.
+class Run {
+ public:
+  Run(const Machinery& with, const Policy& policy, const PlannedWork& work)
+      : policy_(policy), work_(work), simulator_(with, policy), waiting_(work.sequences) {}
+
+  Prediction all() {
+    for (admit(); !running_.empty(); admit()) pass();
+    return result_;
+  }
+
+ private:
+  void admit() {
+    const int64_t most = std::min(work_.at_once, policy_.group_sequences());
+    for (; waiting_ > 0 && std::ssize(running_) < most; --waiting_) {
+      running_.push_back({work_.prompt_tokens, 0});
+    }
+  }
+
+  // As Engine::form does: a token of each that decodes, and as much of the prompts as rows are
+  // left.
+  void pass() {
+    PassShape shape{.micro_batches = std::min(policy_.micro_batches, std::ssize(running_)),
+                    .prompt_tokens = work_.prompt_tokens};
+    int64_t decoding = 0;
+    int64_t seen = 0;
+    for (const Sequence& sequence : running_) {
+      if (sequence.pending > 0) continue;
+      ++decoding;
+      seen += work_.prompt_tokens + sequence.generated;
+    }
+    int64_t room = shape.micro_batches * policy_.micro_batch_rows - decoding;
+    int64_t prompt_rows = 0;
+    int64_t gained = 0;
+    for (Sequence& sequence : running_) {
+      const int64_t rows = std::min(sequence.pending, std::max<int64_t>(room, 0));
+      const bool computed = sequence.pending == 0 || rows > 0;
+      sequence.pending -= rows;
+      room -= rows;
+      prompt_rows += rows;
+      if (computed && sequence.pending == 0) {
+        ++sequence.generated;
+        ++gained;
+      }
+    }
+    const auto batches = static_cast<double>(shape.micro_batches);
+    shape.prompt_rows = rounded(static_cast<double>(prompt_rows) / batches);
+    shape.decoding_rows = rounded(static_cast<double>(decoding) / batches);
+    shape.positions =
+        decoding > 0 ? rounded(static_cast<double>(seen) / static_cast<double>(decoding)) : 0.0;
+    shape.logit_rows = rounded(static_cast<double>(gained) / batches);
+    take(shape, prompt_rows, gained);
+    std::erase_if(running_, [&](const Sequence& sequence) {
+      return sequence.generated == work_.generated_tokens;
+    });
+  }
+
+  void take(const PassShape& shape, int64_t prompt_rows, int64_t gained) {
+    const TimelineTotals totals = simulate(shape);
+    const double seconds = std::chrono::duration<double>(totals.elapsed).count();
+    add(result_.totals, totals);
+    result_.prompt_tokens += static_cast<double>(prompt_rows);
+    result_.generated_tokens += static_cast<double>(gained);
+    if (prompt_rows > 0) {
+      result_.prefill_seconds += seconds;
+    } else {
+      result_.decode_seconds += seconds;
+      result_.decoded_tokens += static_cast<double>(gained);
+    }
+    ++result_.passes;
+  }
+
+  // The second pass of a shape stands for all that follow.
+  TimelineTotals simulate(const PassShape& shape) {
+    const auto key =
+        std::tuple(shape.micro_batches, shape.prompt_rows, shape.decoding_rows, shape.positions);
+    if (const auto known = known_.find(key); known != known_.end()) return known->second;
+    const TimelineTotals first = simulator_.play(shape);
+    if (result_.passes == 0) return first;
+    return known_.emplace(key, simulator_.play(shape)).first->second;
+  }
+
+  const Policy& policy_;
+  const PlannedWork& work_;
+  PassSimulator simulator_;
+  int64_t waiting_;
+  std::vector<Sequence> running_;
+  std::map<std::tuple<int64_t, double, double, double>, TimelineTotals> known_;
+  Prediction result_;
+};
+
+}  // namespace
+
+Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work) {
+  return Run(with, policy, work).all();
+}
+
+}  // namespace klotski

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "planner/pass_simulator.h"
+
+namespace klotski {
+
+// What is to be generated.
+struct PlannedWork {
+  int64_t sequences = 1;
+  int64_t prompt_tokens = 1;     // of each
+  int64_t generated_tokens = 1;  // of each
+  int64_t at_once = 1;           // sequences for whose keys and values there is room
+};
+
+// What a run of the work should take.
+struct Prediction {
+  double prefill_seconds = 0.0;  // of passes that have prompts in them
+  double decode_seconds = 0.0;   // of the others
+  double prompt_tokens = 0.0;
+  double generated_tokens = 0.0;
+  double decoded_tokens = 0.0;  // in passes without prompts
+  int64_t passes = 0;
+  TimelineTotals totals;  // of all passes
+
+  double seconds() const { return prefill_seconds + decode_seconds; }
+  double tokens_per_second() const { return generated_tokens / seconds(); }
+  double prefill_rate() const { return prompt_tokens / prefill_seconds; }
+  double decode_rate() const { return decode_seconds > 0 ? decoded_tokens / decode_seconds : 0.0; }
+};
+
+// Goes through the passes of a run as the engine forms them, and adds up what a simulation says of
+// each: the first one with nothing in memory, the others with what those before left there.
+Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work);
+
+}  // namespace klotski
