@@ -71,7 +71,7 @@ void small_shapes(benchmark::internal::Benchmark* benchmark) {
 void every_shape(benchmark::internal::Benchmark* benchmark) {
   small_shapes(benchmark);
   for (const int rows : {4, 6, 8, 10, 12, 16, 24}) benchmark->Args({rows, 2048, 7168});
-  for (const int rows : {1, 8, 32, 128, 256}) benchmark->Args({rows, 4096, 14336});
+  for (const int rows : {1, 8, 32, 64, 128, 256}) benchmark->Args({rows, 4096, 14336});
 }
 
 BENCHMARK_CAPTURE(experts, together, Calls::together)->Apply(every_shape);

@@ -110,8 +110,7 @@ int schedule_command(const Options& options) {
   PrintingSink sink(simulation, options.print);
   Known known{.model = model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches)),
-              .facts =
-                  [&](const WeightUnit& unit) { return facts_of(layouts, unit); },
+              .facts = [&](const WeightUnit& unit) { return facts_of(layouts, unit); },
               .hot =
                   [&](LayerId layer) {
                     const FeedForward& part = model.layer(layer).feed_forward;

@@ -24,6 +24,9 @@ constexpr int kOutPairs = 6;
 
 // Up to so many rows taking the weights apart anew for every tile is cheaper than laying them out.
 constexpr int64_t kStreamRows = 16;
+// From so many rows on the larger tiles of what was laid out win over octets as they lie.
+constexpr int64_t kLaidOutRows = 96;
+static_assert(kLaidOutRows > kStreamRows);
 
 int64_t padded(int64_t width) { return (width + kStep - 1) / kStep * kStep; }
 
@@ -264,6 +267,22 @@ void lay_out(bfloat16_t* to, const Strip& strip, const Piece& piece) {
   }
 }
 
+// The same from octets, where every operand lies whole.
+void lay_out_octets(bfloat16_t* to, const Strip& strip, const Piece& piece) {
+  constexpr int64_t kOctetQuad = kOctet * 4;  // elements of four columns of an octet
+  const bfloat16_t* pairs[kOutPairs];
+  for (int64_t q = 0; q < kOutPairs; ++q) {
+    const int64_t output = least(piece.output + 2 * q, strip.outputs - 2);
+    pairs[q] =
+        weights_of(strip, output / kOctet * kOctet) + piece.column * kOctet + output % kOctet * 4;
+  }
+  for (int64_t k = 0; k < piece.columns; k += 4, to += kOutPairs * kQuad) {
+    for (int64_t q = 0; q < kOutPairs; ++q, pairs[q - 1] += kOctetQuad) {
+      vst1q_bf16(to + q * kQuad, load(pairs[q]));
+    }
+  }
+}
+
 // `rows` pairs of rows by a piece. Sums of the pieces before and after are kept in the scratch
 // memory: [tiles][pairs of rows][kOutPairs].
 template <int rows>
@@ -288,7 +307,11 @@ void reuse(const Strip& strip) {
   for (int64_t k = 0; k < strip.width; k += kPiece) {
     for (int64_t n = 0; n < strip.outputs; n += 2 * kOutPairs) {
       const Piece piece{k, least(kPiece, strip.width - k), n};
-      lay_out(weights, strip, piece);
+      if (strip.arranged) {
+        lay_out_octets(weights, strip, piece);
+      } else {
+        lay_out(weights, strip, piece);
+      }
       for_row_tiles(
           strip, [&]<int rows>(int64_t row) { add_tile<rows>(strip, piece, row, weights, sums); });
     }
@@ -420,7 +443,7 @@ void pack(const BlockColumns& columns) {
 }
 
 void multiply(const Strip& strip) {
-  if (strip.arranged) {
+  if (strip.arranged && strip.rows < kLaidOutRows) {
     multiply_octets(strip);
   } else if (strip.rows <= kStreamRows) {
     stream(strip);
