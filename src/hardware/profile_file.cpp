@@ -9,7 +9,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 1;  // of the document; another one is not read
+constexpr int kFormat = 2;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = std::numeric_limits<double>::max();
 
@@ -38,7 +38,10 @@ Json to_json(const MachineProfile& machine) {
   return {{"kernels", machine.kernels},
           {"threads", machine.threads},
           {"memory_bytes_per_second", machine.memory_bytes_per_second},
-          {"disk", std::move(disk)}};
+          {"disk", std::move(disk)},
+          {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
+          {"computing_takes_while_reading", machine.computing_takes_while_reading},
+          {"load_seconds_while_computing", machine.load_seconds_while_computing}};
 }
 
 Json to_json(const ModelProfile& model) {
@@ -87,6 +90,11 @@ MachineProfile machine_in(const JsonFields& fields) {
          .queue_depth = static_cast<int>(rate.integer("queue_depth", 1, 1 << 20)),
          .bytes_per_second = rate.number("bytes_per_second", 1.0, kMost)});
   }
+  machine.disk_bytes_per_second_while_computing =
+      fields.number("disk_bytes_per_second_while_computing", 0.0, kMost);
+  machine.computing_takes_while_reading =
+      fields.number("computing_takes_while_reading", 1.0, kMost);
+  machine.load_seconds_while_computing = fields.number("load_seconds_while_computing", 0.0, kMost);
   return machine;
 }
 

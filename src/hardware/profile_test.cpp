@@ -142,7 +142,7 @@ TEST(Profile, ABrokenOneIsNotUsed) {
     changed[Json::json_pointer(place)] = value;
     EXPECT_FALSE(read_profile(changed.dump(), "f")) << place << " " << value;
   };
-  refused("/format", 2);
+  refused("/format", 3);
   refused("/format", "1");
   refused("/machine", nullptr);
   refused("/machine/threads", 0);

@@ -22,6 +22,17 @@ double uniform(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
+// About normally distributed with deviation one: the sum of three numbers between -1 and 1.
+double deviates(LayerId layer, int64_t micro_batch, int64_t pass, size_t expert) {
+  double sum = 0.0;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    sum += 2.0 * uniform(static_cast<uint64_t>(layer.value) * 131 + expert + 1,
+                         static_cast<uint64_t>(micro_batch), static_cast<uint64_t>(pass) * 4 + i) -
+           1.0;
+  }
+  return sum;
+}
+
 }  // namespace
 
 ExpertShares::ExpertShares(const ModelDescription& model) {
@@ -71,7 +82,16 @@ std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64
     const double activated = 1.0 - std::pow(1.0 - chosen, std::max(rows, 1.0));
     const double begin = end;
     end += activated + 1e-9;
-    result.push_back(std::floor(end) > std::floor(begin) ? rows * chosen / activated : 0.0);
+    if (std::floor(end) == std::floor(begin)) {
+      result.push_back(0.0);
+      continue;
+    }
+    // Some get more than others, which costs more than it saves: time grows in steps. Of a few
+    // rows the deviation is as large as their number, and most of it is whether there are any.
+    const double mean = rows * chosen / activated;
+    const double deviation = std::sqrt(rows * chosen * (1.0 - chosen));
+    const double off = deviation * deviates(layer, micro_batch, pass, result.size());
+    result.push_back(mean > 2.0 * deviation ? std::max(1.0, mean + off) : mean);
   }
   return result;
 }

@@ -63,7 +63,10 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   }
   simulation_.submit(build.take());
   ++passes_;
-  return difference(timeline_.totals(), before);
+  const TimelineTotals pass = difference(timeline_.totals(), before);
+  computing_share_ = pass.percent(pass.lane(Lane::compute).busy) / 100.0;
+  reading_share_ = pass.percent(pass.lane(Lane::disk_read).busy) / 100.0;
+  return pass;
 }
 
 void PassSimulator::choose(LayerId layer) {
@@ -106,10 +109,11 @@ double PassSimulator::seconds(const Task& task) {
   switch (task.work) {
     case Work::load:
       uses_[{Place::slot, task.slot, task.unit.kind}] = 0;
-      return bytes / with_.profile.machine.disk_bytes_per_second();
+      return bytes / disk_bytes_per_second() +
+             computing_share_ * with_.profile.machine.load_seconds_while_computing;
     case Work::load_kv:
     case Work::store_kv:
-      return bytes / with_.profile.machine.disk_bytes_per_second();
+      return bytes / disk_bytes_per_second();
     case Work::settle:
       return 2.0 * bytes / with_.profile.machine.memory_bytes_per_second;
     case Work::embed:
@@ -133,8 +137,19 @@ double PassSimulator::seconds(const Task& task) {
   return 0.0;
 }
 
+// Lanes that are busy at the same time slow each other down.
 std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
-  return nanoseconds(seconds(task));
+  const MachineProfile& machine = with_.profile.machine;
+  if (task.lane != Lane::compute) return nanoseconds(seconds(task));
+  return nanoseconds(seconds(task) *
+                     (1.0 + reading_share_ * (machine.computing_takes_while_reading - 1.0)));
+}
+
+double PassSimulator::disk_bytes_per_second() const {
+  const MachineProfile& machine = with_.profile.machine;
+  const double alone = machine.disk_bytes_per_second();
+  if (machine.disk_bytes_per_second_while_computing <= 0) return alone;
+  return alone + computing_share_ * (machine.disk_bytes_per_second_while_computing - alone);
 }
 
 }  // namespace klotski

@@ -46,6 +46,7 @@ class PassSimulator {
  private:
   std::chrono::nanoseconds cost(const Task& task);
   double seconds(const Task& task);
+  double disk_bytes_per_second() const;
   double expert_seconds(const Task& task);
   double rows_of(const Task& expert) const;
   void choose(LayerId layer);
@@ -61,6 +62,9 @@ class PassSimulator {
   // Of the layer at hand: rows that chose each expert, by micro-batch.
   LayerId layer_;
   std::vector<std::vector<double>> chosen_;
+  // Of the pass before, how much of its time these lanes were busy: they slow each other down.
+  double computing_share_ = 1.0;
+  double reading_share_ = 1.0;
   std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded
 };
 

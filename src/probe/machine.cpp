@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -105,11 +106,97 @@ double disk_rate(const Region& region, uint64_t block_bytes, int queue_depth) {
   return static_cast<double>(reader.counts().bytes) / seconds_since(start);
 }
 
-std::vector<DiskRate> disk_rates(const std::filesystem::path& path, Tier& tier,
-                                 const ProbeLimits& limits) {
+// A product like those of a run: its weights come from memory, and it takes all threads.
+class Computing {
+ public:
+  explicit Computing(Tier& tier)
+      : width_(tier.limit_bytes() >= 256 * kMiB ? 4096 : 512),
+        weights_(tier, "weights to multiply by",
+                 kCopies * static_cast<uint64_t>(width_ * width_) * sizeof(uint16_t)),
+        in_(static_cast<size_t>(kRows * width_), 0.5f),
+        out_(in_.size()) {
+    fill_random(weights_.bytes(), DType::BF16);
+  }
+
+  // Seconds of a product, of as many as take about so long.
+  double seconds(double about) {
+    const auto start = Clock::now();
+    int64_t products = 0;
+    do {
+      const auto copy = static_cast<size_t>(products++ % kCopies);
+      const TensorView weights{
+          .data = weights_.bytes().data() + copy * (weights_.bytes().size() / kCopies),
+          .dtype = DType::BF16,
+          .shape = {width_, width_}};
+      cpu_ops().matmul({out_.data(), kRows, width_}, {in_.data(), kRows, width_}, weights, {},
+                       Precision::bf16);
+    } while (seconds_since(start) < about);
+    return seconds_since(start) / static_cast<double>(products);
+  }
+
+ private:
+  static constexpr int64_t kRows = 8;
+  static constexpr size_t kCopies = 4;
+  int64_t width_;
+  Arena weights_;
+  std::vector<float> in_;
+  std::vector<float> out_;
+};
+
+// A thread that reads the region again and again, as the engine reads, so many places at a time.
+class Reading {
+ public:
+  Reading(const Region& region, size_t places)
+      : thread_([this, &region, places] {
+          const auto start = Clock::now();
+          for (size_t at = 0; !stop_; at = at + places < region.extents.size() ? at + places : 0) {
+            const size_t count = std::min(places, region.extents.size() - at);
+            reader_.read(std::span(region.extents).subspan(at, count));
+            ++calls_;
+          }
+          seconds_ = seconds_since(start);
+        }) {}
+  ~Reading() { end(); }
+
+  void end() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  // After the end.
+  double seconds_a_call() const { return seconds_ / static_cast<double>(calls_); }
+  double bytes_per_second() const { return static_cast<double>(reader_.counts().bytes) / seconds_; }
+
+ private:
+  DiskReader reader_{DiskReaderOptions{}};
+  std::atomic<bool> stop_{false};
+  int64_t calls_ = 0;
+  double seconds_ = 0;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+void measure_together(const Region& region, Tier& tier, MachineProfile& profile) {
+  constexpr double kAbout = 0.3;
+  Computing computing(tier);
+  computing.seconds(kAbout / 4);
+  const double alone = computing.seconds(kAbout);
+  Reading all(region, region.extents.size());
+  const double together = computing.seconds(kAbout);
+  all.end();
+  Reading one_by_one(region, 1);
+  computing.seconds(kAbout);
+  one_by_one.end();
+  profile.computing_takes_while_reading = std::max(1.0, together / alone);
+  profile.disk_bytes_per_second_while_computing = all.bytes_per_second();
+  profile.load_seconds_while_computing =
+      std::max(0.0, one_by_one.seconds_a_call() -
+                        static_cast<double>(region.extents[0].bytes) / all.bytes_per_second());
+}
+
+void measure_disk(const std::filesystem::path& path, Tier& tier, const ProbeLimits& limits,
+                  MachineProfile& profile) {
   const DirectFile file(std::make_shared<const File>(path));
-  std::vector<DiskRate> rates;
-  if (file.size() == 0) return rates;
+  std::vector<DiskRate>& rates = profile.disk;
+  if (file.size() == 0) return;
   Region region = spread_over(file, tier, limits.disk_bytes);
   read_first(region, limits.disk_seconds);
   for (const uint64_t block : kBlocks) {
@@ -120,7 +207,7 @@ std::vector<DiskRate> disk_rates(const std::filesystem::path& path, Tier& tier,
       rates.push_back({block, depth, disk_rate(region, block, depth)});
     }
   }
-  return rates;
+  measure_together(region, tier, profile);
 }
 
 }  // namespace
@@ -131,7 +218,7 @@ MachineProfile measure_machine(const std::filesystem::path& file_on_disk, Tier& 
   profile.kernels = cpu_kernels().chosen;
   profile.threads = cpu::machine().pool.threads();
   profile.memory_bytes_per_second = memory_rate(tier, limits.disk_bytes);
-  profile.disk = disk_rates(file_on_disk, tier, limits);
+  measure_disk(file_on_disk, tier, limits, profile);
   return profile;
 }
 
