@@ -86,12 +86,13 @@ std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64
       result.push_back(0.0);
       continue;
     }
-    // Some get more than others, which costs more than it saves: time grows in steps. Of a few
-    // rows the deviation is as large as their number, and most of it is whether there are any.
+    // Some get more than others, which costs more than it saves: time grows in steps. Where few
+    // are expected most of that is whether there are any.
+    constexpr double kFew = 4.0;
     const double mean = rows * chosen / activated;
     const double deviation = std::sqrt(rows * chosen * (1.0 - chosen));
     const double off = deviation * deviates(layer, micro_batch, pass, result.size());
-    result.push_back(mean > 2.0 * deviation ? std::max(1.0, mean + off) : mean);
+    result.push_back(mean < kFew ? mean : std::max(1.0, mean + off));
   }
   return result;
 }
