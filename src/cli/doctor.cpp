@@ -96,28 +96,19 @@ std::string as_text(const Findings& found) {
   return text;
 }
 
-// A model and its profile, in at most half of the memory that is left.
 struct ProbedModel {
   OpenedModel opened;
   Probed probed;
 };
 
-ProbedModel probe_model(const std::string& name) {
-  OpenedModel opened = open_model(name);
-  ProbeLimits limits;
-  limits.most_bytes = std::min(limits.most_bytes, memory_left().least() / 2);
-  Probed probed = probe({.model = opened.description,
-                         .checkpoint = opened.checkpoint,
-                         .ops = cpu_ops(),
-                         .precision = Precision::bf16,
-                         .limits = limits});
-  return {std::move(opened), std::move(probed)};
-}
-
 int doctor_command(const Options& options) {
   const Findings found = gather();
   std::optional<ProbedModel> model;
-  if (!options.model.empty()) model = probe_model(options.model);
+  if (!options.model.empty()) {
+    OpenedModel opened = open_model(options.model);
+    Probed probed = probe_model(opened, Precision::bf16);
+    model.emplace(ProbedModel{std::move(opened), std::move(probed)});
+  }
   const std::vector<std::string> advice =
       machine_advice(found.disk_reads, model ? &model->probed.profile.machine : nullptr);
   if (options.json) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/description.h"
+#include "probe/probe.h"
 #include "weights/checkpoint.h"
 
 namespace klotski {
@@ -16,5 +17,10 @@ struct OpenedModel {
 };
 
 OpenedModel open_model(const std::string& model);
+
+// The model's profile on this machine, measured in at most half of the memory that is left and
+// `most_bytes`.
+Probed probe_model(const OpenedModel& opened, Precision precision,
+                   std::optional<uint64_t> most_bytes = {});
 
 }  // namespace klotski

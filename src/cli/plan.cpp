@@ -25,7 +25,7 @@ struct Options {
 
 // "prompt=512,gen=32,sequences=64", any of them left out.
 void read_workload(const std::string& text, PlannedWork& work) {
-  constexpr int64_t kMost = 1 << 30;
+  constexpr int64_t kMost = 1 << 20;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string part = text.substr(at, end - at);
@@ -94,10 +94,8 @@ class Planning {
         opened_(opened),
         layouts_(opened.description, opened.checkpoint),
         shares_(opened.description),
-        probed_(probe({.model = opened.description,
-                       .checkpoint = opened.checkpoint,
-                       .ops = cpu_ops(),
-                       .precision = options.pipeline->limits.precision})),
+        probed_(probe_model(opened, options.pipeline->limits.precision,
+                            options.pipeline->limits.ram_bytes)),
         chosen_(choose(probed_.profile, options.pipeline->limits)) {}
 
   std::string text() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <type_traits>
 
 namespace klotski {
 
@@ -30,6 +31,30 @@ void add(TimelineTotals& sum, const TimelineTotals& pass) {
   sum.elapsed += pass.elapsed;
   sum.inter_layer += pass.inter_layer;
   sum.intra_layer += pass.intra_layer;
+}
+
+void scale(Prediction& result, double factor) {
+  for (double* value : {&result.prefill_seconds, &result.decode_seconds, &result.prompt_tokens,
+                        &result.generated_tokens, &result.decoded_tokens}) {
+    *value *= factor;
+  }
+  const auto more = [&](auto& value) {
+    value =
+        static_cast<std::remove_reference_t<decltype(value)>>(static_cast<double>(value) * factor);
+  };
+  const auto longer = [&](std::chrono::nanoseconds& time) {
+    time =
+        std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(time.count()) * factor));
+  };
+  more(result.passes);
+  for (LaneTotals& lane : result.totals.lanes) {
+    longer(lane.busy);
+    more(lane.spans);
+    more(lane.bytes);
+  }
+  longer(result.totals.elapsed);
+  longer(result.totals.inter_layer);
+  longer(result.totals.intra_layer);
 }
 
 // The engine's passes, one after the other.
@@ -126,7 +151,13 @@ class Run {
 }  // namespace
 
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work) {
-  return Run(with, policy, work).all();
+  // After some groups one is like the other.
+  constexpr int64_t kGroups = 8;
+  PlannedWork simulated = work;
+  simulated.sequences = std::min(work.sequences, kGroups * policy.group_sequences());
+  Prediction result = Run(with, policy, simulated).all();
+  scale(result, static_cast<double>(work.sequences) / static_cast<double>(simulated.sequences));
+  return result;
 }
 
 }  // namespace klotski

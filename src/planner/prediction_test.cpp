@@ -149,6 +149,19 @@ TEST(Prediction, SequencesThatDoNotFitWaitForOthers) {
   EXPECT_EQ(predict(with, policy, half).passes, 6 * 5);
 }
 
+TEST(Prediction, ManyGroupsAreLikeSome) {
+  const Bench bench;
+  const Machinery with = bench.machinery();
+  const Policy policy = resident_policy(bench.model);
+  PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 5, .at_once = 8};
+  const Prediction some = predict(with, policy, work);
+  work.sequences = int64_t{1} << 30;
+  const Prediction many = predict(with, policy, work);
+  EXPECT_DOUBLE_EQ(many.generated_tokens, 5.0 * static_cast<double>(work.sequences));
+  EXPECT_NEAR(many.tokens_per_second(), some.tokens_per_second(), 1e-6);
+  EXPECT_EQ(many.passes, some.passes << 24);
+}
+
 // Prompts longer than a pass has rows take several, and those that are done generate meanwhile.
 TEST(Prediction, PromptsAreCutIntoPasses) {
   const Bench bench;

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <span>
 #include <thread>
@@ -148,29 +149,44 @@ class Reading {
  public:
   Reading(const Region& region, size_t places)
       : thread_([this, &region, places] {
-          const auto start = Clock::now();
-          for (size_t at = 0; !stop_; at = at + places < region.extents.size() ? at + places : 0) {
-            const size_t count = std::min(places, region.extents.size() - at);
-            reader_.read(std::span(region.extents).subspan(at, count));
-            ++calls_;
+          try {
+            read(region, places);
+          } catch (...) {
+            error_ = std::current_exception();
           }
-          seconds_ = seconds_since(start);
         }) {}
-  ~Reading() { end(); }
+  ~Reading() { join(); }
 
   void end() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
+    join();
+    if (error_) std::rethrow_exception(error_);
   }
   // After the end.
   double seconds_a_call() const { return seconds_ / static_cast<double>(calls_); }
   double bytes_per_second() const { return static_cast<double>(reader_.counts().bytes) / seconds_; }
 
  private:
+  void read(const Region& region, size_t places) {
+    const auto start = Clock::now();
+    size_t at = 0;
+    do {
+      const size_t count = std::min(places, region.extents.size() - at);
+      reader_.read(std::span(region.extents).subspan(at, count));
+      at = at + places < region.extents.size() ? at + places : 0;
+      ++calls_;
+    } while (!stop_);
+    seconds_ = seconds_since(start);
+  }
+  void join() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
   DiskReader reader_{DiskReaderOptions{}};
   std::atomic<bool> stop_{false};
   int64_t calls_ = 0;
   double seconds_ = 0;
+  std::exception_ptr error_;
   std::thread thread_;  // last: it uses all of the above
 };
 
