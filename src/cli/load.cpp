@@ -18,7 +18,7 @@ Probed probe_model(const OpenedModel& opened, Precision precision,
                    std::optional<uint64_t> most_bytes) {
   ProbeLimits limits;
   limits.most_bytes = std::min(
-      {limits.most_bytes, memory_left().least() / 2, most_bytes.value_or(limits.most_bytes)});
+      {limits.most_bytes, memory_left().least() / 2, most_bytes.value_or(limits.most_bytes) / 2});
   return probe({.model = opened.description,
                 .checkpoint = opened.checkpoint,
                 .ops = cpu_ops(),

@@ -18,8 +18,8 @@ struct OpenedModel {
 
 OpenedModel open_model(const std::string& model);
 
-// The model's profile on this machine, measured in at most half of the memory that is left and
-// `most_bytes`.
+// The model's profile on this machine, measured in at most half of the memory that is left and of
+// `most_bytes`: the program itself, and what it computes with, take some too.
 Probed probe_model(const OpenedModel& opened, Precision precision,
                    std::optional<uint64_t> most_bytes = {});
 

@@ -81,6 +81,15 @@ Profile with_faster_arithmetic(Profile profile, double factor) {
   return profile;
 }
 
+// A disk that is not to be read faster.
+void hold_back(MachineProfile& machine, uint64_t bytes_per_second) {
+  const auto most = static_cast<double>(bytes_per_second);
+  for (DiskRate& point : machine.disk)
+    point.bytes_per_second = std::min(point.bytes_per_second, most);
+  machine.disk_bytes_per_second_while_computing =
+      std::min(machine.disk_bytes_per_second_while_computing, most);
+}
+
 // What a change of the machine would give.
 struct Relief {
   std::string change;
@@ -95,8 +104,12 @@ class Planning {
         layouts_(opened.description, opened.checkpoint),
         shares_(opened.description),
         probed_(probe_model(opened, options.pipeline->limits.precision,
-                            options.pipeline->limits.ram_bytes)),
-        chosen_(choose(probed_.profile, options.pipeline->limits)) {}
+                            options.pipeline->limits.ram_bytes)) {
+    if (const uint64_t most = options.pipeline->options.disk.bytes_per_second; most > 0) {
+      hold_back(probed_.profile.machine, most);
+    }
+    chosen_ = choose(probed_.profile, options.pipeline->limits);
+  }
 
   std::string text() const;
   Json json() const;
@@ -135,6 +148,7 @@ std::vector<Relief> Planning::reliefs() const {
   found.push_back({"twice the memory", rate(probed_.profile, more)});
   Profile disk = probed_.profile;
   for (DiskRate& point : disk.machine.disk) point.bytes_per_second *= 2;
+  disk.machine.disk_bytes_per_second_while_computing *= 2;
   found.push_back({"a disk twice as fast", rate(disk, options_.pipeline->limits)});
   found.push_back({"twice the arithmetic",
                    rate(with_faster_arithmetic(probed_.profile, 2.0), options_.pipeline->limits)});
@@ -147,8 +161,8 @@ std::string Planning::paper_text() const {
   constexpr int64_t kMostMicroBatches = 64;
   const Policy& policy = chosen_.run.policy;
   const Machinery with = machinery();
-  const auto positions =
-      static_cast<double>(options_.work.prompt_tokens + options_.work.generated_tokens / 2);
+  const double positions = static_cast<double>(options_.work.prompt_tokens) +
+                           0.5 * static_cast<double>(options_.work.generated_tokens);
   const std::optional<BlockModel> block = block_model(with, policy, positions);
   if (!block) return {};
   std::string text = fmt::format("\ninequalities of a group of {} while decoding (Klotski, 4-7)\n",
@@ -270,8 +284,22 @@ Json Planning::json() const {
             {"disk_bytes_per_second", probed_.profile.machine.disk_bytes_per_second()}}}};
 }
 
+void check(const Options& options, const ModelDescription& model) {
+  if (!options.pipeline->options.spill_folder.empty()) {
+    fail(ErrorKind::usage,
+         "--kv-spill: expected keys and values in memory; what is spilled is not simulated yet");
+  }
+  const int64_t tokens = options.work.prompt_tokens + options.work.generated_tokens;
+  if (tokens > model.max_positions) {
+    fail(ErrorKind::usage,
+         "--workload: {} tokens of prompt and continuation, the model has room for {}", tokens,
+         model.max_positions);
+  }
+}
+
 int plan_command(const Options& options) {
   const OpenedModel opened = open_model(options.model);
+  check(options, opened.description);
   const Planning planning(options, opened);
   write_out(options.json ? planning.json().dump(2) + "\n" : planning.text());
   return 0;

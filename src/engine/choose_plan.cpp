@@ -13,8 +13,11 @@ Workload workload_of(const PlannedWork& work) {
 ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
                        const PlannedWork& work) {
   const Workload workload = workload_of(work);
+  RunLimits base = limits;
+  base.ram_bytes = ram_limit(limits);  // the same for every size, whatever others take meanwhile
+  if (limits.strategy == Strategy::simple) base.micro_batches = 1;
   const auto plan_of = [&](GroupSize size) {
-    RunLimits fixed = limits;
+    RunLimits fixed = base;
     fixed.micro_batch = size.micro_batch;
     fixed.micro_batches = size.micro_batches;
     return plan_run(ground.model, ground.layouts, fixed, workload, ground.options);
@@ -33,11 +36,11 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
       .profile = ground.profile,
       .facts = [&](const WeightUnit& unit) { return facts_of(ground.layouts, unit); },
       .shares = ground.shares};
-  std::vector<Candidate> candidates = search(
-      with, work, group_sizes(work.sequences, limits.micro_batch, limits.micro_batches), fit);
+  std::vector<Candidate> candidates =
+      search(with, work, group_sizes(work.sequences, base.micro_batch, base.micro_batches), fit);
   if (candidates.empty()) {
-    // Says by how much the smallest does not fit.
-    return {plan_of({limits.micro_batch.value_or(1), limits.micro_batches.value_or(1)}), {}};
+    plan_of({base.micro_batch.value_or(1), base.micro_batches.value_or(1)});  // says why
+    fail(ErrorKind::internal, "a group that did not fit fits now");
   }
   RunPlan run = plan_of(candidates.front().size);
   return {std::move(run), std::move(candidates)};

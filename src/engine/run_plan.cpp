@@ -164,6 +164,10 @@ class MemoryDivision {
 
 }  // namespace
 
+uint64_t ram_limit(const RunLimits& limits) {
+  return limits.ram_bytes.value_or(default_ram_bytes(resident_bytes()));
+}
+
 RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
                  const Workload& workload, const PipelineOptions& options) {
   RunPlan plan{.policy = group_policy(limits, workload), .memory = {}};

@@ -1,5 +1,6 @@
 #include "executor/weight_slots.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace klotski {
@@ -12,6 +13,15 @@ std::vector<DirectFile> open_shards(const Checkpoint& checkpoint) {
     files.emplace_back(checkpoint.file(static_cast<uint32_t>(shard)));
   }
   return files;
+}
+
+// Gate and up of an expert are multiplied by the same rows: of different types they are multiplied
+// as float32, whatever the one of them could be.
+bool may_be_arranged(const std::vector<PlacedTensor>& unit, const PlacedTensor& tensor) {
+  return only_multiplied(tensor.role) &&
+         std::none_of(unit.begin(), unit.end(), [&](const PlacedTensor& other) {
+           return other.role == gated_partner(tensor.role) && other.dtype != tensor.dtype;
+         });
 }
 
 }  // namespace
@@ -60,12 +70,13 @@ void WeightSlots::settle(const WeightUnit& unit, int32_t slot) {
 
 WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
   WeightSet weights;
+  const std::vector<PlacedTensor>& tensors = layouts_.of(unit).tensors;
   std::byte* data = buffer(unit, slot).data();
   Slot& here = state(unit, slot);
   const bool arrange = ++here.uses == 2;
-  for (const PlacedTensor& tensor : layouts_.of(unit).tensors) {
+  for (const PlacedTensor& tensor : tensors) {
     ElementOrder& order = here.orders[static_cast<size_t>(tensor.role)];
-    if (arrange && only_multiplied(tensor.role)) {
+    if (arrange && may_be_arranged(tensors, tensor)) {
       order = ops_.arrange(data + tensor.at, tensor.dtype, tensor.shape, precision_);
     }
     weights.set(

@@ -30,7 +30,8 @@ class WeightSlots {
   void settle(const WeightUnit& unit, int32_t slot);
 
   // Views of a unit that lies in the slot and is about to be used. One that is used a second time
-  // since it was loaded is there to stay: its matrices are arranged, once, for faster products.
+  // since it was loaded is likely to be used again: its matrices are arranged, once, for faster
+  // products.
   WeightSet weights(const WeightUnit& unit, int32_t slot);
   ExpertWeights expert(const WeightUnit& unit, int32_t slot);
 

@@ -31,6 +31,27 @@ inline bool only_multiplied(Role role) {
   }
 }
 
+// Of an expert's gate its up and the other way round: both take the same rows. Other roles have no
+// partner but themselves.
+inline Role gated_partner(Role role) {
+  switch (role) {
+    case Role::shared_gate:
+      return Role::shared_up;
+    case Role::shared_up:
+      return Role::shared_gate;
+    case Role::expert_gate:
+      return Role::expert_up;
+    case Role::expert_up:
+      return Role::expert_gate;
+    case Role::dense_gate:
+      return Role::dense_up;
+    case Role::dense_up:
+      return Role::dense_gate;
+    default:
+      return role;
+  }
+}
+
 // Views of the tensors of one place in the model, by role. A role the description does not ask for
 // has no data.
 class WeightSet {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kFormat = 2;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
-constexpr double kMost = std::numeric_limits<double>::max();
+constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
 constexpr std::array<std::pair<const char*, Curve LayerProfile::*>, 7> kLayerCurves{{
     {"attention_products", &LayerProfile::attention_products},

@@ -145,8 +145,8 @@ struct Ops {
                  Precision precision);
   // Several experts at once: few rows each leave a single one too little work for many threads.
   void (*experts)(std::span<const ExpertProduct> products, Precision precision);
-  // Rearranges a matrix of an expert's weights, which lies in rows, into the order that experts()
-  // reads fastest where it is used again and again: no result depends on it. Returns that order.
+  // Rearranges a matrix of weights, which lies in rows, into the order that experts() and matmul()
+  // read fastest where it is used again and again: no result depends on it. Returns that order.
   ElementOrder (*arrange)(std::byte* data, DType dtype, const Shape& shape, Precision precision);
   void (*rope)(const RopeArguments& arguments);
   // Of several sequences, each with its own length.

@@ -6,8 +6,6 @@ namespace klotski {
 
 namespace {
 
-constexpr int64_t kKeptSpans = 4096;
-
 std::chrono::nanoseconds nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
@@ -32,7 +30,7 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy)
       policy_(policy),
       schedule_(make_schedule(policy.strategy)),
       residency_(with.model, policy),
-      timeline_(kKeptSpans),
+      timeline_(0),
       simulation_([this](const Task& task) { return cost(task); },
                   [this](LayerId layer, int32_t micro_batch) {
                     if (micro_batch == 0) choose(layer);
@@ -70,7 +68,6 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
 }
 
 void PassSimulator::choose(LayerId layer) {
-  layer_ = layer;
   chosen_.clear();
   const FeedForward& part = with_.model.layer(layer).feed_forward;
   for (int64_t k = 0; k < shape_.micro_batches; ++k) {

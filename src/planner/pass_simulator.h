@@ -41,8 +41,6 @@ class PassSimulator {
   // What the pass took, lane by lane.
   TimelineTotals play(const PassShape& shape);
 
-  const Timeline& timeline() const { return timeline_; }
-
  private:
   std::chrono::nanoseconds cost(const Task& task);
   double seconds(const Task& task);
@@ -60,7 +58,6 @@ class PassSimulator {
   PassShape shape_;
   int64_t passes_ = 0;
   // Of the layer at hand: rows that chose each expert, by micro-batch.
-  LayerId layer_;
   std::vector<std::vector<double>> chosen_;
   // Of the pass before, how much of its time these lanes were busy: they slow each other down.
   double computing_share_ = 1.0;

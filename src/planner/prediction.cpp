@@ -107,7 +107,9 @@ class Run {
     shape.decoding_rows = rounded(static_cast<double>(decoding) / batches);
     shape.positions =
         decoding > 0 ? rounded(static_cast<double>(seen) / static_cast<double>(decoding)) : 0.0;
-    shape.logit_rows = rounded(static_cast<double>(gained) / batches);
+    if (gained > 0) {
+      shape.logit_rows = std::max(0.25, rounded(static_cast<double>(gained) / batches));
+    }
     take(shape, prompt_rows, gained);
     std::erase_if(running_, [&](const Sequence& sequence) {
       return sequence.generated == work_.generated_tokens;
@@ -131,8 +133,8 @@ class Run {
 
   // The second pass of a shape stands for all that follow.
   TimelineTotals simulate(const PassShape& shape) {
-    const auto key =
-        std::tuple(shape.micro_batches, shape.prompt_rows, shape.decoding_rows, shape.positions);
+    const Key key{shape.micro_batches, shape.prompt_rows, shape.decoding_rows, shape.positions,
+                  shape.logit_rows};
     if (const auto known = known_.find(key); known != known_.end()) return known->second;
     const TimelineTotals first = simulator_.play(shape);
     if (result_.passes == 0) return first;
@@ -144,7 +146,8 @@ class Run {
   PassSimulator simulator_;
   int64_t waiting_;
   std::vector<Sequence> running_;
-  std::map<std::tuple<int64_t, double, double, double>, TimelineTotals> known_;
+  using Key = std::tuple<int64_t, double, double, double, double>;
+  std::map<Key, TimelineTotals> known_;
   Prediction result_;
 };
 
@@ -154,7 +157,8 @@ Prediction predict(const Machinery& with, const Policy& policy, const PlannedWor
   // After some groups one is like the other.
   constexpr int64_t kGroups = 8;
   PlannedWork simulated = work;
-  simulated.sequences = std::min(work.sequences, kGroups * policy.group_sequences());
+  simulated.sequences =
+      std::min(work.sequences, kGroups * std::min(work.at_once, policy.group_sequences()));
   Prediction result = Run(with, policy, simulated).all();
   scale(result, static_cast<double>(work.sequences) / static_cast<double>(simulated.sequences));
   return result;

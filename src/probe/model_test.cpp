@@ -49,20 +49,28 @@ TEST(MeasureModel, EveryFamilyOfTestModels) {
   }
 }
 
-TEST(MeasureModel, MoreRowsTakeLonger) {
-  const TinyModel tiny("olmoe");  // its tokens see all positions
-  Tier tier("test", 64 * kMiB);
-  ProbeLimits limits = quick();
-  limits.most_rows = 64;
-  const ModelProfile profile =
-      measure_model(tiny.description, tiny.types(), reference_ops(), Precision::f32, tier, limits);
+// Whether times grow with the sizes, by less than they should: someone else may be computing.
+bool grows(const ModelProfile& profile) {
   const LayerProfile& kind = profile.of_layer(0);
   for (const Curve* curve :
        {&kind.expert, &kind.attention_products, &kind.route, &kind.combine, &profile.logits}) {
-    EXPECT_GT(curve->at(64), 4 * curve->at(1));
+    if (curve->at(64) <= 4 * curve->at(1)) return false;
   }
-  EXPECT_GT(kind.attend_decode.at(256), kind.attend_decode.at(16));
-  EXPECT_GT(kind.attend_prefill.at(256), 16 * kind.attend_prefill.at(16));
+  return kind.attend_decode.at(256) > kind.attend_decode.at(16) &&
+         kind.attend_prefill.at(256) > 16 * kind.attend_prefill.at(16);
+}
+
+TEST(MeasureModel, MoreRowsTakeLonger) {
+  const TinyModel tiny("olmoe");  // its tokens see all positions
+  ProbeLimits limits = quick();
+  limits.most_rows = 64;
+  bool grown = false;
+  for (int attempt = 0; attempt < 10 && !grown; ++attempt) {
+    Tier tier("test", 64 * kMiB);
+    grown = grows(measure_model(tiny.description, tiny.types(), reference_ops(), Precision::f32,
+                                tier, limits));
+  }
+  EXPECT_TRUE(grown);
 }
 
 TEST(MeasureModel, LayersOfOneShapeAreMeasuredOnce) {

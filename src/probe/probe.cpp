@@ -55,6 +55,12 @@ std::optional<Profile> load(const fs::path& path, std::string_view fingerprint) 
   }
 }
 
+// Whether it has what every prediction needs.
+bool is_of(const Profile& profile, const ModelDescription& model) {
+  return !profile.machine.disk.empty() &&
+         std::ssize(profile.model.kind_of_layer) == model.layer_count();
+}
+
 // Under another name first: whoever reads it finds all of it or nothing.
 void store(const fs::path& path, const std::string& text) {
   std::error_code error;
@@ -109,7 +115,8 @@ Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
                   subject.precision, largest_file(subject.checkpoint));
   const std::optional<fs::path> path = stored_at(print);
   if (path) {
-    if (std::optional<Profile> found = load(*path, print)) return done(std::move(*found), true);
+    std::optional<Profile> found = load(*path, print);
+    if (found && is_of(*found, subject.model)) return done(std::move(*found), true);
   }
   Profile measured = measure(subject);
   if (path) store(*path, write_profile(measured, print));

@@ -32,7 +32,7 @@ Profile made_up() {
                       .threads = 2,
                       .memory_bytes_per_second = 5e10,
                       .disk = {{kMiB, 8, 5e9}}},
-          .model = {.kinds = {layer}, .kind_of_layer = {0, 0}, .embed = curve, .logits = curve}};
+          .model = {.kinds = {layer}, .kind_of_layer = {0, 0, 0}, .embed = curve, .logits = curve}};
 }
 
 class Probe : public ::testing::Test {

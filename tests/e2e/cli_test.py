@@ -262,7 +262,7 @@ class Plan(Cli):
         found = json.loads(self.plan("--json", "--micro-batch", "3", "--n-batches", "2", "--ram", "1GiB"))
         self.assertEqual((found["policy"]["micro_batch"], found["policy"]["micro_batches"]), (3, 2))
         self.assertEqual(found["limit_bytes"], 1 << 30)
-        text = self.plan("--micro-batch", "3")
+        text = self.plan("--micro-batch", "3", "--hot-experts", "1000")
         for word in ("predicted", "binding", "twice the memory", "inequalities", "micro-batches of 3"):
             self.assertIn(word, text)
 
@@ -270,6 +270,8 @@ class Plan(Cli):
         for workload in ("", "prompt", "prompt=", "prompt=0", "prompt=1x", "tokens=3", "gen=1,,gen=2",
                          "sequences=99999999999999999999"):
             self.refused(2, "plan", str(TINY), "--workload", workload, says="--workload")
+        self.refused(2, "plan", str(TINY), "--workload", "prompt=1000000", says="room for")
+        self.refused(2, "plan", str(TINY), "--kv-spill", str(self.folder), says="--kv-spill")
         self.refused(4, "plan", str(TINY), "--ram", "2MiB", says="memory",
                      env={**os.environ, "KLOTSKI_CACHE": str(self.folder)})
 

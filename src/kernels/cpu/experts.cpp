@@ -36,7 +36,11 @@ struct Piece {
                             precision)),
         second(&products_for(with.kernels, down.type, precision)),
         strip(strip_outputs(with, gate.outputs, rows)),
-        down_strip(strip_outputs(with, down.outputs, rows)) {}
+        down_strip(strip_outputs(with, down.outputs, rows)) {
+    check_order(*first, gate);
+    check_order(*first, up);
+    check_order(*second, down);
+  }
 
   int64_t in_bytes() const { return blocks_of(rows) * first->block_bytes(gate.width); }
   int64_t gated_bytes() const { return blocks_of(rows) * second->block_bytes(down.width); }

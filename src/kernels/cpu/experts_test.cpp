@@ -176,6 +176,41 @@ TEST(CpuExperts, ArrangedWeightsGiveTheSameBits) {
   EXPECT_EQ(arranged > 0, some);
 }
 
+// The same through the other operation that multiplies by weights: with inputs in two parts and a
+// bias, in more rows than one call takes.
+TEST(CpuExperts, ArrangedWeightsGiveTheSameBitsInMatmul) {
+  constexpr int64_t kOutputs = 112;
+  constexpr int64_t kWidth = 96;
+  const Weights weight(random_floats(kOutputs * kWidth, 1), DType::BF16, {kOutputs, kWidth});
+  const Weights bias(random_floats(kOutputs, 2), DType::BF16, {kOutputs});
+  for (const int64_t rows : {1, 6, 31, 150, 300}) {
+    const std::vector<float> in = random_floats(rows * kWidth, static_cast<unsigned>(rows));
+    with_every_machine([&](const cpu::Machine& machine) {
+      for (const Precision precision : {Precision::two_bf16, Precision::bf16}) {
+        const Arranged arranged(machine, weight, precision);
+        Output plain(rows, kOutputs);
+        Output fast(rows, kOutputs);
+        const ConstRows inputs(in.data(), rows, kWidth);
+        cpu::matmul(machine, plain.rows(), inputs, weight.view, bias.view, precision);
+        cpu::matmul(machine, fast.rows(), inputs, arranged.view, bias.view, precision);
+        ASSERT_TRUE(same_bits(fast.values(), plain.values())) << rows << " rows";
+        ASSERT_TRUE(fast.guards_are_whole());
+      }
+    });
+  }
+}
+
+TEST(CpuExperts, AnOrderThatProductsDoNotReadIsRefused) {
+  const Expert expert({32, 32, 32}, DType::BF16, DType::BF16, 1);
+  const std::vector<float> in = random_floats(32, 2);
+  with_every_machine([&](const cpu::Machine& machine) {
+    Output out(1, 32);
+    ExpertProduct product = expert.product(out.rows(), {in.data(), 1, 32});
+    product.up.order = ElementOrder::arranged;
+    EXPECT_THROW(cpu::experts(machine, std::span(&product, 1), Precision::f32), Error);
+  });
+}
+
 TEST(CpuExperts, OddMatricesStayAsTheyAre) {
   for (const auto& [outputs, width] :
        std::vector<std::pair<int64_t, int64_t>>{{3, 32}, {16, 12}, {1, 1}, {12, 32}}) {

@@ -110,6 +110,7 @@ void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weigh
             const TensorView& bias, Precision precision) {
   const WeightMatrix matrix(weight);
   const Products& products = products_for(with.kernels, matrix.type, precision);
+  check_order(products, matrix);
   const bool two_parts = precision == Precision::two_bf16 && &products == with.kernels.bf16;
   const int64_t parts = two_parts ? 2 : 1;
   const int64_t most = kStripRows / parts;

@@ -110,6 +110,12 @@ void pack_rows(const Products& products, std::byte* blocks, std::span<const floa
   }
 }
 
+void check_order(const Products& products, const WeightMatrix& weight) {
+  if (weight.arranged && !products.arrangement) {
+    fail(ErrorKind::internal, "arranged weights reached products that read rows");
+  }
+}
+
 Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight) {
   return {.out = outputs.out.data(),
           .out_offset = outputs.out_offset,

@@ -63,6 +63,9 @@ struct WeightMatrix {
   const std::byte* row(int64_t n) const { return data + n * row_bytes; }
 };
 
+// Refuses (internal) weights in an order that these products do not read.
+void check_order(const Products& products, const WeightMatrix& weight);
+
 // Outputs first .. first + count - 1 of some rows, put at out[r][out_offset] and after.
 struct StripOutputs {
   std::span<float* const> out;

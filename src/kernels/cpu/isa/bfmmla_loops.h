@@ -1,6 +1,6 @@
 #pragma once
 
-// The two loops that a product with bfmmla spends its time in, written out: compilers move loads
+// The loops that a product with bfmmla spends its time in, written out: compilers move loads
 // and sums about until the registers run out, which halves the speed.
 
 #include <arm_neon.h>
