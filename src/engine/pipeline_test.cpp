@@ -54,7 +54,7 @@ void expect_equal_runs(const std::string& folder, int trials) {
 
 class PipelineEquals : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PipelineEquals, TheResidentRunBitForBit) { expect_equal_runs(test_model(GetParam()), 16); }
+TEST_P(PipelineEquals, TheResidentRunBitForBit) { expect_equal_runs(test_model(GetParam()), 12); }
 
 INSTANTIATE_TEST_SUITE_P(Families, PipelineEquals,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe"));

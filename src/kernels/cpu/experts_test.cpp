@@ -145,7 +145,7 @@ TEST(CpuExperts, ArrangedWeightsGiveTheSameBits) {
            {8, 16, 8}, {40, 104, 32}, {1600, 32, 96}, {72, 216, 40}, {96, 544, 48}}) {
     for (const DType dtype : kStoredTypes) {
       const Expert expert(shape, dtype, dtype, 11);
-      for (const int64_t rows : {1, 2, 3, 5, 8, 9, 10, 13, 16, 17, 21, 40, 165, 300}) {
+      for (const int64_t rows : {1, 3, 8, 10, 12, 13, 21, 40, 165}) {
         const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
         with_every_machine([&](const cpu::Machine& machine) {
           for (const Precision precision : kPrecisions) {
@@ -183,7 +183,7 @@ TEST(CpuExperts, ArrangedWeightsGiveTheSameBitsInMatmul) {
   constexpr int64_t kWidth = 96;
   const Weights weight(random_floats(kOutputs * kWidth, 1), DType::BF16, {kOutputs, kWidth});
   const Weights bias(random_floats(kOutputs, 2), DType::BF16, {kOutputs});
-  for (const int64_t rows : {1, 6, 31, 150, 300}) {
+  for (const int64_t rows : {6, 150}) {
     const std::vector<float> in = random_floats(rows * kWidth, static_cast<unsigned>(rows));
     with_every_machine([&](const cpu::Machine& machine) {
       for (const Precision precision : {Precision::two_bf16, Precision::bf16}) {
