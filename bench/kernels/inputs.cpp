@@ -6,47 +6,19 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "memory/arena.h"
 #include "memory/tier.h"
+#include "probe/random_weights.h"
 
 namespace klotski::bench {
 
-namespace {
-
-constexpr size_t kPiece = kMiB;  // filled at once
-
-// One step of splitmix64: good enough for weights, and any piece can begin anywhere.
-uint64_t random_bits(uint64_t index) {
-  uint64_t bits = index * 0x9E3779B97F4A7C15u;
-  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
-  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
-  return bits ^ (bits >> 31);
-}
-
-// Sign, lowest two bits of the exponent and mantissa are random: as bf16 the numbers are between
-// 2^-7 and 2^-3, as f16 between 1 and 1.5.
-void fill(std::span<std::byte> bytes) {
-  auto* words = reinterpret_cast<uint64_t*>(bytes.data());
-  cpu::machine().pool.parallel_for(
-      static_cast<int64_t>(bytes.size() / kPiece), [&](int64_t begin, int64_t end) {
-        constexpr size_t kWords = kPiece / sizeof(uint64_t);
-        for (size_t i = static_cast<size_t>(begin) * kWords; i < static_cast<size_t>(end) * kWords;
-             ++i) {
-          words[i] = (random_bits(i + 1) & 0x81FF81FF81FF81FFu) | 0x3C003C003C003C00u;
-        }
-      });
-}
-
-}  // namespace
-
 std::span<const std::byte> random_memory() {
   static const std::span<const std::byte> kMemory = [] {
-    const uint64_t bytes = std::min(kGiB, memory_left().least() / 4) / kPiece * kPiece;
+    const uint64_t bytes = std::min(kGiB, memory_left().least() / 4) / kMiB * kMiB;
     // Never destroyed, as the compute threads are not.
     auto* tier = new Tier("memory", bytes);
     auto* arena = new Arena(*tier, "weights", bytes);
-    fill(arena->bytes());
+    fill_random(arena->bytes(), DType::BF16);
     return std::span<const std::byte>(arena->bytes());
   }();
   return kMemory;

@@ -51,7 +51,7 @@ Json as_json(const Setting& setting) {
     if (lane.spans == 0) continue;
     lanes[std::string(lane_name(static_cast<Lane>(i)))] = {
         {"busy_percent", report.totals.percent(lane.busy)},
-        {"busy_seconds", std::chrono::duration<double>(lane.busy).count()},
+        {"busy_seconds", in_seconds(lane.busy)},
         {"bytes", lane.bytes}};
   }
   Json accuracy = Json::array();
@@ -105,9 +105,8 @@ std::string settings_table(const std::vector<Setting>& settings) {
         setting.name, measured.policy.micro_batches, measured.policy.micro_batch, rate,
         previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
         measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
-        report.totals.percent(disk.busy),
-        gigabytes / std::max(std::chrono::duration<double>(disk.busy).count(), 1e-9), gigabytes,
-        report.totals.percent(report.totals.inter_layer),
+        report.totals.percent(disk.busy), gigabytes / std::max(in_seconds(disk.busy), 1e-9),
+        gigabytes, report.totals.percent(report.totals.inter_layer),
         report.totals.percent(report.totals.intra_layer), 100.0 * report.experts.hit_share(),
         in_gigabytes(report.prefetch.useful), in_gigabytes(report.prefetch.late),
         in_gigabytes(report.prefetch.wasted));

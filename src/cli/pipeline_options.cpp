@@ -21,10 +21,6 @@ constexpr size_t kWarmUpTexts = 8;
 constexpr int64_t kWarmUpTokens = 512;
 constexpr int64_t kMostSpans = 200'000;  // the latest ones
 
-double seconds(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
-
 const Ops& ops_named(const std::string& name) {
   return name == "reference" ? reference_ops() : cpu_ops();
 }
@@ -191,8 +187,9 @@ void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
 std::string format_summary(PreparedModel& model) {
   const PipelineReport report = model.pipeline().report();
   const TimelineTotals& totals = report.totals;
-  std::string text = fmt::format("{} passes in {:.2f} s, strategy {}\n", report.passes,
-                                 seconds(totals.elapsed), strategy_name(model.policy().strategy));
+  std::string text =
+      fmt::format("{} passes in {:.2f} s, strategy {}\n", report.passes, in_seconds(totals.elapsed),
+                  strategy_name(model.policy().strategy));
   for (size_t i = 0; i < kLaneCount; ++i) {
     const LaneTotals& lane = totals.lanes[i];
     if (lane.spans == 0) continue;
@@ -200,7 +197,7 @@ std::string format_summary(PreparedModel& model) {
                         totals.percent(lane.busy));
     if (lane.bytes > 0) {
       text += fmt::format("  {:>10}  {:.2f} GB/s while busy", format_bytes(lane.bytes),
-                          static_cast<double>(lane.bytes) / 1e9 / seconds(lane.busy));
+                          static_cast<double>(lane.bytes) / 1e9 / in_seconds(lane.busy));
     }
     text += "\n";
   }

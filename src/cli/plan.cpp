@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/pipeline_options.h"
 #include "engine/choose_plan.h"
@@ -35,21 +35,15 @@ void read_workload(const std::string& text, PlannedWork& work) {
                      : name == "gen"       ? &work.generated_tokens
                      : name == "sequences" ? &work.sequences
                                            : nullptr;
-    int64_t value = 0;
-    const char* last = part.data() + part.size();
-    const auto read = std::from_chars(part.data() + std::min(equals + 1, part.size()), last, value);
-    if (!field || read.ec != std::errc() || read.ptr != last || value < 1 || value > kMost) {
+    const std::optional<int64_t> value = parse_int(part.substr(std::min(equals + 1, part.size())));
+    if (!field || !value || *value < 1 || *value > kMost) {
       fail(ErrorKind::usage,
            "--workload: expected prompt=N,gen=N,sequences=N with N from 1 to {}, found {}", kMost,
            in_quotes(part));
     }
-    *field = value;
+    *field = *value;
     at = end + 1;
   }
-}
-
-double seconds(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double>(time).count();
 }
 
 // Which lane has the least time to spare.
@@ -61,23 +55,15 @@ Lane binding_lane(const TimelineTotals& totals) {
   return static_cast<Lane>(busiest);
 }
 
-Curve faster(const Curve& curve, double factor) {
-  if (curve.empty()) return curve;
-  std::vector<double> times(curve.seconds().begin(), curve.seconds().end());
-  for (double& time : times) time /= factor;
-  return Curve({curve.sizes().begin(), curve.sizes().end()}, std::move(times));
-}
-
 // A machine that computes so many times as fast.
 Profile with_faster_arithmetic(Profile profile, double factor) {
   for (LayerProfile& layer : profile.model.kinds) {
-    for (Curve* curve : {&layer.attention_products, &layer.attend_decode, &layer.attend_prefill,
-                         &layer.route, &layer.expert, &layer.expert_arranged, &layer.combine}) {
-      *curve = faster(*curve, factor);
+    for (const LayerCurve& one : kLayerCurves) {
+      layer.*one.curve = (layer.*one.curve).faster(factor);
     }
   }
-  profile.model.embed = faster(profile.model.embed, factor);
-  profile.model.logits = faster(profile.model.logits, factor);
+  profile.model.embed = profile.model.embed.faster(factor);
+  profile.model.logits = profile.model.logits.faster(factor);
   return profile;
 }
 
@@ -244,7 +230,7 @@ Json Planning::json() const {
   for (size_t i = 0; i < kLaneCount; ++i) {
     const LaneTotals& lane = predicted.totals.lanes[i];
     if (lane.spans == 0) continue;
-    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {{"busy_seconds", seconds(lane.busy)},
+    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {{"busy_seconds", in_seconds(lane.busy)},
                                                            {"bytes", lane.bytes}};
   }
   Json relief = Json::array();

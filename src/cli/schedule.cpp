@@ -124,23 +124,19 @@ int schedule_command(const Options& options) {
   FragmentBuilder build(policy, residency, known);
   const auto schedule = make_schedule(policy.strategy);
   TimelineTotals before;
-  for (int64_t pass = 0; pass < options.passes; ++pass) {
+  for (int64_t played = 0; played < options.passes; ++played) {
     before = timeline.totals();
     run_pass(*schedule, build, sink);
   }
-  const TimelineTotals totals = timeline.totals();
-  const auto seconds = [](std::chrono::nanoseconds time) {
-    return std::chrono::duration<double>(time).count();
-  };
+  TimelineTotals pass = timeline.totals();
+  pass -= before;
   write_out(fmt::format(
       "{}: pass {} of {} x {} sequences takes {:.3f} s (compute busy {:.3f} s, disk {:.3f} s, "
       "bubbles {:.3f} s between layers and {:.3f} s between experts)\n",
       strategy_name(policy.strategy), options.passes, policy.micro_batches, policy.micro_batch,
-      seconds(totals.elapsed - before.elapsed),
-      seconds(totals.lane(Lane::compute).busy - before.lane(Lane::compute).busy),
-      seconds(totals.lane(Lane::disk_read).busy - before.lane(Lane::disk_read).busy),
-      seconds(totals.inter_layer - before.inter_layer),
-      seconds(totals.intra_layer - before.intra_layer)));
+      in_seconds(pass.elapsed), in_seconds(pass.lane(Lane::compute).busy),
+      in_seconds(pass.lane(Lane::disk_read).busy), in_seconds(pass.inter_layer),
+      in_seconds(pass.intra_layer)));
   return 0;
 }
 

@@ -45,6 +45,13 @@ Policy group_policy(const RunLimits& limits, const Workload& workload) {
   return policy;
 }
 
+int64_t pages_of_sequence(const ModelDescription& model, const Policy& policy, int64_t tokens) {
+  const PagedKvCache nothing(model,
+                             {.type = kv_type(policy.precision),
+                              .streaming = {policy.attention_sinks, policy.attention_window}});
+  return nothing.pages_needed(tokens, policy.micro_batch_rows);
+}
+
 class MemoryDivision {
  public:
   MemoryDivision(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
@@ -93,12 +100,8 @@ class MemoryDivision {
   }
 
  private:
-  // Pages of one sequence.
   int64_t kv_pages(const Policy& policy, int64_t tokens) const {
-    const PagedKvCache nothing(model_,
-                               {.type = kv_type(policy.precision),
-                                .streaming = {policy.attention_sinks, policy.attention_window}});
-    return nothing.pages_needed(tokens, policy.micro_batch_rows);
+    return pages_of_sequence(model_, policy, tokens);
   }
   int64_t kv_pages(const Policy& policy) const {
     return kv_pages(policy, workload_.tokens_per_sequence);
@@ -179,11 +182,8 @@ int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
                           const Workload& workload) {
   const Policy& policy = plan.policy;
   if (policy.kv_spill_bytes > 0) return policy.group_sequences();
-  const PagedKvCache nothing(model,
-                             {.type = kv_type(policy.precision),
-                              .streaming = {policy.attention_sinks, policy.attention_window}});
-  const auto pages = static_cast<uint64_t>(
-      nothing.pages_needed(workload.tokens_per_sequence, policy.micro_batch_rows));
+  const auto pages =
+      static_cast<uint64_t>(pages_of_sequence(model, policy, workload.tokens_per_sequence));
   const uint64_t bytes = pages * PagedKvCache::page_bytes(model, kv_type(policy.precision));
   return std::clamp<int64_t>(static_cast<int64_t>(policy.kv_bytes / bytes), 1,
                              policy.group_sequences());

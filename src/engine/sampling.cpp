@@ -4,20 +4,15 @@
 #include <cmath>
 #include <limits>
 
+#include "base/noise.h"
+
 namespace klotski {
 
 namespace {
 
-// A well-mixed 64-bit number for each (seed, index): the splitmix64 finaliser over both.
+// A well-mixed 64-bit number for each (seed, index).
 uint64_t mixed(uint64_t seed, uint64_t index) {
-  uint64_t x = seed * 0x9E3779B97F4A7C15u + index;
-  for (int round = 0; round < 2; ++round) {
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    x ^= x >> 31;
-  }
-  return x;
+  return mix(mix(seed * kNoiseStep + index + kNoiseStep) + kNoiseStep);
 }
 
 }  // namespace

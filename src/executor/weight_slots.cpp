@@ -1,6 +1,5 @@
 #include "executor/weight_slots.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace klotski {
@@ -13,15 +12,6 @@ std::vector<DirectFile> open_shards(const Checkpoint& checkpoint) {
     files.emplace_back(checkpoint.file(static_cast<uint32_t>(shard)));
   }
   return files;
-}
-
-// Gate and up of an expert are multiplied by the same rows: of different types they are multiplied
-// as float32, whatever the one of them could be.
-bool may_be_arranged(const std::vector<PlacedTensor>& unit, const PlacedTensor& tensor) {
-  return only_multiplied(tensor.role) &&
-         std::none_of(unit.begin(), unit.end(), [&](const PlacedTensor& other) {
-           return other.role == gated_partner(tensor.role) && other.dtype != tensor.dtype;
-         });
 }
 
 }  // namespace
@@ -73,25 +63,25 @@ WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
   const std::vector<PlacedTensor>& tensors = layouts_.of(unit).tensors;
   std::byte* data = buffer(unit, slot).data();
   Slot& here = state(unit, slot);
-  const bool arrange = ++here.uses == 2;
   for (const PlacedTensor& tensor : tensors) {
-    ElementOrder& order = here.orders[static_cast<size_t>(tensor.role)];
-    if (arrange && may_be_arranged(tensors, tensor)) {
-      order = ops_.arrange(data + tensor.at, tensor.dtype, tensor.shape, precision_);
-    }
-    weights.set(
-        tensor.role,
-        {.data = data + tensor.at, .dtype = tensor.dtype, .shape = tensor.shape, .order = order});
+    weights.set(tensor.role, {.data = data + tensor.at,
+                              .dtype = tensor.dtype,
+                              .shape = tensor.shape,
+                              .order = here.orders[static_cast<size_t>(tensor.role)]});
+  }
+  if (++here.uses != 2) return weights;
+  for (const PlacedTensor& tensor : tensors) {
+    if (!may_be_arranged(weights, tensor.role)) continue;
+    TensorView view = weights[tensor.role];
+    view.order = ops_.arrange(data + tensor.at, view.dtype, view.shape, precision_);
+    here.orders[static_cast<size_t>(tensor.role)] = view.order;
+    weights.set(tensor.role, std::move(view));
   }
   return weights;
 }
 
 ExpertWeights WeightSlots::expert(const WeightUnit& unit, int32_t slot) {
-  const WeightSet views = weights(unit, slot);
-  if (unit.kind == UnitKind::dense) {
-    return {views[Role::dense_gate], views[Role::dense_up], views[Role::dense_down]};
-  }
-  return {views[Role::expert_gate], views[Role::expert_up], views[Role::expert_down]};
+  return expert_in(weights(unit, slot), unit.kind == UnitKind::expert);
 }
 
 }  // namespace klotski

@@ -70,4 +70,17 @@ struct ExpertWeights {
   TensorView down;  // [hidden][width]
 };
 
+// Of a routed layer's unit, or of a layer's one dense part.
+inline ExpertWeights expert_in(const WeightSet& unit, bool routed) {
+  if (!routed) return {unit[Role::dense_gate], unit[Role::dense_up], unit[Role::dense_down]};
+  return {unit[Role::expert_gate], unit[Role::expert_up], unit[Role::expert_down]};
+}
+
+// Whether a matrix of a unit may lie in another order than in its file. Gate and up of an expert
+// are multiplied by the same rows: of different types they are multiplied as float32, whatever the
+// one of them could be.
+inline bool may_be_arranged(const WeightSet& unit, Role role) {
+  return only_multiplied(role) && unit[gated_partner(role)].dtype == unit[role].dtype;
+}
+
 }  // namespace klotski

@@ -23,6 +23,12 @@ Curve::Curve(std::vector<double> sizes, std::vector<double> seconds)
   }
 }
 
+Curve Curve::faster(double factor) const {
+  Curve result = *this;
+  for (double& seconds : result.seconds_) seconds /= factor;
+  return result;
+}
+
 double Curve::at(double size) const {
   if (empty()) return 0.0;
   if (size <= sizes_.front()) return seconds_.front();

@@ -3,6 +3,7 @@
 // What a machine does in which time, as it was measured: pure data, for whoever predicts how long
 // work will take.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,6 +25,9 @@ class Curve {
   // first: it is mostly the weights that are read. Beyond the last along the line through the last
   // two, but never less than the last; where only one was measured, in proportion to its size.
   double at(double size) const;
+
+  // The same work on a machine so many times as fast.
+  Curve faster(double factor) const;
 
   bool empty() const { return sizes_.empty(); }
   std::span<const double> sizes() const { return sizes_; }
@@ -73,6 +77,20 @@ struct LayerProfile {
 
   bool operator==(const LayerProfile&) const = default;
 };
+
+struct LayerCurve {
+  const char* name;
+  Curve LayerProfile::*curve;
+};
+inline constexpr std::array<LayerCurve, 7> kLayerCurves{{
+    {"attention_products", &LayerProfile::attention_products},
+    {"attend_decode", &LayerProfile::attend_decode},
+    {"attend_prefill", &LayerProfile::attend_prefill},
+    {"route", &LayerProfile::route},
+    {"expert", &LayerProfile::expert},
+    {"expert_arranged", &LayerProfile::expert_arranged},
+    {"combine", &LayerProfile::combine},
+}};
 
 struct ModelProfile {
   std::vector<LayerProfile> kinds;

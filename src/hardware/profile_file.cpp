@@ -1,5 +1,3 @@
-#include <array>
-#include <limits>
 #include <utility>
 
 #include "base/json.h"
@@ -12,16 +10,6 @@ namespace {
 constexpr int kFormat = 2;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
-
-constexpr std::array<std::pair<const char*, Curve LayerProfile::*>, 7> kLayerCurves{{
-    {"attention_products", &LayerProfile::attention_products},
-    {"attend_decode", &LayerProfile::attend_decode},
-    {"attend_prefill", &LayerProfile::attend_prefill},
-    {"route", &LayerProfile::route},
-    {"expert", &LayerProfile::expert},
-    {"expert_arranged", &LayerProfile::expert_arranged},
-    {"combine", &LayerProfile::combine},
-}};
 
 Json to_json(const Curve& curve) {
   return {{"sizes", std::vector<double>(curve.sizes().begin(), curve.sizes().end())},

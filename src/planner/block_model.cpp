@@ -47,11 +47,9 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
       .gate_transfer = transfer(gate_unit(*layer)),
       .expert_transfer = transfer(expert_unit(with.model, *layer, ExpertId(0))),
       .expert_compute = [curve = profile.expert](double tokens) { return curve.at(tokens); }};
-  block.choices = {
-      .popularity = with.shares.of(*layer),
-      .experts_per_token = part.router.top_k,
-      .hot_experts = std::min(
-          policy.hot_experts > 0 ? policy.hot_experts : int64_t{part.router.top_k}, part.experts)};
+  block.choices = {.popularity = with.shares.of(*layer),
+                   .experts_per_token = part.router.top_k,
+                   .hot_experts = std::min(policy.hot_count(part.router.top_k), part.experts)};
   return block;
 }
 

@@ -5,20 +5,16 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/noise.h"
 
 namespace klotski {
 
 namespace {
 
-// One step of splitmix64: the same number between 0 and 1 for the same arguments on every machine.
+// The same number between 0 and 1 for the same arguments on every machine.
 double uniform(uint64_t a, uint64_t b, uint64_t c) {
   uint64_t bits = 0;
-  for (const uint64_t part : {a, b, c}) {
-    bits = (bits ^ part) * 0x9E3779B97F4A7C15u + 0x9E3779B97F4A7C15u;
-    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
-    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
-    bits ^= bits >> 31;
-  }
+  for (const uint64_t part : {a, b, c}) bits = noise_bits(kNoiseStep, bits ^ part);
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 

@@ -10,19 +10,6 @@ std::chrono::nanoseconds nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
 
-TimelineTotals difference(const TimelineTotals& after, const TimelineTotals& before) {
-  TimelineTotals result = after;
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    result.lanes[i].busy -= before.lanes[i].busy;
-    result.lanes[i].spans -= before.lanes[i].spans;
-    result.lanes[i].bytes -= before.lanes[i].bytes;
-  }
-  result.elapsed -= before.elapsed;
-  result.inter_layer -= before.inter_layer;
-  result.intra_layer -= before.intra_layer;
-  return result;
-}
-
 }  // namespace
 
 PassSimulator::PassSimulator(const Machinery& with, const Policy& policy)
@@ -46,13 +33,12 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy)
 TimelineTotals PassSimulator::play(const PassShape& shape) {
   shape_ = shape;
   const TimelineTotals before = timeline_.totals();
-  const int64_t hot = policy_.hot_experts;
   Known known{.model = with_.model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),
               .facts = with_.facts,
               .hot = [&](LayerId layer) {
                 const FeedForward& part = with_.model.layer(layer).feed_forward;
-                return with_.shares.hottest(layer, hot > 0 ? hot : part.router.top_k);
+                return with_.shares.hottest(layer, policy_.hot_count(part.router.top_k));
               }};
   FragmentBuilder build(policy_, residency_, std::move(known));
   run_pass(*schedule_, build, simulation_);
@@ -61,7 +47,8 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   }
   simulation_.submit(build.take());
   ++passes_;
-  const TimelineTotals pass = difference(timeline_.totals(), before);
+  TimelineTotals pass = timeline_.totals();
+  pass -= before;
   computing_share_ = pass.percent(pass.lane(Lane::compute).busy) / 100.0;
   reading_share_ = pass.percent(pass.lane(Lane::disk_read).busy) / 100.0;
   return pass;

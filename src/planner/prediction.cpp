@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
-#include <type_traits>
 
 namespace klotski {
 
@@ -22,39 +21,13 @@ struct Sequence {
   int64_t generated;
 };
 
-void add(TimelineTotals& sum, const TimelineTotals& pass) {
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    sum.lanes[i].busy += pass.lanes[i].busy;
-    sum.lanes[i].spans += pass.lanes[i].spans;
-    sum.lanes[i].bytes += pass.lanes[i].bytes;
-  }
-  sum.elapsed += pass.elapsed;
-  sum.inter_layer += pass.inter_layer;
-  sum.intra_layer += pass.intra_layer;
-}
-
 void scale(Prediction& result, double factor) {
   for (double* value : {&result.prefill_seconds, &result.decode_seconds, &result.prompt_tokens,
                         &result.generated_tokens, &result.decoded_tokens}) {
     *value *= factor;
   }
-  const auto more = [&](auto& value) {
-    value =
-        static_cast<std::remove_reference_t<decltype(value)>>(static_cast<double>(value) * factor);
-  };
-  const auto longer = [&](std::chrono::nanoseconds& time) {
-    time =
-        std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(time.count()) * factor));
-  };
-  more(result.passes);
-  for (LaneTotals& lane : result.totals.lanes) {
-    longer(lane.busy);
-    more(lane.spans);
-    more(lane.bytes);
-  }
-  longer(result.totals.elapsed);
-  longer(result.totals.inter_layer);
-  longer(result.totals.intra_layer);
+  result.passes = static_cast<int64_t>(static_cast<double>(result.passes) * factor);
+  result.totals *= factor;
 }
 
 // The engine's passes, one after the other.
@@ -118,8 +91,8 @@ class Run {
 
   void take(const PassShape& shape, int64_t prompt_rows, int64_t gained) {
     const TimelineTotals totals = simulate(shape);
-    const double seconds = std::chrono::duration<double>(totals.elapsed).count();
-    add(result_.totals, totals);
+    const double seconds = in_seconds(totals.elapsed);
+    result_.totals += totals;
     result_.prompt_tokens += static_cast<double>(prompt_rows);
     result_.generated_tokens += static_cast<double>(gained);
     if (prompt_rows > 0) {

@@ -87,28 +87,24 @@ void measure_expert(const PartsBench& bench, const ModelDescription& whole, Laye
   const FeedForward& part = model.layer(kOnly).feed_forward;
   const Arithmetic with{model, bench.ops, bench.precision};
   RandomWeights weights = bench.weights(sample);
-  const auto next_expert = [&]() -> ExpertWeights {
-    const WeightSet& set = weights.next();
-    if (!part.routed) return {set[Role::dense_gate], set[Role::dense_up], set[Role::dense_down]};
-    return {set[Role::expert_gate], set[Role::expert_up], set[Role::expert_down]};
-  };
-  const SizedWork work{.sizes = bench.row_counts(),
-                       .bytes =
-                           [&](int64_t rows) {
-                             return float_bytes(2 * rows * model.hidden) +
-                                    cpu_scratch_bytes(rows, model.hidden, part.width, 1);
-                           },
-                       .make = [&](int64_t rows) -> std::function<void()> {
-                         const auto in = random_rows(rows, model.hidden);
-                         const auto out = random_rows(rows, model.hidden);
-                         const std::vector<int32_t> all = counted(rows);
-                         return [&, in, out, all] {
-                           const ChosenExpert chosen{
-                               .weights = next_expert(), .in_rows = all, .out_rows = all};
-                           run_experts(with, out->rows(), in->rows(), std::span(&chosen, 1), kOnly);
-                         };
-                       },
-                       .scale = sample.scale};
+  const SizedWork work{
+      .sizes = bench.row_counts(),
+      .bytes =
+          [&](int64_t rows) {
+            return float_bytes(2 * rows * model.hidden) +
+                   cpu_scratch_bytes(rows, model.hidden, part.width, 1);
+          },
+      .make = [&](int64_t rows) -> std::function<void()> {
+        const auto in = random_rows(rows, model.hidden);
+        const auto out = random_rows(rows, model.hidden);
+        const std::vector<int32_t> all = counted(rows);
+        return [&, in, out, all] {
+          const ChosenExpert chosen{
+              .weights = expert_in(weights.next(), part.routed), .in_rows = all, .out_rows = all};
+          run_experts(with, out->rows(), in->rows(), std::span(&chosen, 1), kOnly);
+        };
+      },
+      .scale = sample.scale};
   const CurveTimer time(bench.tier, bench.limits);
   profile.expert = time(work);
   weights.arrange(bench.ops, bench.precision);

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/noise.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "model/unit_layout.h"
 
@@ -19,14 +20,6 @@ uint64_t tensor_bytes(const TensorSpec& spec, const StoredTypes& types) {
     fail(ErrorKind::bad_model, "a tensor of shape {} is too large", format_shape(spec.shape));
   }
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// One step of splitmix64, so that any piece can begin anywhere.
-uint64_t random_bits(uint64_t index) {
-  uint64_t bits = index * 0x9E3779B97F4A7C15u;
-  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
-  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
-  return bits ^ (bits >> 31);
 }
 
 // Which bits are random: sign, fraction and the lowest of the exponent. The others make numbers
@@ -85,7 +78,7 @@ void fill_random(std::span<std::byte> bytes, DType type) {
   cpu::machine().pool.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end) {
     const int64_t last = std::min(end * kPiece, count);
     for (int64_t i = begin * kPiece; i < last; ++i) {
-      words[i] = (random_bits(static_cast<uint64_t>(i) + 1) & pattern.random) | pattern.fixed;
+      words[i] = (noise_bits(0, static_cast<uint64_t>(i) + 1) & pattern.random) | pattern.fixed;
     }
   });
 }
@@ -116,7 +109,7 @@ const WeightSet& RandomWeights::next() {
 void RandomWeights::arrange(const Ops& ops, Precision precision) {
   for (WeightSet& copy : copies_) {
     for (const TensorSpec& spec : specs_) {
-      if (!only_multiplied(spec.role)) continue;
+      if (!may_be_arranged(copy, spec.role)) continue;
       TensorView view = copy[spec.role];
       std::byte* data = arena_.bytes().data() + (view.data - arena_.bytes().data());
       view.order = ops.arrange(data, view.dtype, view.shape, precision);

@@ -105,8 +105,12 @@ TEST(RandomWeights, CopiesComeInTurnWithinTheirBytes) {
 }
 
 TEST(RandomWeights, ArrangesWhatIsMultipliedAlone) {
-  const StoredTypes types = all_of_type(DType::BF16);
+  StoredTypes types = all_of_type(DType::BF16);
+  types[static_cast<size_t>(Role::dense_up)] = DType::F32;
   const std::vector<TensorSpec> specs{{Role::expert_gate, "g", {64, 64}},
+                                      {Role::expert_up, "u", {64, 64}},
+                                      {Role::dense_gate, "dg", {64, 64}},
+                                      {Role::dense_up, "du", {64, 64}},
                                       {Role::router, "r", {64, 64}}};
   Tier tier("test", kMiB);
   RandomWeights weights(tier, specs, types, {.wanted = 50000, .most = kMiB});
@@ -118,6 +122,7 @@ TEST(RandomWeights, ArrangesWhatIsMultipliedAlone) {
     const WeightSet& set = weights.next();
     arranged += set[Role::expert_gate].order == ElementOrder::arranged ? 1 : 0;
     EXPECT_EQ(set[Role::router].order, ElementOrder::rows);
+    EXPECT_EQ(set[Role::dense_gate].order, ElementOrder::rows) << "its partner is of another type";
   }
   EXPECT_EQ(arranged, 4);
 }

@@ -41,6 +41,8 @@ struct Policy {
   int64_t attention_sinks = 0;
   int64_t attention_window = 0;
 
+  // K of a layer whose tokens choose so many.
+  int64_t hot_count(int64_t top_k) const { return hot_experts > 0 ? hot_experts : top_k; }
   int64_t group_sequences() const { return micro_batch * micro_batches; }
   int64_t group_rows() const { return micro_batch_rows * micro_batches; }
 };

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "synth/noise.h"
+#include "base/noise.h"
 
 namespace klotski {
 

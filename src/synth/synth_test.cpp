@@ -7,10 +7,10 @@
 #include <map>
 
 #include "base/json.h"
+#include "base/noise.h"
 #include "forward/layer.h"
 #include "model/config.h"
 #include "model/tensors.h"
-#include "synth/noise.h"
 #include "synth/testing.h"
 #include "weights/checkpoint.h"
 

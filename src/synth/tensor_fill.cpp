@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "synth/noise.h"
+#include "base/noise.h"
 #include "tensor/half.h"
 
 namespace klotski {

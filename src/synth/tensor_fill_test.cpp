@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/noise.h"
 #include "model/config.h"
 #include "model/families/shapes.h"
-#include "synth/noise.h"
 #include "tensor/half.h"
 
 namespace klotski {

@@ -6,6 +6,45 @@
 
 namespace klotski {
 
+namespace {
+
+// Calls change(number, the same number of the other) for all of them.
+template <typename Change>
+TimelineTotals& change_all(TimelineTotals& totals, const TimelineTotals& other,
+                           const Change& change) {
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    change(totals.lanes[i].busy, other.lanes[i].busy);
+    change(totals.lanes[i].spans, other.lanes[i].spans);
+    change(totals.lanes[i].bytes, other.lanes[i].bytes);
+  }
+  change(totals.elapsed, other.elapsed);
+  change(totals.inter_layer, other.inter_layer);
+  change(totals.intra_layer, other.intra_layer);
+  return totals;
+}
+
+template <typename Count>
+Count times(Count count, double factor) {
+  return static_cast<Count>(static_cast<double>(count) * factor);
+}
+std::chrono::nanoseconds times(std::chrono::nanoseconds time, double factor) {
+  return std::chrono::nanoseconds(times(time.count(), factor));
+}
+
+}  // namespace
+
+TimelineTotals& TimelineTotals::operator+=(const TimelineTotals& other) {
+  return change_all(*this, other, [](auto& a, const auto& b) { a += b; });
+}
+
+TimelineTotals& TimelineTotals::operator-=(const TimelineTotals& other) {
+  return change_all(*this, other, [](auto& a, const auto& b) { a -= b; });
+}
+
+TimelineTotals& TimelineTotals::operator*=(double factor) {
+  return change_all(*this, *this, [&](auto& a, const auto&) { a = times(a, factor); });
+}
+
 Timeline::Timeline(int64_t keep_spans)
     : keep_spans_(static_cast<size_t>(std::max<int64_t>(keep_spans, 0))),
       start_(std::chrono::steady_clock::now()) {}

@@ -13,6 +13,10 @@
 
 namespace klotski {
 
+inline double in_seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 struct LaneTotals {
   std::chrono::nanoseconds busy{0};
   int64_t spans = 0;
@@ -27,6 +31,10 @@ struct TimelineTotals {
   std::chrono::nanoseconds intra_layer{0};
 
   const LaneTotals& lane(Lane lane) const { return lanes[lane_index(lane)]; }
+  TimelineTotals& operator+=(const TimelineTotals& other);
+  TimelineTotals& operator-=(const TimelineTotals& other);  // what was there before
+  TimelineTotals& operator*=(double factor);
+
   std::chrono::nanoseconds bubbles() const { return inter_layer + intra_layer; }
   double percent(std::chrono::nanoseconds part) const {  // of the time that went by
     return elapsed.count() == 0

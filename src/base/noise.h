@@ -15,15 +15,15 @@ inline uint64_t mix(uint64_t value) {  // every bit of the result depends on eve
   return value ^ (value >> 31);
 }
 
+inline constexpr uint64_t kNoiseStep = 0x9E3779B97F4A7C15u;  // from one index to the next
+
 inline uint64_t noise_key(uint64_t seed, std::string_view name) {
-  uint64_t key = mix(seed + 0x9E3779B97F4A7C15u);
-  for (const char c : name) key = mix(key ^ static_cast<unsigned char>(c)) + 0x9E3779B97F4A7C15u;
+  uint64_t key = mix(seed + kNoiseStep);
+  for (const char c : name) key = mix(key ^ static_cast<unsigned char>(c)) + kNoiseStep;
   return key;
 }
 
-inline uint64_t noise_bits(uint64_t key, uint64_t index) {
-  return mix(key + index * 0x9E3779B97F4A7C15u);
-}
+inline uint64_t noise_bits(uint64_t key, uint64_t index) { return mix(key + index * kNoiseStep); }
 
 // Nearly normal with mean 0: the sum of four uniform 16-bit numbers. No library function that
 // rounds differently elsewhere is needed. At most 3.5 standard deviations from 0.
