@@ -7,6 +7,7 @@
 #include <map>
 
 #include "batch/testing.h"
+#include "batch/usual_row.h"
 
 namespace klotski {
 namespace {
@@ -55,6 +56,23 @@ class BatchJobTest : public testing::Test {
            body + "}\n";
   }
 };
+
+TEST_F(BatchJobTest, TheUsualRowIsTheMeanOfThoseThatCanRun) {
+  const auto usual = [&](const std::string& text, int64_t most = 64) {
+    std::ofstream(folder_ / "in") << text;
+    InputFile input(folder_ / "in");
+    const UsualRow found = usual_row(input, tiny().defaults(), most);
+    InputLine line;
+    EXPECT_EQ(input.next(line) ? line.number : 0, text.empty() ? 0 : 1);
+    return found;
+  };
+  const std::string rows = row("a", R"({"prompt":[5,6,7,8],"max_tokens":3})") + "not a row\n" +
+                           row("b", R"({"prompt":[5,6],"max_tokens":9})");
+  EXPECT_EQ(usual(rows).prompt_tokens, 3);
+  EXPECT_EQ(usual(rows).generated_tokens, 6);
+  EXPECT_EQ(usual(rows, 1).prompt_tokens, 4);
+  EXPECT_EQ(usual("").prompt_tokens, 0);
+}
 
 TEST_F(BatchJobTest, ResultsHaveTheDocumentedForm) {
   const Result result = run(row("a", R"({"prompt":"My fellow citizens,","max_tokens":5})"));

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "batch/batch_job.h"
+#include "batch/usual_row.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "cli/pipeline_options.h"
@@ -76,33 +77,43 @@ class Report {
   std::optional<StatusLine> status_{std::in_place, "batch", "rows"};
 };
 
-// Rows are not tokenised before the plan is made: their sizes bound what they may need. A token has
-// at least two bytes or so of JSON, in English about four.
-Workload workload_of(const InputSize& size, const Options& options, const ModelDescription& model) {
-  const auto bound = [&](uint64_t bytes, uint64_t bytes_per_token) {
-    const auto tokens = static_cast<int64_t>(bytes / bytes_per_token) + options.max_tokens;
+// Few rows are tokenised before the plan is made; the size of the longest bounds what any may need.
+// A token has at least two bytes or so of JSON.
+Workload workload_of(const InputSize& size, const UsualRow& usual, const Options& options,
+                     const ModelDescription& model) {
+  const auto bound = [&](int64_t tokens) {
     return std::min({tokens, model.max_positions, options.context.value_or(INT64_MAX)});
   };
-  const uint64_t typical = size.rows == 0 ? 0 : size.bytes / static_cast<uint64_t>(size.rows);
-  const int64_t most = bound(size.longest_bytes, 2);
+  const int64_t generated = std::max<int64_t>(1, usual.generated_tokens);
+  const int64_t most =
+      bound(static_cast<int64_t>(size.longest_bytes / 2) + std::max(options.max_tokens, generated));
   return {.sequences = std::max<int64_t>(1, size.rows),
           .tokens_per_sequence = most,
           .prompt_tokens = most,
           .input_bytes = kCopiesOfARow * size.longest_bytes,
-          .typical_tokens = bound(typical, 4)};
+          .typical_tokens = std::min(most, bound(usual.prompt_tokens + generated)),
+          .generated_tokens = generated};
+}
+
+// Enough rows in the engine that a whole group always has some to choose from.
+BatchWindow window_for(const Policy& policy, const UsualRow& usual) {
+  BatchWindow window;
+  window.rows = std::max(window.rows, 2 * policy.group_sequences());
+  window.pending_tokens = std::max(window.pending_tokens, window.rows * usual.prompt_tokens);
+  return window;
 }
 
 // Where the longest row cannot be planned for, the typical one can: longer ones become error rows.
 std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const Options& options,
-                                       Workload workload) {
+                                       Workload workload, Foresight* foresight) {
   try {
-    return prepare_model(opened, *options.pipeline, workload);
+    return prepare_model(opened, *options.pipeline, workload, foresight);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
   }
   workload.tokens_per_sequence = workload.typical_tokens;
   workload.prompt_tokens = workload.typical_tokens;
-  return prepare_model(opened, *options.pipeline, workload);
+  return prepare_model(opened, *options.pipeline, workload, foresight);
 }
 
 int batch_command(const Options& options) {
@@ -123,14 +134,17 @@ int batch_command(const Options& options) {
                              .sampling = suggested_sampling(opened.folder),
                              .max_tokens = options.max_tokens,
                              .lossy = losses(*options.pipeline)};
-  const auto model = prepare(opened, options, workload_of(size, options, opened.description));
+  const UsualRow usual = usual_row(input, defaults);
+  const auto foresight = foresight_for(opened, *options.pipeline);
+  const auto model = prepare(opened, options, workload_of(size, usual, options, opened.description),
+                             foresight.get());
   warm_up(*options.pipeline, *model, tokenizer);
   Engine engine(model->pipeline());
   ResultFile output(options.output, options.overwrite, input.descriptor());
 
   let_signals_ask();
   Report report(size.rows, model->pipeline());
-  BatchJob job(engine, defaults, options.model, input, output);
+  BatchJob job(engine, defaults, options.model, input, output, window_for(model->policy(), usual));
   const BatchCounts counts =
       job.run({.stop_asked = [] { return signal_asking_to_stop() != 0; },
                .after_step = [&](const BatchCounts& now) { report.update(now); }});

@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "base/numbers.h"
 #include "base/process_memory.h"
+#include "cli/bench_report.h"
 #include "cli/command.h"
-#include "cli/measure.h"
 #include "cli/sample_text.h"
 
 namespace klotski {
@@ -16,6 +16,7 @@ namespace klotski {
 namespace {
 
 constexpr uint64_t kMaxTextBytes = 64 * kMiB;
+constexpr int64_t kBatch = 4;  // sequences of a micro-batch and micro-batches of a group
 
 struct Options {
   std::string model;
@@ -25,6 +26,7 @@ struct Options {
   std::string sweep;
   std::vector<int64_t> n_values = {1, 2, 4, 8};
   std::vector<int64_t> batch_values = {4, 8, 16};
+  std::optional<int64_t> sequences;
   int64_t prompt_tokens = 32;
   int64_t generate = 8;
   int64_t repeat = 1;
@@ -32,101 +34,6 @@ struct Options {
   std::string json_file;
   std::string markdown_file;
 };
-
-// One setting: several runs of it, of which the median by time counts.
-struct Setting {
-  std::string name;
-  PipelineFlags flags;
-  std::vector<Measurement> runs;
-
-  const Measurement& median() const { return runs[runs.size() / 2]; }
-};
-
-Json as_json(const Setting& setting) {
-  const Measurement& measured = setting.median();
-  const PipelineReport& report = measured.report;
-  Json lanes = Json::object();
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const LaneTotals& lane = report.totals.lanes[i];
-    if (lane.spans == 0) continue;
-    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {
-        {"busy_percent", report.totals.percent(lane.busy)},
-        {"busy_seconds", in_seconds(lane.busy)},
-        {"bytes", lane.bytes}};
-  }
-  Json accuracy = Json::array();
-  for (const LayerAccuracy& layer : report.accuracy) {
-    accuracy.push_back({{"layer", layer.layer.value},
-                        {"foretold", layer.foretold},
-                        {"participated", layer.participated},
-                        {"truly_hot", layer.truly_hot}});
-  }
-  Json runs = Json::array();
-  for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
-  return {{"setting", setting.name},
-          {"strategy", strategy_name(measured.policy.strategy)},
-          {"n_batches", measured.policy.micro_batches},
-          {"micro_batch", measured.policy.micro_batch},
-          {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
-          {"tokens_per_second", measured.tokens_per_second()},
-          {"tokens_per_second_of_all_runs", runs},
-          {"prefill_tokens_per_second", measured.prefill_rate()},
-          {"decode_tokens_per_second", measured.decode_rate()},
-          {"seconds", measured.seconds},
-          {"lanes", lanes},
-          {"bubbles_inter_layer_percent", report.totals.percent(report.totals.inter_layer)},
-          {"bubbles_intra_layer_percent", report.totals.percent(report.totals.intra_layer)},
-          {"expert_hits", report.experts.hits},
-          {"expert_misses", report.experts.misses},
-          {"prefetch_useful_bytes", report.prefetch.useful},
-          {"prefetch_late_bytes", report.prefetch.late},
-          {"prefetch_wasted_bytes", report.prefetch.wasted},
-          {"prefetch_accuracy", accuracy}};
-}
-
-std::string settings_table(const std::vector<Setting>& settings) {
-  std::string text =
-      "| setting | n x batch | tokens/s | gain | prefill tok/s | decode tok/s | compute busy | "
-      "disk "
-      "busy | disk GB/s | read GB | bubbles inter + intra | experts found | prefetch useful / late "
-      "/ "
-      "wasted GB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-  double previous = 0.0;
-  for (const Setting& setting : settings) {
-    const Measurement& measured = setting.median();
-    const PipelineReport& report = measured.report;
-    const LaneTotals& disk = report.totals.lane(Lane::disk_read);
-    const double rate = measured.tokens_per_second();
-    const double gigabytes = static_cast<double>(disk.bytes) / 1e9;
-    const auto in_gigabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
-    text += fmt::format(
-        "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {:.1f} % | {:.2f} | {:.1f} | "
-        "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
-        setting.name, measured.policy.micro_batches, measured.policy.micro_batch, rate,
-        previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
-        measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
-        report.totals.percent(disk.busy), gigabytes / std::max(in_seconds(disk.busy), 1e-9),
-        gigabytes, report.totals.percent(report.totals.inter_layer),
-        report.totals.percent(report.totals.intra_layer), 100.0 * report.experts.hit_share(),
-        in_gigabytes(report.prefetch.useful), in_gigabytes(report.prefetch.late),
-        in_gigabytes(report.prefetch.wasted));
-    previous = rate;
-  }
-  return text;
-}
-
-// The two lines of the paper's Figure 13.
-std::string accuracy_table(const Setting& setting) {
-  std::string text =
-      "| layer | prefetched experts that participated | truly hot |\n|---|---|---|\n";
-  for (const LayerAccuracy& layer : setting.median().report.accuracy) {
-    const double foretold = std::max<double>(static_cast<double>(layer.foretold), 1.0);
-    text += fmt::format("| {} | {:.1f} % | {:.1f} % |\n", layer.layer.value,
-                        100.0 * static_cast<double>(layer.participated) / foretold,
-                        100.0 * static_cast<double>(layer.truly_hot) / foretold);
-  }
-  return text;
-}
 
 std::vector<Setting> settings_of(const Options& options) {
   std::vector<Setting> settings;
@@ -137,13 +44,16 @@ std::vector<Setting> settings_of(const Options& options) {
     for (size_t i = 0; i < kStrategies; ++i) {
       PipelineFlags flags = *options.pipeline;
       flags.limits.strategy = static_cast<Strategy>(i);
-      add(std::string(strategy_name(flags.limits.strategy)), flags);
+      flags.limits.micro_batch = flags.limits.micro_batch.value_or(kBatch);
+      flags.limits.micro_batches = flags.limits.micro_batches.value_or(kBatch);
+      add(std::string(strategy_name(*flags.limits.strategy)), flags);
     }
   } else if (!options.sweep.empty()) {
     const bool over_n = options.sweep != "batch";
     const bool over_batch = options.sweep != "n";
-    const std::vector<int64_t> given_n = {options.pipeline->limits.micro_batches.value_or(4)};
-    const std::vector<int64_t> given_batch = {options.pipeline->limits.micro_batch.value_or(4)};
+    const std::vector<int64_t> given_n = {options.pipeline->limits.micro_batches.value_or(kBatch)};
+    const std::vector<int64_t> given_batch = {
+        options.pipeline->limits.micro_batch.value_or(kBatch)};
     for (const int64_t batch : over_batch ? options.batch_values : given_batch) {
       for (const int64_t n : over_n ? options.n_values : given_n) {
         PipelineFlags flags = *options.pipeline;
@@ -153,24 +63,26 @@ std::vector<Setting> settings_of(const Options& options) {
       }
     }
   } else {
-    add(std::string(strategy_name(options.pipeline->limits.strategy)), *options.pipeline);
+    const std::optional<Strategy> strategy = options.pipeline->limits.strategy;
+    add(strategy ? std::string(strategy_name(*strategy)) : "auto", *options.pipeline);
   }
   return settings;
 }
 
 void run_setting(Setting& setting, const OpenedModel& opened, const Tokenizer& tokenizer,
-                 const Options& options, std::string_view text) {
-  RunLimits& limits = setting.flags.limits;
-  limits.micro_batch = limits.micro_batch.value_or(4);
-  limits.micro_batches = limits.micro_batches.value_or(4);
+                 const Options& options, std::string_view text, Foresight* foresight) {
+  const RunLimits& limits = setting.flags.limits;
+  const int64_t sequences = options.sequences.value_or(limits.micro_batch.value_or(kBatch) *
+                                                       limits.micro_batches.value_or(kBatch));
   const MeasuredWork work =
-      work_from_text(tokenizer, text, *limits.micro_batch * *limits.micro_batches,
-                     options.prompt_tokens, options.generate);
+      work_from_text(tokenizer, text, sequences, options.prompt_tokens, options.generate);
   const CorrelationTable table = learn_correlation(opened, setting.flags, work);
   for (int64_t i = 0; i < options.repeat; ++i) {
     write_err(fmt::format("measuring {} ({} of {})\n", setting.name, i + 1, options.repeat));
-    setting.runs.push_back(measure(opened, setting.flags, work, table,
-                                   options.ablation ? setting.name : std::string()));
+    setting.runs.push_back(measure(opened, setting.flags, work,
+                                   {.table = table,
+                                    .foresight = foresight,
+                                    .label = options.ablation ? setting.name : std::string()}));
   }
   std::sort(setting.runs.begin(), setting.runs.end(),
             [](const Measurement& a, const Measurement& b) { return a.seconds < b.seconds; });
@@ -196,7 +108,10 @@ int bench_command(const Options& options) {
   const Tokenizer tokenizer = Tokenizer::load(opened.folder);
   const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
   std::vector<Setting> settings = settings_of(options);
-  for (Setting& setting : settings) run_setting(setting, opened, tokenizer, options, text);
+  const auto foresight = foresight_for(opened, *options.pipeline);
+  for (Setting& setting : settings) {
+    run_setting(setting, opened, tokenizer, options, text, foresight.get());
+  }
   if (options.ablation) require_same_output(settings);
 
   std::string markdown = settings_table(settings);
@@ -264,6 +179,9 @@ void add_bench_command(CLI::App& app, Action& action) {
            &options->batch_values);
   command->add_option("--text", options->text, "Text to cut prompts from; - is stdin")
       ->type_name("FILE");
+  add_integer(*command, "--sequences", {1, 1 << 20},
+              "Prompts (default: as many as a group has, 16 where its size is chosen)",
+              [options](int64_t value) { options->sequences = value; });
   add_integer(*command, "--prompt-tokens", {1, 1 << 20}, "Tokens of a prompt (default 32)",
               [options](int64_t value) { options->prompt_tokens = value; });
   add_integer(*command, "--generate", {1, 1 << 20}, "Tokens generated for each (default 8)",
@@ -278,9 +196,10 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->type_name("FILE");
   add_pipeline_flags(*command, options->pipeline);
   command->footer(
-      "Every setting gets --n-batches (default 4) x --micro-batch (default 4) prompts and starts "
-      "with\n"
-      "an empty expert cache and a correlation table learnt from a pass over the first prompts.\n"
+      "Group size and strategy are chosen by prediction unless flags fix them; with --ablation "
+      "and\n"
+      "--sweep a group has 4 x 4 prompts unless flags say otherwise. Every setting starts with an\n"
+      "empty expert cache and a correlation table learnt from a pass over the first prompts.\n"
       "tokens/s counts generated tokens over prefill and decode; gain is over the line before. "
       "With\n"
       "--ablation the strategy's name is added to the names of --trace and --timeline.");

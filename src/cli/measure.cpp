@@ -14,12 +14,6 @@ namespace {
 
 constexpr size_t kWarmUpTexts = 8;  // as many as the paper's pre-run takes
 
-Workload workload_of(const MeasuredWork& work) {
-  return {.sequences = static_cast<int64_t>(work.prompts.size()),
-          .tokens_per_sequence = work.longest_prompt() + work.generate,
-          .prompt_tokens = work.longest_prompt()};
-}
-
 // out.svg becomes out-klotski.svg.
 std::string labelled(const std::string& path, const std::string& label) {
   if (path.empty() || label.empty()) return path;
@@ -36,6 +30,22 @@ int64_t MeasuredWork::longest_prompt() const {
   size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   return static_cast<int64_t>(longest);
+}
+
+Workload MeasuredWork::workload() const {
+  return {.sequences = static_cast<int64_t>(prompts.size()),
+          .tokens_per_sequence = longest_prompt() + generate,
+          .prompt_tokens = longest_prompt(),
+          .generated_tokens = generate};
+}
+
+void PassClock::pass(int64_t computed, int64_t gained) {
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - last_).count();
+  last_ = now;
+  const bool decodes = computed == gained;
+  (decodes ? decode_seconds_ : prefill_seconds_) += seconds;
+  if (decodes) decoded_tokens_ += gained;
 }
 
 MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, int64_t prompts,
@@ -78,17 +88,18 @@ CorrelationTable learn_correlation(const OpenedModel& opened, const PipelineFlag
                                    const MeasuredWork& work) {
   MeasuredWork sample = work;
   sample.prompts.resize(std::min(kWarmUpTexts, sample.prompts.size()));
-  const auto model = prepare_model(opened, flags, workload_of(sample));
+  const auto model = prepare_model(opened, flags, sample.workload());
   pass_texts(model->pipeline(), sample.prompts);
   return model->pipeline().hot_experts().table();
 }
 
 Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const MeasuredWork& work,
-                    const CorrelationTable& table, const std::string& label) {
+                    const MeasuredWith& with) {
   using Clock = std::chrono::steady_clock;
-  const auto model = prepare_model(opened, flags, workload_of(work));
+  if (with.foresight) with.foresight->learn(with.table);
+  const auto model = prepare_model(opened, flags, work.workload(), with.foresight);
   Pipeline& pipeline = model->pipeline();
-  pipeline.hot_experts().table() = table;
+  pipeline.hot_experts().table() = with.table;
   Engine engine(pipeline);
   Measurement result;
   result.generated.resize(work.prompts.size());
@@ -98,25 +109,26 @@ Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const
     result.prompt_tokens += static_cast<int64_t>(prompt.size());
   }
   const Clock::time_point start = Clock::now();
+  PassClock clock;
   while (!engine.idle()) {
     const int64_t computed = pipeline.report().tokens;
-    const Clock::time_point before = Clock::now();
     const std::vector<Progress> gained = engine.step();
-    const double seconds = std::chrono::duration<double>(Clock::now() - before).count();
     for (const Progress& progress : gained) {
       if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
       result.generated[static_cast<size_t>(progress.sequence.value)].push_back(progress.token);
     }
-    const bool decodes = pipeline.report().tokens - computed == static_cast<int64_t>(gained.size());
-    (decodes ? result.decode_seconds : result.prefill_seconds) += seconds;
-    if (decodes) result.decoded_tokens += static_cast<int64_t>(gained.size());
+    clock.pass(pipeline.report().tokens - computed, static_cast<int64_t>(gained.size()));
   }
+  result.prefill_seconds = clock.prefill_seconds();
+  result.decode_seconds = clock.decode_seconds();
+  result.decoded_tokens = clock.decoded_tokens();
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   result.policy = model->policy();
   result.report = pipeline.report();
+  if (with.foresight) result.predicted = with.foresight->predict(model->plan(), work.workload());
   PipelineFlags files = flags;
-  files.trace_file = labelled(flags.trace_file, label);
-  files.timeline_file = labelled(flags.timeline_file, label);
+  files.trace_file = labelled(flags.trace_file, with.label);
+  files.timeline_file = labelled(flags.timeline_file, with.label);
   write_pipeline_files(files, *model);
   return result;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@ struct MeasuredWork {
   int64_t generate = 0;  // tokens a prompt
 
   int64_t longest_prompt() const;
+  Workload workload() const;
 };
 
 // Overlapping stretches of a text, all of the same length.
@@ -26,6 +29,7 @@ MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, i
 struct Measurement {
   Policy policy;
   PipelineReport report;
+  std::optional<Prediction> predicted;  // of the same work, where there was foresight
   std::vector<std::vector<TokenId>> generated;
   double seconds = 0.0;
   double prefill_seconds = 0.0;
@@ -43,9 +47,33 @@ struct Measurement {
 CorrelationTable learn_correlation(const OpenedModel& opened, const PipelineFlags& flags,
                                    const MeasuredWork& work);
 
-// Runs the work in a fresh pipeline, greedily. Files that the flags ask for are written with
-// `label` in their names where it is not empty.
+// What a run is made with besides its flags.
+struct MeasuredWith {
+  const CorrelationTable& table;
+  Foresight* foresight = nullptr;  // may be null
+  std::string label;               // in the names of files that the flags ask for; may be empty
+};
+
+// Runs the work in a fresh pipeline, greedily.
 Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const MeasuredWork& work,
-                    const CorrelationTable& table, const std::string& label);
+                    const MeasuredWith& with);
+
+// Tells time spent on passes with prompts in them from that of passes which only decode.
+class PassClock {
+ public:
+  // A pass of `computed` tokens ended, which gained so many.
+  void pass(int64_t computed, int64_t gained);
+
+  double prefill_seconds() const { return prefill_seconds_; }
+  double decode_seconds() const { return decode_seconds_; }
+  int64_t decoded_tokens() const { return decoded_tokens_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_ = Clock::now();
+  double prefill_seconds_ = 0.0;
+  double decode_seconds_ = 0.0;
+  int64_t decoded_tokens_ = 0;
+};
 
 }  // namespace klotski

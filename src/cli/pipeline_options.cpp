@@ -25,6 +25,25 @@ const Ops& ops_named(const std::string& name) {
   return name == "reference" ? reference_ops() : cpu_ops();
 }
 
+PipelineOptions options_of(const PipelineFlags& flags) {
+  PipelineOptions options = flags.options;
+  if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
+  return options;
+}
+
+// The table that the flags name, which must be of the model and of their path length.
+std::optional<CorrelationTable> correlation_table(const OpenedModel& opened,
+                                                  const PipelineFlags& flags) {
+  if (flags.correlation_file.empty()) return {};
+  CorrelationTable table =
+      CorrelationTable::load(flags.correlation_file, routing_shape(opened.description));
+  if (table.path_length() != flags.limits.path_length) {
+    fail(ErrorKind::usage, "--correlation: {} has paths of length {}, --path-length is {}",
+         in_quotes(flags.correlation_file, 300), table.path_length(), flags.limits.path_length);
+  }
+  return table;
+}
+
 void add_lossy_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
   add_integer(command, "--attention-window", {1, 1 << 30},
               "Lossy: attend to the last so many tokens only, and to the first --attention-sinks",
@@ -83,15 +102,15 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
       .add_option_function<std::string>(
           "--strategy",
           [flags](const std::string& name) {
-            const auto strategy = strategy_from_name(name);
-            if (!strategy) {
+            flags->limits.strategy = strategy_from_name(name);
+            if (!flags->limits.strategy && name != "auto") {
               fail(ErrorKind::usage,
-                   "--strategy: expected simple, multi-batch, hot-prefetch or klotski, found {}",
+                   "--strategy: expected auto, simple, multi-batch, hot-prefetch or klotski, "
+                   "found {}",
                    in_quotes(name));
             }
-            flags->limits.strategy = *strategy;
           },
-          "simple, multi-batch, hot-prefetch or klotski (default)")
+          "auto (default: the fastest by prediction), simple, multi-batch, hot-prefetch or klotski")
       ->type_name("NAME");
   command
       .add_option_function<std::string>(
@@ -121,26 +140,33 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
   add_experiment_flags(command, flags);
 }
 
+std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags) {
+  if (&ops_named(flags.kernels) != &cpu_ops()) return nullptr;
+  return std::make_unique<Foresight>(opened, flags.limits, options_of(flags));
+}
+
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
-                                             const Workload& workload) {
+                                             const Workload& workload, Foresight* foresight) {
   if (flags.limits.attention_sinks > 0 && flags.limits.attention_window == 0) {
     fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
   }
-  PipelineOptions options = flags.options;
-  if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
-  auto model =
-      std::make_unique<PreparedModel>(opened.description, opened.checkpoint,
-                                      ops_named(flags.kernels), flags.limits, workload, options);
-  if (!flags.correlation_file.empty()) {
-    CorrelationTable& table = model->pipeline().hot_experts().table();
-    CorrelationTable loaded = CorrelationTable::load(flags.correlation_file, table.shape());
-    if (loaded.path_length() != table.path_length()) {
-      fail(ErrorKind::usage, "--correlation: {} has paths of length {}, --path-length is {}",
-           in_quotes(flags.correlation_file, 300), loaded.path_length(), table.path_length());
-    }
-    table = std::move(loaded);
+  const PipelineOptions options = options_of(flags);
+  const std::optional<CorrelationTable> table = correlation_table(opened, flags);
+  if (foresight && table) foresight->learn(*table);
+  RunPlan plan =
+      foresight ? choose_plan(foresight->ground(), flags.limits, workload).run
+                : plan_run(opened.description, UnitLayouts(opened.description, opened.checkpoint),
+                           flags.limits, workload, options);
+  auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint,
+                                               ops_named(flags.kernels), std::move(plan), options);
+  if (table) model->pipeline().hot_experts().table() = *table;
+  if (flags.show_plan || err_is_terminal()) {
+    const Policy& policy = model->policy();
+    write_err(format_memory_plan(model->plan().memory));
+    write_err(fmt::format("strategy {}, groups of {} x {} sequences\n",
+                          strategy_name(policy.strategy), policy.micro_batches,
+                          policy.micro_batch));
   }
-  if (flags.show_plan || err_is_terminal()) write_err(format_memory_plan(model->plan()));
   return model;
 }
 
@@ -210,8 +236,9 @@ std::string format_summary(PreparedModel& model) {
                       format_bytes(report.prefetch.useful), format_bytes(report.prefetch.late),
                       format_bytes(report.prefetch.wasted));
   text += fmt::format("  memory     peak {}, planned {}, allowed {}\n",
-                      format_bytes(peak_resident_bytes()), format_bytes(model.plan().total_bytes()),
-                      format_bytes(model.plan().limit_bytes));
+                      format_bytes(peak_resident_bytes()),
+                      format_bytes(model.plan().memory.total_bytes()),
+                      format_bytes(model.plan().memory.limit_bytes));
   for (const TierUse& use : model.compute_tier().uses()) {
     text += fmt::format("    {:<18} {:>10}\n", use.kind, format_bytes(use.peak));
   }

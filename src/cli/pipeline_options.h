@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/foresight.h"
 #include "cli/load.h"
 #include "engine/prepared_model.h"
 #include "text/tokenizer.h"
@@ -26,9 +27,15 @@ struct PipelineFlags {
 
 void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags);
 
-// Plans the model's memory; prints the plan where asked to or to a terminal. No weight is read yet.
+// Plans a run; prints the plan where asked to or to a terminal. No weight is read yet. With
+// foresight, what the flags leave open is chosen by prediction; without, as the work's size
+// suggests, which is all there is to choose for one sequence.
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
-                                             const Workload& workload);
+                                             const Workload& workload,
+                                             Foresight* foresight = nullptr);
+
+// Foresight for the flags; none where they choose arithmetic that is not made to be fast.
+std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags);
 
 // Passes the warm-up text, where one is asked for, through the model: the correlation table learns.
 void warm_up(const PipelineFlags& flags, PreparedModel& model, const Tokenizer& tokenizer);

@@ -1,48 +1,89 @@
 #include "engine/choose_plan.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace klotski {
 
-Workload workload_of(const PlannedWork& work) {
-  return {.sequences = work.sequences,
-          .tokens_per_sequence = work.prompt_tokens + work.generated_tokens,
-          .prompt_tokens = work.prompt_tokens};
+namespace {
+
+SearchSpace search_space(const ModelDescription& model, const RunLimits& limits,
+                         int64_t sequences) {
+  SearchSpace space{.sequences = sequences,
+                    .micro_batch = limits.micro_batch,
+                    .micro_batches = limits.micro_batches,
+                    .strategy = limits.strategy,
+                    .hot_experts = limits.hot_experts};
+  for (const Layer& layer : model.layers) {
+    if (!layer.feed_forward.routed) continue;
+    space.most_experts = std::max(space.most_experts, layer.feed_forward.experts);
+    space.top_k = layer.feed_forward.router.top_k;
+  }
+  return space;
+}
+
+}  // namespace
+
+Machinery PlanningGround::machinery() const {
+  return {.model = model,
+          .profile = profile,
+          .facts = [&from = layouts](const WeightUnit& unit) { return facts_of(from, unit); },
+          .shares = shares};
+}
+
+PlannedWork planned_work(const Workload& workload) {
+  const int64_t tokens = std::max<int64_t>(2, workload.usual_tokens());
+  const int64_t generated = std::clamp<int64_t>(workload.generated_tokens, 1, tokens - 1);
+  return {.sequences = workload.sequences,
+          .prompt_tokens = tokens - generated,
+          .generated_tokens = generated};
+}
+
+ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& model) {
+  std::vector<std::vector<double>> shares;
+  size_t routed = 0;
+  for (const Layer& layer : model.layers) {
+    // One count each, so that an expert that was not seen yet stays possible.
+    std::vector<double> layer_shares(static_cast<size_t>(layer.feed_forward.experts), 1.0);
+    if (layer.feed_forward.routed) {
+      const std::span<const uint32_t> seen = table.popularity(routed++);
+      for (size_t e = 0; e < layer_shares.size(); ++e) layer_shares[e] += seen[e];
+    }
+    shares.push_back(std::move(layer_shares));
+  }
+  return ExpertShares(model, std::move(shares));
 }
 
 ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
-                       const PlannedWork& work) {
-  const Workload workload = workload_of(work);
+                       const Workload& workload) {
   RunLimits base = limits;
-  base.ram_bytes = ram_limit(limits);  // the same for every size, whatever others take meanwhile
-  if (limits.strategy == Strategy::simple) base.micro_batches = 1;
-  const auto plan_of = [&](GroupSize size) {
+  base.ram_bytes = ram_limit(limits);  // the same for every choice, whatever others take meanwhile
+  const auto plan_of = [&](const Choice& choice) {
     RunLimits fixed = base;
-    fixed.micro_batch = size.micro_batch;
-    fixed.micro_batches = size.micro_batches;
+    fixed.micro_batch = choice.micro_batch;
+    fixed.micro_batches = choice.micro_batches;
+    fixed.strategy = choice.strategy;
+    if (choice.hot_experts > 0) fixed.hot_experts = choice.hot_experts;
     return plan_run(ground.model, ground.layouts, fixed, workload, ground.options);
   };
-  const auto fit = [&](GroupSize size) -> std::optional<FittedGroup> {
+  const auto fit = [&](const Choice& choice) -> std::optional<FittedGroup> {
     try {
-      const RunPlan plan = plan_of(size);
+      const RunPlan plan = plan_of(choice);
       return FittedGroup{plan.policy, sequences_at_once(ground.model, plan, workload)};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       return {};
     }
   };
-  const Machinery with{
-      .model = ground.model,
-      .profile = ground.profile,
-      .facts = [&](const WeightUnit& unit) { return facts_of(ground.layouts, unit); },
-      .shares = ground.shares};
+  const SearchSpace space = search_space(ground.model, limits, workload.sequences);
   std::vector<Candidate> candidates =
-      search(with, work, group_sizes(work.sequences, base.micro_batch, base.micro_batches), fit);
+      search(ground.machinery(), planned_work(workload), space, fit);
   if (candidates.empty()) {
-    plan_of({base.micro_batch.value_or(1), base.micro_batches.value_or(1)});  // says why
+    plan_of(group_sizes(space).front());  // says why
     fail(ErrorKind::internal, "a group that did not fit fits now");
   }
-  RunPlan run = plan_of(candidates.front().size);
+  RunPlan run = plan_of(candidates.front().choice);
   return {std::move(run), std::move(candidates)};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/run_plan.h"
+#include "experts/correlation_table.h"
 #include "planner/search.h"
 
 namespace klotski {
@@ -18,14 +19,19 @@ struct PlanningGround {
   const Profile& profile;
   const ExpertShares& shares;
   const PipelineOptions& options;
+
+  Machinery machinery() const;
 };
 
-// Tries group sizes, gives each its memory and simulates the work: the fastest is chosen. Sizes
-// that the limits fix are kept. Refuses (does_not_fit) where no size fits, as plan_run does.
+// Tries group sizes, strategies and K, gives each its memory and simulates the work: the fastest is
+// chosen. What the limits fix is kept. Refuses (does_not_fit) where nothing fits, as plan_run does.
 ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
-                       const PlannedWork& work);
+                       const Workload& workload);
 
-// The same work as memory sees it.
-Workload workload_of(const PlannedWork& work);
+// The work as it is simulated: all sequences of the usual length.
+PlannedWork planned_work(const Workload& workload);
+
+// How often experts were chosen, as a table has seen it; evenly where it has seen nothing.
+ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& model);
 
 }  // namespace klotski

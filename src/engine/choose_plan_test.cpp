@@ -30,7 +30,7 @@ Profile profile_of(const ModelDescription& model, double disk) {
 
 class ChoosePlan : public ::testing::Test {
  protected:
-  ChosenPlan choose(const RunLimits& limits, const PlannedWork& work, double disk = 1e6) const {
+  ChosenPlan choose(const RunLimits& limits, const Workload& work, double disk = 1e6) const {
     const Profile profile = profile_of(test_.description, disk);
     return choose_plan({test_.description, layouts_, profile, shares_, {}}, limits, work);
   }
@@ -40,7 +40,8 @@ class ChoosePlan : public ::testing::Test {
   ExpertShares shares_{test_.description};
 };
 
-constexpr PlannedWork kWork{.sequences = 48, .prompt_tokens = 12, .generated_tokens = 8};
+constexpr Workload kWork{
+    .sequences = 48, .tokens_per_sequence = 20, .prompt_tokens = 12, .generated_tokens = 8};
 
 TEST_F(ChoosePlan, ThePlanIsThatOfTheFastestSize) {
   RunLimits limits;
@@ -48,13 +49,13 @@ TEST_F(ChoosePlan, ThePlanIsThatOfTheFastestSize) {
   const ChosenPlan chosen = choose(limits, kWork);
   ASSERT_GT(chosen.candidates.size(), 10u);
   const Candidate& best = chosen.candidates.front();
-  EXPECT_EQ(chosen.run.policy.micro_batch, best.size.micro_batch);
-  EXPECT_EQ(chosen.run.policy.micro_batches, best.size.micro_batches);
+  EXPECT_EQ(chosen.run.policy.micro_batch, best.choice.micro_batch);
+  EXPECT_EQ(chosen.run.policy.micro_batches, best.choice.micro_batches);
   for (const Candidate& other : chosen.candidates) {
     EXPECT_GE(best.prediction.tokens_per_second(), 0.99 * other.prediction.tokens_per_second());
   }
   // A slow disk, and experts that do not stay: as many sequences as there are share each load.
-  EXPECT_GE(best.size.micro_batch * best.size.micro_batches, kWork.sequences);
+  EXPECT_GE(best.choice.group(), kWork.sequences);
 }
 
 TEST_F(ChoosePlan, WhatTheUserFixedStays) {
@@ -63,14 +64,19 @@ TEST_F(ChoosePlan, WhatTheUserFixedStays) {
   EXPECT_EQ(choose(limits, kWork).run.policy.micro_batch, 3);
   limits.micro_batches = 5;
   const ChosenPlan chosen = choose(limits, kWork);
-  EXPECT_EQ(chosen.candidates.size(), 1u);
+  for (const Candidate& candidate : chosen.candidates) EXPECT_EQ(candidate.choice.micro_batch, 3);
   EXPECT_EQ(chosen.run.policy.micro_batches, 5);
+  limits.strategy = Strategy::multi_batch;
+  limits.hot_experts = 1;
+  const ChosenPlan nothing_left = choose(limits, kWork);
+  EXPECT_EQ(nothing_left.candidates.size(), 1u);
+  EXPECT_EQ(nothing_left.run.policy.strategy, Strategy::multi_batch);
 }
 
 TEST_F(ChoosePlan, OneSequenceHasOneSize) {
-  const ChosenPlan chosen =
-      choose({}, {.sequences = 1, .prompt_tokens = 12, .generated_tokens = 8});
-  ASSERT_EQ(chosen.candidates.size(), 1u);
+  Workload work = kWork;
+  work.sequences = 1;
+  const ChosenPlan chosen = choose({}, work);
   EXPECT_EQ(chosen.run.policy.group_sequences(), 1);
 }
 
@@ -90,6 +96,8 @@ TEST_F(ChoosePlan, SequencesThatWaitAreCounted) {
   RunLimits limits;
   limits.micro_batch = 8;
   limits.micro_batches = 6;
+  limits.strategy = Strategy::klotski;
+  limits.hot_experts = 2;
   const int64_t passes = choose(limits, kWork).candidates.front().prediction.passes;
   limits.kv_bytes = PagedKvCache::page_bytes(test_.description, kv_type(limits.precision)) *
                     static_cast<uint64_t>(PagedKvCache::pages_for(20)) * 12;

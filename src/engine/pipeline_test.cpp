@@ -46,7 +46,7 @@ void expect_equal_runs(const std::string& folder, int trials) {
     const Settings settings = random_settings(random);
     const Ops& ops = trial % 2 == 0 ? reference_ops() : cpu_ops();
     const std::vector<Logits> expected = run_resident(test, texts, settings.limits.precision, ops);
-    SCOPED_TRACE(std::string(strategy_name(settings.limits.strategy)));
+    SCOPED_TRACE(std::string(strategy_name(*settings.limits.strategy)));
     PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options, ops);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random), expected) << "trial " << trial;
   }
@@ -82,7 +82,7 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
     settings.limits.kv_bytes =
         (1 + random() % 2) * pages *
         PagedKvCache::page_bytes(test.description, kv_type(settings.limits.precision));
-    SCOPED_TRACE(std::string(strategy_name(settings.limits.strategy)));
+    SCOPED_TRACE(std::string(strategy_name(*settings.limits.strategy)));
     PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random, &spilled), expected)
         << "trial " << trial;

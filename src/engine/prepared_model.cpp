@@ -3,10 +3,9 @@
 namespace klotski {
 
 PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint,
-                             const Ops& ops, const RunLimits& limits, const Workload& workload,
-                             const PipelineOptions& options)
+                             const Ops& ops, RunPlan plan, const PipelineOptions& options)
     : layouts_(model, checkpoint),
-      plan_(plan_run(model, layouts_, limits, workload, options)),
+      plan_(std::move(plan)),
       compute_tier_(std::make_unique<Tier>("RAM", plan_.memory.limit_bytes)) {
   reservations_.push_back(compute_tier_->reserve("program", plan_.memory.process_bytes));
   reservations_.push_back(compute_tier_->reserve("activations", plan_.memory.activation_bytes));

@@ -13,12 +13,11 @@ namespace klotski {
 // each is read when the pipeline first wants it.
 class PreparedModel {
  public:
-  // Refuses (does_not_fit) what cannot run within the limits. The references must live longer.
+  // The references must live longer.
   PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint, const Ops& ops,
-                const RunLimits& limits, const Workload& workload,
-                const PipelineOptions& options = {});
+                RunPlan plan, const PipelineOptions& options = {});
 
-  const MemoryPlan& plan() const { return plan_.memory; }
+  const RunPlan& plan() const { return plan_; }
   const Policy& policy() const { return plan_.policy; }
   const Tier& compute_tier() const { return *compute_tier_; }
   Pipeline& pipeline() { return *pipeline_; }

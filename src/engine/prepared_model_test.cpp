@@ -36,8 +36,8 @@ TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
     try {
       PreparedModel prepared = test_.prepare(limits, texts.workload(), options);
       ++ran;
-      EXPECT_LE(prepared.plan().total_bytes(), *limits.ram_bytes);
-      EXPECT_EQ(prepared.plan().limit_bytes, *limits.ram_bytes);
+      EXPECT_LE(prepared.plan().memory.total_bytes(), *limits.ram_bytes);
+      EXPECT_EQ(prepared.plan().memory.limit_bytes, *limits.ram_bytes);
       if (limits.kv_bytes) {
         EXPECT_LE(prepared.policy().kv_bytes, *limits.kv_bytes);
       }
@@ -45,7 +45,7 @@ TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
         EXPECT_LE(prepared.policy().slots[index_of(UnitKind::expert)], *limits.expert_slots);
       }
       ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random), expected) << "trial " << trial;
-      EXPECT_LE(prepared.compute_tier().peak_bytes(), prepared.plan().total_bytes());
+      EXPECT_LE(prepared.compute_tier().peak_bytes(), prepared.plan().memory.total_bytes());
     } catch (const Error& error) {
       ++refused;
       EXPECT_EQ(error.kind(), ErrorKind::does_not_fit) << error.what();
@@ -89,7 +89,7 @@ TEST(PreparedModelPrecision, KeysAndValuesInBf16TakeHalfTheMemory) {
   const Workload workload{.sequences = 8, .tokens_per_sequence = 64, .prompt_tokens = 8};
   const PreparedModel f32 = test.prepare({.precision = Precision::f32}, workload);
   const PreparedModel bf16 = test.prepare({.precision = Precision::bf16}, workload);
-  EXPECT_EQ(f32.plan().kv_bytes, 2 * bf16.plan().kv_bytes);
+  EXPECT_EQ(f32.plan().memory.kv_bytes, 2 * bf16.plan().memory.kv_bytes);
 }
 
 // A request longer than the plan foresaw cannot pass through the stages.

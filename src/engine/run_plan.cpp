@@ -39,7 +39,7 @@ Policy group_policy(const RunLimits& limits, const Workload& workload) {
   policy.precision = limits.precision;
   policy.attention_sinks = limits.attention_sinks;
   policy.attention_window = limits.attention_window;
-  policy = with_strategy(std::move(policy), limits.strategy);
+  policy = with_strategy(std::move(policy), limits.strategy.value_or(Strategy::klotski));
   policy.micro_batch_rows = std::max(
       policy.micro_batch, std::min(kMicroBatchRows, workload.prompt_tokens * policy.micro_batch));
   return policy;
@@ -119,9 +119,7 @@ class MemoryDivision {
     return std::min(workload_.sequences, policy.group_sequences());
   }
   uint64_t kv_wanted(const Policy& policy) const {
-    const int64_t typical =
-        workload_.typical_tokens > 0 ? workload_.typical_tokens : workload_.tokens_per_sequence;
-    const int64_t pages = sequences_wanted(policy) * kv_pages(policy, typical);
+    const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.usual_tokens());
     return std::max(kv_bytes(policy), static_cast<uint64_t>(pages) * page_bytes(policy));
   }
 
@@ -183,7 +181,7 @@ int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
   const Policy& policy = plan.policy;
   if (policy.kv_spill_bytes > 0) return policy.group_sequences();
   const auto pages =
-      static_cast<uint64_t>(pages_of_sequence(model, policy, workload.tokens_per_sequence));
+      static_cast<uint64_t>(pages_of_sequence(model, policy, workload.usual_tokens()));
   const uint64_t bytes = pages * PagedKvCache::page_bytes(model, kv_type(policy.precision));
   return std::clamp<int64_t>(static_cast<int64_t>(policy.kv_bytes / bytes), 1,
                              policy.group_sequences());

@@ -11,7 +11,7 @@ namespace klotski {
 
 // What the user fixes; the rest is chosen.
 struct RunLimits {
-  Strategy strategy = Strategy::klotski;
+  std::optional<Strategy> strategy{};  // default: auto, the fastest
   Precision precision = Precision::bf16;
   std::optional<uint64_t> ram_bytes{};  // default: what is free within all limits, less a margin
   std::optional<uint64_t> kv_bytes{};
@@ -33,6 +33,9 @@ struct Workload {
   int64_t logit_rows = 0;           // of one micro-batch; 0: one a sequence
   uint64_t input_bytes = 0;         // that the caller holds in memory besides
   int64_t typical_tokens = 0;       // of a sequence, where most are shorter; 0: all are as long
+  int64_t generated_tokens = 1;     // of these, continuation; what is predicted depends on it
+
+  int64_t usual_tokens() const { return typical_tokens > 0 ? typical_tokens : tokens_per_sequence; }
 };
 
 // How the work is divided, and who gets how much memory for it.
@@ -49,7 +52,7 @@ uint64_t ram_limit(const RunLimits& limits);
 RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
                  const Workload& workload, const PipelineOptions& options);
 
-// Sequences for whose keys and values a plan has room.
+// Sequences of the usual length for whose keys and values a plan has room.
 int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
                           const Workload& workload);
 

@@ -77,6 +77,11 @@ class CorrelationTable {
   std::vector<ExpertId> hot_experts(size_t routed_layer, const GroupChoices& group,
                                     int64_t count) const;
 
+  // How often each expert of the layer was chosen, [expert]; recent choices weigh more.
+  std::span<const uint32_t> popularity(size_t routed_layer) const {
+    return layers_[routed_layer].popularity;
+  }
+
   // A JSON file, written beside and renamed, so that a half-written table is never found:
   //   {"version": 1, "model": "...", "path_length": 1, "layers": [
   //     {"layer": 0, "experts": 4, "top_k": 2, "tokens": 7, "popularity": [3, 4, 0, 7],

@@ -101,8 +101,7 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
   const uint64_t kv_wanted =
       std::max(demand.kv_least_bytes,
                std::min(demand.kv_wanted_bytes, limits.kv_bytes.value_or(UINT64_MAX)));
-  plan.kv_bytes = demand.kv_least_bytes +
-                  budget.take_up_to(std::min(kv_wanted - demand.kv_least_bytes, budget.left() / 2));
+  plan.kv_bytes = demand.kv_least_bytes + budget.take_up_to(kv_wanted - demand.kv_least_bytes);
   plan.slots[index_of(UnitKind::model)] = demand.units[index_of(UnitKind::model)].least;
   for (const UnitKind kind : kByUse) {
     const UnitDemand& units = demand.units[index_of(kind)];
@@ -111,7 +110,6 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
     plan.slots[index_of(kind)] =
         units.least + budget.take_pieces(most - units.least, units.buffer_bytes);
   }
-  plan.kv_bytes += budget.take_up_to(kv_wanted - plan.kv_bytes);
 
   plan.lines.push_back({"program", demand.process_bytes, "code, tokenizer, margin"});
   plan.lines.push_back({"activations", demand.activation_bytes, ""});

@@ -55,9 +55,10 @@ struct MemoryPlan {
 // Without so much nothing runs.
 uint64_t least_bytes(const MemoryDemand& demand);
 
-// Gives every kind its least, then keys and values what a full group wants but no more than half of
-// what is left, then makes the units resident that every token uses, and gives experts the rest;
-// what even they do not need goes to keys and values again. Refuses (does_not_fit) with the
+// Gives every kind its least, then keys and values what a full group wants: whether a smaller group
+// with more weights beside it is faster is for the search to find. Then makes the units resident
+// that every token uses (a byte of them saves a byte of reading in every pass, one of an expert
+// only where the expert is chosen), and gives experts the rest. Refuses (does_not_fit) with the
 // shortfall where the least does not fit.
 MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits);
 

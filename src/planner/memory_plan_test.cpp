@@ -47,8 +47,8 @@ TEST(MemoryPlan, OneByteLessIsRefusedWithTheShortfall) {
 }
 
 TEST(MemoryPlan, KeysAndValuesThenDenseThenExperts) {
-  const MemoryPlan plan = plan_memory(small_model(), {.ram_bytes = 56 + 40 + 9 + 3 + 28});
-  EXPECT_EQ(plan.kv_bytes, 5u + 40u + 5u);  // half of what is left, and of what experts left
+  const MemoryPlan plan = plan_memory(small_model(), {.ram_bytes = 56 + 45 + 9 + 3 + 29});
+  EXPECT_EQ(plan.kv_bytes, 5u + 45u);
   EXPECT_EQ(slots(plan, UnitKind::attention), 4);
   EXPECT_EQ(slots(plan, UnitKind::gate), 4);
   EXPECT_EQ(slots(plan, UnitKind::expert), 3);

@@ -12,12 +12,12 @@ std::chrono::nanoseconds nanoseconds(double seconds) {
 
 }  // namespace
 
-PassSimulator::PassSimulator(const Machinery& with, const Policy& policy)
+PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_t keep_spans)
     : with_(with),
       policy_(policy),
       schedule_(make_schedule(policy.strategy)),
       residency_(with.model, policy),
-      timeline_(0),
+      timeline_(keep_spans),
       simulation_([this](const Task& task) { return cost(task); },
                   [this](LayerId layer, int32_t micro_batch) {
                     if (micro_batch == 0) choose(layer);
@@ -92,6 +92,7 @@ double PassSimulator::seconds(const Task& task) {
   const auto bytes = static_cast<double>(task.bytes);
   switch (task.work) {
     case Work::load:
+      ++loads_[task.unit];
       uses_[{Place::slot, task.slot, task.unit.kind}] = 0;
       return bytes / disk_bytes_per_second() +
              computing_share_ * with_.profile.machine.load_seconds_while_computing;

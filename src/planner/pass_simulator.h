@@ -35,11 +35,15 @@ struct PassShape {
 // fragments, slots and dependencies as in a run. What is in memory is carried from pass to pass.
 class PassSimulator {
  public:
-  // All of it must live longer.
-  PassSimulator(const Machinery& with, const Policy& policy);
+  // All of it must live longer. Of the spans of all passes the latest are kept.
+  PassSimulator(const Machinery& with, const Policy& policy, int64_t keep_spans = 0);
 
   // What the pass took, lane by lane.
   TimelineTotals play(const PassShape& shape);
+
+  std::vector<TimelineSpan> spans() const { return timeline_.spans(); }
+  // How often each unit was read from disk so far; never: not in it.
+  const std::map<WeightUnit, int64_t>& loads() const { return loads_; }
 
  private:
   std::chrono::nanoseconds cost(const Task& task);
@@ -62,6 +66,7 @@ class PassSimulator {
   // Of the pass before, how much of its time these lanes were busy: they slow each other down.
   double computing_share_ = 1.0;
   double reading_share_ = 1.0;
+  std::map<WeightUnit, int64_t> loads_;
   std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 
 #include "planner/search.h"
 #include "schedule/testing.h"
@@ -178,18 +179,47 @@ TEST(Prediction, PromptsAreCutIntoPasses) {
 
 TEST(Search, SizesCoverTheWorkAndKeepWhatIsFixed) {
   for (const int64_t sequences : {1, 2, 7, 64, 1000}) {
-    const std::vector<GroupSize> sizes = group_sizes(sequences, {}, {});
+    const std::vector<Choice> sizes = group_sizes({.sequences = sequences});
     ASSERT_FALSE(sizes.empty());
-    EXPECT_EQ(sizes.front(), (GroupSize{1, 1}));
-    for (const GroupSize& size : sizes) EXPECT_LE(size.micro_batch, sequences);
-    EXPECT_TRUE(std::any_of(sizes.begin(), sizes.end(), [&](const GroupSize& size) {
-      return size.micro_batch * size.micro_batches >= sequences;
+    EXPECT_EQ(sizes.front(), Choice());
+    for (const Choice& size : sizes) EXPECT_LE(size.micro_batch, sequences);
+    EXPECT_TRUE(std::any_of(sizes.begin(), sizes.end(), [&](const Choice& size) {
+      return size.group() >= sequences;
     })) << sequences;
   }
-  EXPECT_EQ(group_sizes(1, {}, {}).size(), 1u);
-  for (const GroupSize& size : group_sizes(64, 4, {})) EXPECT_EQ(size.micro_batch, 4);
-  for (const GroupSize& size : group_sizes(64, {}, 3)) EXPECT_EQ(size.micro_batches, 3);
-  EXPECT_EQ(group_sizes(64, 5, 3), (std::vector{GroupSize{5, 3}}));
+  EXPECT_EQ(group_sizes({.sequences = 1}).size(), 1u);
+  for (const Choice& size : group_sizes({.sequences = 64, .micro_batch = 4})) {
+    EXPECT_EQ(size.micro_batch, 4);
+  }
+  for (const Choice& size : group_sizes({.sequences = 64, .micro_batches = 3})) {
+    EXPECT_EQ(size.micro_batches, 3);
+  }
+  EXPECT_EQ(group_sizes({.sequences = 64, .micro_batch = 5, .micro_batches = 3}),
+            (std::vector{Choice{.micro_batch = 5, .micro_batches = 3}}));
+  for (const Choice& size : group_sizes({.sequences = 64, .strategy = Strategy::simple})) {
+    EXPECT_EQ(size.micro_batches, 1);
+  }
+}
+
+TEST(Search, VariantsDifferInWhatIsNotFixed) {
+  const Choice choice{.micro_batch = 4, .micro_batches = 3};
+  SearchSpace space{.sequences = 12, .most_experts = 8, .top_k = 2};
+  std::set<Strategy> strategies;
+  std::set<int64_t> hot;
+  for (const Choice& other : variants(space, choice)) {
+    EXPECT_NE(other, choice);
+    EXPECT_EQ(other.micro_batch, 4);
+    strategies.insert(other.strategy);
+    hot.insert(other.hot_experts);
+  }
+  EXPECT_EQ(strategies.size(), kStrategies);
+  EXPECT_EQ(hot, (std::set<int64_t>{0, 1, 4, 8})) << "two is what zero stands for";
+  space.strategy = Strategy::klotski;
+  for (const Choice& other : variants(space, choice)) {
+    EXPECT_EQ(other.strategy, Strategy::klotski);
+  }
+  space.hot_experts = 3;
+  EXPECT_TRUE(variants(space, choice).empty());
 }
 
 // A slow disk wants all sequences to share a load of the weights; with everything in memory and
@@ -202,29 +232,32 @@ TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
   layer.expert_arranged = growing(1e-5);
   const Machinery with = bench.machinery();
   int64_t expert_slots = 8;
-  const auto fit = [&](GroupSize size) -> std::optional<FittedGroup> {
+  const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
     if (size.micro_batch > 16) return {};
     FittedGroup group{.policy = resident_policy(bench.model), .at_once = 64};
     group.policy.micro_batch = size.micro_batch;
     group.policy.micro_batches = size.micro_batches;
+    group.policy.strategy = size.strategy;
+    group.policy.hot_experts = size.hot_experts;
     group.policy.micro_batch_rows = 64;
     group.policy.slots[index_of(UnitKind::expert)] = expert_slots;
     return group;
   };
   const PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 64};
+  const SearchSpace space{.sequences = 64, .most_experts = 8, .top_k = 2};
   bench.unit_bytes = 100'000'000;
-  const std::vector<Candidate> reading = search(with, work, group_sizes(64, {}, {}), fit);
-  EXPECT_GE(reading.front().size.micro_batch * reading.front().size.micro_batches, 64);
-  for (const Candidate& other : reading) EXPECT_LE(other.size.micro_batch, 16);
+  const std::vector<Candidate> reading = search(with, work, space, fit);
+  EXPECT_GE(reading.front().choice.group(), 64);
+  for (const Candidate& other : reading) EXPECT_LE(other.choice.micro_batch, 16);
   bench.unit_bytes = 1;
   expert_slots = 32;
-  const std::vector<Candidate> resident = search(with, work, group_sizes(64, {}, {}), fit);
-  EXPECT_LE(resident.front().size.micro_batch * resident.front().size.micro_batches, 16);
+  const std::vector<Candidate> resident = search(with, work, space, fit);
+  EXPECT_LE(resident.front().choice.group(), 16);
 }
 
 TEST(Search, NothingFits) {
   const Bench bench;
-  EXPECT_TRUE(search(bench.machinery(), {}, group_sizes(8, {}, {}), [](GroupSize) {
+  EXPECT_TRUE(search(bench.machinery(), {}, {.sequences = 8}, [](const Choice&) {
                 return std::optional<FittedGroup>();
               }).empty());
 }

@@ -8,17 +8,34 @@
 
 namespace klotski {
 
-struct GroupSize {
+// What is searched for.
+struct Choice {
   int64_t micro_batch = 1;    // sequences
   int64_t micro_batches = 1;  // n
+  Strategy strategy = Strategy::klotski;
+  int64_t hot_experts = 0;  // K; 0: as many as a token chooses
 
-  bool operator==(const GroupSize&) const = default;
+  int64_t group() const { return micro_batch * micro_batches; }
+  bool operator==(const Choice&) const = default;
 };
 
-// The sizes worth trying for so many sequences: micro-batches of powers of two, and numbers of them
-// that grow by a third to a half. What is fixed stays as it is.
-std::vector<GroupSize> group_sizes(int64_t sequences, std::optional<int64_t> micro_batch,
-                                   std::optional<int64_t> micro_batches);
+// What the user has fixed of it, and what bounds the rest.
+struct SearchSpace {
+  int64_t sequences = 1;
+  int64_t most_experts = 1;  // of a layer; 1: none is routed
+  int64_t top_k = 1;         // that a token chooses of them
+  std::optional<int64_t> micro_batch{};
+  std::optional<int64_t> micro_batches{};
+  std::optional<Strategy> strategy{};
+  std::optional<int64_t> hot_experts{};
+};
+
+// The group sizes worth trying: micro-batches of powers of two, and numbers of them that grow by a
+// third to a half, until all sequences are in one group.
+std::vector<Choice> group_sizes(const SearchSpace& space);
+
+// The same group by other strategies and with other K.
+std::vector<Choice> variants(const SearchSpace& space, const Choice& choice);
 
 // A group that has been given its memory.
 struct FittedGroup {
@@ -27,15 +44,17 @@ struct FittedGroup {
 };
 
 struct Candidate {
-  GroupSize size;
+  Choice choice;
   FittedGroup group;
   Prediction prediction;
 };
 
-// Every size that fits (`fit` gives nothing for one that does not), the one that generates most
-// tokens a second first; of those within a hundredth of it the one with the smallest group.
+// Predicts every group size that fits (`fit` gives nothing for one that does not), then the
+// variants of the fastest. The chosen one comes first, the others by the tokens they generate a
+// second. Where candidates are within a hundredth of the fastest, the smallest group is chosen, and
+// among groups of one size the usual strategy and K.
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
-                              const std::vector<GroupSize>& sizes,
-                              const std::function<std::optional<FittedGroup>(GroupSize)>& fit);
+                              const SearchSpace& space,
+                              const std::function<std::optional<FittedGroup>(Choice)>& fit);
 
 }  // namespace klotski

@@ -63,7 +63,7 @@ TEST(RandomModels, EveryStrategyEqualsTheResidentRun) {
       const Texts texts = random_texts(random, 1 + random() % 6, test.description.vocabulary);
       const std::vector<Logits> expected = run_resident(test, texts);
       const RunLimits limits = random_limits(random);
-      SCOPED_TRACE(std::string(strategy_name(limits.strategy)));
+      SCOPED_TRACE(std::string(strategy_name(*limits.strategy)));
       PipelineOptions options;
       options.executor.stress_delay = std::chrono::microseconds(20);
       if (random() % 2 == 0) options.executor.stress_seed = random();

@@ -23,7 +23,9 @@ struct TestModel {
   PreparedModel prepare(const RunLimits& limits, const Workload& workload,
                         const PipelineOptions& options = {},
                         const Ops& ops = reference_ops()) const {
-    return PreparedModel(description, checkpoint, ops, limits, workload, options);
+    const UnitLayouts layouts(description, checkpoint);
+    return PreparedModel(description, checkpoint, ops,
+                         plan_run(description, layouts, limits, workload, options), options);
   }
 
   ModelDescription description;

@@ -1,0 +1,26 @@
+#include "batch/usual_row.h"
+
+namespace klotski {
+
+UsualRow usual_row(InputFile& input, const RowDefaults& defaults, int64_t most) {
+  UsualRow sum;
+  int64_t rows = 0;
+  input.rewind();
+  for (InputLine line; rows < most && input.next(line);) {
+    if (line.too_long) continue;
+    try {
+      const Request request = build_request(parse_envelope(line.text), defaults).request;
+      sum.prompt_tokens += static_cast<int64_t>(request.prompt.size());
+      sum.generated_tokens += request.max_tokens;
+      ++rows;
+    } catch (const BadRow&) {
+      continue;
+    }
+  }
+  input.rewind();
+  if (rows == 0) return {};
+  return {.prompt_tokens = sum.prompt_tokens / rows,
+          .generated_tokens = sum.generated_tokens / rows};
+}
+
+}  // namespace klotski

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "batch/input_file.h"
+#include "batch/row.h"
+
+namespace klotski {
+
+// What rows ask for, on average.
+struct UsualRow {
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;  // at most
+};
+
+// Of the first rows that can be run, `most` of them; all zero where none can. Begins at the input's
+// start and returns there.
+UsualRow usual_row(InputFile& input, const RowDefaults& defaults, int64_t most = 64);
+
+}  // namespace klotski

@@ -1,0 +1,97 @@
+#include "cli/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace klotski {
+
+Json as_json(const Setting& setting) {
+  const Measurement& measured = setting.median();
+  const PipelineReport& report = measured.report;
+  Json lanes = Json::object();
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const LaneTotals& lane = report.totals.lanes[i];
+    if (lane.spans == 0) continue;
+    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {
+        {"busy_percent", report.totals.percent(lane.busy)},
+        {"busy_seconds", in_seconds(lane.busy)},
+        {"bytes", lane.bytes}};
+  }
+  Json accuracy = Json::array();
+  for (const LayerAccuracy& layer : report.accuracy) {
+    accuracy.push_back({{"layer", layer.layer.value},
+                        {"foretold", layer.foretold},
+                        {"participated", layer.participated},
+                        {"truly_hot", layer.truly_hot}});
+  }
+  Json runs = Json::array();
+  for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
+  return {{"setting", setting.name},
+          {"strategy", strategy_name(measured.policy.strategy)},
+          {"n_batches", measured.policy.micro_batches},
+          {"micro_batch", measured.policy.micro_batch},
+          {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
+          {"tokens_per_second", measured.tokens_per_second()},
+          {"tokens_per_second_of_all_runs", runs},
+          {"prefill_tokens_per_second", measured.prefill_rate()},
+          {"decode_tokens_per_second", measured.decode_rate()},
+          {"seconds", measured.seconds},
+          {"lanes", lanes},
+          {"bubbles_inter_layer_percent", report.totals.percent(report.totals.inter_layer)},
+          {"bubbles_intra_layer_percent", report.totals.percent(report.totals.intra_layer)},
+          {"expert_hits", report.experts.hits},
+          {"expert_misses", report.experts.misses},
+          {"prefetch_useful_bytes", report.prefetch.useful},
+          {"prefetch_late_bytes", report.prefetch.late},
+          {"prefetch_wasted_bytes", report.prefetch.wasted},
+          {"prefetch_accuracy", accuracy}};
+}
+
+std::string settings_table(const std::vector<Setting>& settings) {
+  std::string text =
+      "| setting | n x batch | tokens/s | gain | prefill tok/s | decode tok/s | compute busy | "
+      "disk "
+      "busy | disk GB/s | read GB | bubbles inter + intra | experts found | prefetch useful / late "
+      "/ "
+      "wasted GB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  double previous = 0.0;
+  for (const Setting& setting : settings) {
+    const Measurement& measured = setting.median();
+    const PipelineReport& report = measured.report;
+    const LaneTotals& disk = report.totals.lane(Lane::disk_read);
+    const double rate = measured.tokens_per_second();
+    const double gigabytes = static_cast<double>(disk.bytes) / 1e9;
+    const auto in_gigabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+    text += fmt::format(
+        "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {:.1f} % | {:.2f} | {:.1f} | "
+        "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
+        setting.name, measured.policy.micro_batches, measured.policy.micro_batch, rate,
+        previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
+        measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
+        report.totals.percent(disk.busy), gigabytes / std::max(in_seconds(disk.busy), 1e-9),
+        gigabytes, report.totals.percent(report.totals.inter_layer),
+        report.totals.percent(report.totals.intra_layer), 100.0 * report.experts.hit_share(),
+        in_gigabytes(report.prefetch.useful), in_gigabytes(report.prefetch.late),
+        in_gigabytes(report.prefetch.wasted));
+    previous = rate;
+  }
+  return text;
+}
+
+// The two lines of the paper's Figure 13.
+std::string accuracy_table(const Setting& setting) {
+  std::string text =
+      "| layer | prefetched experts that participated | truly hot |\n|---|---|---|\n";
+  for (const LayerAccuracy& layer : setting.median().report.accuracy) {
+    const double foretold = std::max<double>(static_cast<double>(layer.foretold), 1.0);
+    text += fmt::format("| {} | {:.1f} % | {:.1f} % |\n", layer.layer.value,
+                        100.0 * static_cast<double>(layer.participated) / foretold,
+                        100.0 * static_cast<double>(layer.truly_hot) / foretold);
+  }
+  return text;
+}
+
+}  // namespace klotski

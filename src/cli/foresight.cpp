@@ -1,0 +1,50 @@
+#include "cli/foresight.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/command.h"
+
+namespace klotski {
+
+namespace {
+
+// A disk that is not to be read faster.
+void hold_back(MachineProfile& machine, uint64_t bytes_per_second) {
+  const auto most = static_cast<double>(bytes_per_second);
+  for (DiskRate& point : machine.disk)
+    point.bytes_per_second = std::min(point.bytes_per_second, most);
+  machine.disk_bytes_per_second_while_computing =
+      std::min(machine.disk_bytes_per_second_while_computing, most);
+}
+
+}  // namespace
+
+Foresight::Foresight(const OpenedModel& opened, const RunLimits& limits,
+                     const PipelineOptions& options)
+    : opened_(opened),
+      options_(options),
+      layouts_(opened.description, opened.checkpoint),
+      shares_(opened.description),
+      probed_(probe_model(opened, limits.precision, limits.ram_bytes)) {
+  if (!probed_.cached) {
+    write_err(
+        fmt::format("measured the machine in {:.1f} s; kept for the next time\n", probed_.seconds));
+  }
+  if (options.disk.bytes_per_second > 0) {
+    hold_back(probed_.profile.machine, options.disk.bytes_per_second);
+  }
+}
+
+void Foresight::learn(const CorrelationTable& table) {
+  shares_ = shares_in(table, opened_.description);
+}
+
+Prediction Foresight::predict(const RunPlan& plan, const Workload& workload) const {
+  PlannedWork work = planned_work(workload);
+  work.at_once = sequences_at_once(opened_.description, plan, workload);
+  return klotski::predict(ground().machinery(), plan.policy, work);
+}
+
+}  // namespace klotski

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "cli/load.h"
+#include "engine/choose_plan.h"
+#include "engine/pipeline.h"
+
+namespace klotski {
+
+// Plans and predictions for a model on this machine: the machine's measured rates, and how often
+// experts are chosen.
+class Foresight {
+ public:
+  // Measures the machine unless that was done before. The model must live longer.
+  Foresight(const OpenedModel& opened, const RunLimits& limits, const PipelineOptions& options);
+
+  const Probed& probed() const { return probed_; }
+  const UnitLayouts& layouts() const { return layouts_; }
+  // How often experts are chosen, where that was seen.
+  void learn(const CorrelationTable& table);
+
+  PlanningGround ground() const { return ground(probed_.profile); }
+  // The same model on another machine.
+  PlanningGround ground(const Profile& profile) const {
+    return {opened_.description, layouts_, profile, shares_, options_};
+  }
+  // What work like this takes with a plan that was made for it or for other work.
+  Prediction predict(const RunPlan& plan, const Workload& workload) const;
+
+ private:
+  const OpenedModel& opened_;
+  PipelineOptions options_;
+  UnitLayouts layouts_;
+  ExpertShares shares_;
+  Probed probed_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,162 @@
+#include "cli/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace klotski {
+
+namespace {
+
+// What the papers' models say of the choice: Klotski's inequalities for the group, and where the
+// experts lie under the roofs of MoE-Lightning's model.
+std::string paper_text(const Planning& planning) {
+  constexpr int64_t kMostMicroBatches = 64;
+  const Policy& policy = planning.run().policy;
+  const Machinery with = planning.machinery();
+  const std::optional<BlockModel> block = planning.block();
+  if (!block) return {};
+  std::string text = fmt::format("\ninequalities of a group of {} while decoding (Klotski, 4-7)\n",
+                                 policy.micro_batches);
+  for (const Inequality& one :
+       inequalities(block->seconds, block->choices, policy.micro_batches, policy.micro_batch)) {
+    text += fmt::format("  ({}) {:<15} computing {:8.2f} ms, transfers {:8.2f} ms: {}\n",
+                        inequality_number(one.arrow), arrow_name(one.arrow), 1e3 * one.left_seconds,
+                        1e3 * one.right_seconds, one.holds() ? "holds" : "a bubble");
+  }
+  const GroupChoice smallest =
+      smallest_group(block->seconds, block->choices, kMostMicroBatches, policy.micro_batch);
+  text += smallest.without_bubbles()
+              ? fmt::format("  all hold from n = {} on\n", smallest.micro_batches)
+              : fmt::format("  none of up to {} micro-batches hides all transfers\n",
+                            kMostMicroBatches);
+  const LevelPair levels = memory_over_disk(with);
+  const double rows = static_cast<double>(policy.group_sequences()) *
+                      static_cast<double>(block->choices.experts_per_token) /
+                      static_cast<double>(block->choices.popularity.size());
+  const Operation expert = expert_operation(with, block->layer, rows);
+  text += fmt::format(
+      "experts of a full group: {:.1f} FLOP a byte; the disk binds below {:.1f} (P2): {} binds\n",
+      expert.lower_intensity(), second_turning_point(levels, expert),
+      roof_name(attainable_above(levels, expert).roof));
+  return text;
+}
+
+std::string prediction_text(const Prediction& predicted) {
+  std::string text = fmt::format(
+      "  predicted  {:.2f} tokens/s, prefill {:.1f}, decode {:.2f}; {:.1f} s in {} passes\n",
+      predicted.tokens_per_second(), predicted.prefill_rate(), predicted.decode_rate(),
+      predicted.seconds(), predicted.passes);
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const LaneTotals& lane = predicted.totals.lanes[i];
+    if (lane.spans == 0) continue;
+    text += fmt::format("  {:<10} busy {:.1f} %\n", lane_name(static_cast<Lane>(i)),
+                        predicted.totals.percent(lane.busy));
+  }
+  return text + fmt::format("  binding    {}\n", lane_name(binding_lane(predicted.totals)));
+}
+
+std::string other_groups(const std::vector<Candidate>& candidates) {
+  constexpr size_t kShown = 7;
+  std::string text = "\nother choices, tokens/s:";
+  for (size_t i = 1; i < std::min(candidates.size(), kShown); ++i) {
+    const Choice& choice = candidates[i].choice;
+    text += fmt::format("{} {} x {} {}{} {:.2f}", i > 1 ? "," : "", choice.micro_batches,
+                        choice.micro_batch, strategy_name(choice.strategy),
+                        choice.hot_experts > 0 ? fmt::format(" K={}", choice.hot_experts) : "",
+                        candidates[i].prediction.tokens_per_second());
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string plan_text(const Planning& planning) {
+  const PlannedWork work = planned_work(planning.workload());
+  const Prediction& predicted = planning.prediction();
+  std::string text = format_memory_plan(planning.run().memory);
+  text += fmt::format("\n{} sequences of {} + {} tokens\n", work.sequences, work.prompt_tokens,
+                      work.generated_tokens);
+  for (const Reason& reason : planning.reasons()) {
+    text += fmt::format("  {:<12} {:<28} {}\n", reason.what, reason.chosen, reason.why);
+  }
+  text += prediction_text(predicted);
+  for (const Relief& relief : planning.reliefs()) {
+    text += fmt::format("  {:<22} {:.2f} tokens/s, {:+.0f} %\n", relief.change,
+                        relief.tokens_per_second,
+                        100.0 * (relief.tokens_per_second / predicted.tokens_per_second() - 1.0));
+  }
+  if (planning.candidates().size() > 1) text += other_groups(planning.candidates());
+  text += paper_text(planning);
+  const Probed& probed = planning.probed();
+  const MachineProfile& machine = probed.profile.machine;
+  text += fmt::format(
+      "\nmachine: memory {:.1f} GB/s, disk {:.2f} GB/s ({})\n",
+      machine.memory_bytes_per_second / 1e9, machine.disk_bytes_per_second() / 1e9,
+      probed.cached ? "measured before" : fmt::format("measured in {:.1f} s", probed.seconds));
+  return text;
+}
+
+Json plan_json(const Planning& planning) {
+  const Policy& policy = planning.run().policy;
+  const Prediction& predicted = planning.prediction();
+  const PlannedWork work = planned_work(planning.workload());
+  Json memory = Json::array();
+  for (const MemoryLine& line : planning.run().memory.lines) {
+    memory.push_back({{"kind", line.kind}, {"bytes", line.bytes}, {"remark", line.remark}});
+  }
+  Json lanes = Json::object();
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const LaneTotals& lane = predicted.totals.lanes[i];
+    if (lane.spans == 0) continue;
+    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {{"busy_seconds", in_seconds(lane.busy)},
+                                                           {"bytes", lane.bytes}};
+  }
+  Json relief = Json::array();
+  for (const Relief& one : planning.reliefs()) {
+    relief.push_back({{"change", one.change}, {"tokens_per_second", one.tokens_per_second}});
+  }
+  Json reasons = Json::array();
+  for (const Reason& one : planning.reasons()) {
+    reasons.push_back({{"what", one.what}, {"chosen", one.chosen}, {"why", one.why}});
+  }
+  Json groups = Json::array();
+  for (const Candidate& candidate : planning.candidates()) {
+    groups.push_back({{"micro_batch", candidate.choice.micro_batch},
+                      {"micro_batches", candidate.choice.micro_batches},
+                      {"strategy", strategy_name(candidate.choice.strategy)},
+                      {"hot_experts", candidate.choice.hot_experts},
+                      {"tokens_per_second", candidate.prediction.tokens_per_second()}});
+  }
+  return {{"work",
+           {{"sequences", work.sequences},
+            {"prompt_tokens", work.prompt_tokens},
+            {"generated_tokens", work.generated_tokens}}},
+          {"limit_bytes", planning.run().memory.limit_bytes},
+          {"memory", memory},
+          {"policy",
+           {{"strategy", strategy_name(policy.strategy)},
+            {"micro_batch", policy.micro_batch},
+            {"micro_batches", policy.micro_batches},
+            {"hot_experts", policy.hot_experts},
+            {"micro_batch_rows", policy.micro_batch_rows},
+            {"at_once", planning.candidates().front().group.at_once}}},
+          {"predicted",
+           {{"tokens_per_second", predicted.tokens_per_second()},
+            {"prefill_tokens_per_second", predicted.prefill_rate()},
+            {"decode_tokens_per_second", predicted.decode_rate()},
+            {"seconds", predicted.seconds()},
+            {"passes", predicted.passes},
+            {"lanes", lanes}}},
+          {"binding", lane_name(binding_lane(predicted.totals))},
+          {"reasons", reasons},
+          {"relief", relief},
+          {"groups", groups},
+          {"machine",
+           {{"memory_bytes_per_second", planning.probed().profile.machine.memory_bytes_per_second},
+            {"disk_bytes_per_second", planning.probed().profile.machine.disk_bytes_per_second()}}}};
+}
+
+}  // namespace klotski

@@ -1,0 +1,167 @@
+#include "cli/planning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace klotski {
+
+namespace {
+
+// A machine that computes so many times as fast.
+Profile with_faster_arithmetic(Profile profile, double factor) {
+  for (LayerProfile& layer : profile.model.kinds) {
+    for (const LayerCurve& one : kLayerCurves) {
+      layer.*one.curve = (layer.*one.curve).faster(factor);
+    }
+  }
+  profile.model.embed = profile.model.embed.faster(factor);
+  profile.model.logits = profile.model.logits.faster(factor);
+  return profile;
+}
+
+// The fastest of the candidates that differ from the chosen one as `other` says.
+template <typename Other>
+const Candidate* best_other(const std::vector<Candidate>& candidates, const Other& other) {
+  const Candidate* best = nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (!other(candidate.choice)) continue;
+    if (best == nullptr ||
+        candidate.prediction.tokens_per_second() > best->prediction.tokens_per_second()) {
+      best = &candidate;
+    }
+  }
+  return best;
+}
+
+std::string hot_count_name(const Choice& choice) {
+  return choice.hot_experts > 0 ? fmt::format("{} a layer", choice.hot_experts)
+                                : "as many as a token chooses";
+}
+
+}  // namespace
+
+Lane binding_lane(const TimelineTotals& totals) {
+  size_t busiest = 0;
+  for (size_t i = 1; i < kLaneCount; ++i) {
+    if (totals.lanes[i].busy > totals.lanes[busiest].busy) busiest = i;
+  }
+  return static_cast<Lane>(busiest);
+}
+
+Planning::Planning(const OpenedModel& opened, const RunLimits& limits,
+                   const PipelineOptions& options, const Workload& workload)
+    : opened_(opened),
+      limits_(limits),
+      workload_(workload),
+      foresight_(opened, limits, options),
+      chosen_(choose_plan(foresight_.ground(), limits, workload)) {}
+
+std::vector<Reason> Planning::reasons() const {
+  const Choice& choice = candidates().front().choice;
+  const auto against = [&](const Candidate* other, const std::string& name) {
+    if (other == nullptr) return std::string("fixed, or nothing else fits");
+    return fmt::format("{} would reach {:.2f} tokens/s", name,
+                       other->prediction.tokens_per_second());
+  };
+  const Candidate* size = best_other(candidates(), [&](const Choice& c) {
+    return c.group() != choice.group() && c.strategy == choice.strategy;
+  });
+  const Candidate* strategy =
+      best_other(candidates(), [&](const Choice& c) { return c.strategy != choice.strategy; });
+  const Candidate* hot = best_other(candidates(), [&](const Choice& c) {
+    return c.hot_experts != choice.hot_experts && c.strategy == choice.strategy;
+  });
+  std::vector<Reason> reasons;
+  reasons.push_back(
+      {"group", fmt::format("{} x {} sequences", choice.micro_batches, choice.micro_batch),
+       against(size,
+               size ? fmt::format("{} x {}", size->choice.micro_batches, size->choice.micro_batch)
+                    : "")});
+  reasons.push_back(
+      {"strategy", std::string(strategy_name(choice.strategy)),
+       against(strategy, strategy ? std::string(strategy_name(strategy->choice.strategy)) : "")});
+  reasons.push_back({"hot experts", hot_count_name(choice),
+                     against(hot, hot ? hot_count_name(hot->choice) : "")});
+  const RunPlan& plan = run();
+  const int64_t at_once = candidates().front().group.at_once;
+  reasons.push_back(
+      {"KV cache", format_bytes(plan.memory.kv_bytes) + " in memory",
+       fmt::format("room for {} sequences of {} tokens at once, {} wanted", at_once,
+                   workload_.usual_tokens(), std::min(choice.group(), workload_.sequences))});
+  for (const UnitKind kind :
+       {UnitKind::attention, UnitKind::gate, UnitKind::dense, UnitKind::expert}) {
+    const int64_t units = foresight_.layouts().units(kind);
+    if (units == 0) continue;
+    const int64_t slots = plan.policy.slots[index_of(kind)];
+    const char* why = slots >= units ? "all fit"
+                      : kind == UnitKind::expert
+                          ? "what is needed furthest from now leaves first, of those the least "
+                            "popular"
+                          : "before experts: every token uses them";
+    reasons.push_back({std::string(unit_kind_name(kind)),
+                       fmt::format("{} of {} in memory", std::min(slots, units), units), why});
+  }
+  return reasons;
+}
+
+double Planning::rate_on(const Profile& profile, const RunLimits& limits) const {
+  return choose_plan(foresight_.ground(profile), limits, workload_)
+      .candidates.front()
+      .prediction.tokens_per_second();
+}
+
+// Experts of four bits and a scale for every 32 weights, in the same group: fewer bytes to read,
+// and more of them stay. They are assumed to be multiplied as fast.
+double Planning::rate_with_small_experts() const {
+  constexpr double kBitsOfSmall = 4.5;
+  const WeightUnit expert = units_of(model(), UnitKind::expert).front();
+  Machinery with = machinery();
+  const auto facts = with.facts;
+  const double elements = 3.0 * static_cast<double>(model().hidden) *
+                          static_cast<double>(model().layer(expert.layer).feed_forward.width);
+  const double share =
+      std::min(1.0, elements * kBitsOfSmall / 8.0 / static_cast<double>(facts(expert).read_bytes));
+  with.facts = [&](const WeightUnit& unit) {
+    UnitFacts found = facts(unit);
+    if (unit.kind == UnitKind::expert) {
+      found.read_bytes = static_cast<uint64_t>(static_cast<double>(found.read_bytes) * share);
+    }
+    return found;
+  };
+  Policy policy = run().policy;
+  int64_t& slots = policy.slots[index_of(UnitKind::expert)];
+  slots = std::min(foresight_.layouts().units(UnitKind::expert),
+                   static_cast<int64_t>(static_cast<double>(slots) / share));
+  PlannedWork work = planned_work(workload_);
+  work.at_once = candidates().front().group.at_once;
+  return predict(with, policy, work).tokens_per_second();
+}
+
+std::vector<Relief> Planning::reliefs() const {
+  const Profile& profile = foresight_.probed().profile;
+  RunLimits more = limits_;
+  more.ram_bytes = 2 * run().memory.limit_bytes;
+  Profile disk = profile;
+  for (DiskRate& point : disk.machine.disk) point.bytes_per_second *= 2;
+  disk.machine.disk_bytes_per_second_while_computing *= 2;
+  std::vector<Relief> found = {
+      {"twice the memory", rate_on(profile, more)},
+      {"a disk twice as fast", rate_on(disk, limits_)},
+      {"twice the arithmetic", rate_on(with_faster_arithmetic(profile, 2.0), limits_)}};
+  if (foresight_.layouts().units(UnitKind::expert) > 0) {
+    found.push_back({"4-bit experts", rate_with_small_experts()});
+  }
+  return found;
+}
+
+std::optional<BlockModel> Planning::block() const {
+  const PlannedWork work = planned_work(workload_);
+  const double positions =
+      static_cast<double>(work.prompt_tokens) + 0.5 * static_cast<double>(work.generated_tokens);
+  return block_model(machinery(), run().policy, positions);
+}
+
+}  // namespace klotski

@@ -1,0 +1,24 @@
+#pragma once
+
+// A look at the passes of a plan: what runs when, and what is read again in every pass.
+
+#include <vector>
+
+#include "planner/prediction.h"
+
+namespace klotski {
+
+struct PreviewedUnit {
+  WeightUnit unit;
+  double memory_share = 0.0;  // of the passes that could use it, those that found it in memory
+};
+
+struct Preview {
+  std::vector<TimelineSpan> spans;       // of the last passes
+  std::vector<PreviewedUnit> placement;  // every unit of the model
+};
+
+// Plays the work's prompts, then passes in which all sequences decode: of these are the figures.
+Preview preview(const Machinery& with, const Policy& policy, const PlannedWork& work);
+
+}  // namespace klotski
