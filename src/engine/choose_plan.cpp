@@ -14,7 +14,8 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
                        const PlannedWork& work) {
   const Workload workload = workload_of(work);
   RunLimits base = limits;
-  base.ram_bytes = ram_limit(limits);  // the same for every size, whatever others take meanwhile
+  base.ram_bytes =
+      ram_limit(limits, ground.options);  // the same for every size, whatever others take meanwhile
   if (limits.strategy == Strategy::simple) base.micro_batches = 1;
   const auto plan_of = [&](GroupSize size) {
     RunLimits fixed = base;
