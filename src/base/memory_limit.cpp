@@ -2,7 +2,10 @@
 
 #include <sys/resource.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -57,10 +60,13 @@ std::optional<uint64_t> left_in_groups(const std::filesystem::path& proc,
   return least;
 }
 
-std::optional<uint64_t> left_in_address_space(const std::filesystem::path& proc) {
-  struct rlimit limit {};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  const uint64_t used = value_of(proc / "self" / "status", "VmSize:").value_or(0) * kKiB;
+// What a limit of the process leaves; `key` is the line of /proc/self/status that counts for it.
+std::optional<uint64_t> left_to_process(decltype(RLIMIT_AS) resource,
+                                        const std::filesystem::path& proc, const char* key) {
+  rlimit limit{};
+  const bool known = ::getrlimit(resource, &limit) == 0;
+  if (!known || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  const uint64_t used = value_of(proc / "self" / "status", key).value_or(0) * kKiB;
   return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used);
 }
 
@@ -68,7 +74,30 @@ std::optional<uint64_t> left_in_address_space(const std::filesystem::path& proc)
 
 uint64_t MemoryLeft::least() const {
   return std::min({machine.value_or(kUnlimited), control_groups.value_or(kUnlimited),
-                   address_space.value_or(kUnlimited)});
+                   address_space.value_or(kUnlimited), data.value_or(kUnlimited)});
+}
+
+std::string describe_shortage(uint64_t bytes, const MemoryLeft& left) {
+  struct Bound {
+    const char* name;
+    std::optional<uint64_t> left;
+  };
+  const std::array<Bound, 4> bounds{{{"by the machine's memory", left.machine},
+                                     {"by the control group's limit", left.control_groups},
+                                     {"of address space (ulimit -v)", left.address_space},
+                                     {"of data (ulimit -d)", left.data}}};
+  const auto* tightest =
+      std::min_element(bounds.begin(), bounds.end(), [](const Bound& a, const Bound& b) {
+        return a.left.value_or(kUnlimited) < b.left.value_or(kUnlimited);
+      });
+  const uint64_t allowed = tightest->left.value_or(0);
+  if (bytes > allowed) {
+    return fmt::format("the program needs at least {} more, the limit is {} more {}: {} too little",
+                       format_bytes(bytes), format_bytes(allowed), tightest->name,
+                       format_bytes(bytes - allowed));
+  }
+  return fmt::format("the program needs more than the {} that are left {}", format_bytes(allowed),
+                     tightest->name);
 }
 
 MemoryLeft memory_left() { return memory_left("/proc", "/sys/fs/cgroup"); }
@@ -76,7 +105,8 @@ MemoryLeft memory_left() { return memory_left("/proc", "/sys/fs/cgroup"); }
 MemoryLeft memory_left(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
   MemoryLeft left{.machine = value_of(proc / "meminfo", "MemAvailable:"),
                   .control_groups = left_in_groups(proc, cgroups),
-                  .address_space = left_in_address_space(proc)};
+                  .address_space = left_to_process(RLIMIT_AS, proc, "VmSize:"),
+                  .data = left_to_process(RLIMIT_DATA, proc, "VmData:")};
   if (left.machine) *left.machine *= kKiB;
   return left;
 }

@@ -1,6 +1,7 @@
 #include "base/memory_limit.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -66,6 +67,47 @@ TEST_F(MemoryLimit, AFullGroupLeavesNothing) {
   write("cgroup/memory.max", "1000\n");
   write("cgroup/memory.current", "5000\n");
   EXPECT_EQ(available(), 0u);
+}
+
+// Puts a limit of this process back.
+class ScopedLimit {
+ public:
+  ScopedLimit(decltype(RLIMIT_AS) resource, uint64_t bytes) : resource_(resource) {
+    ::getrlimit(resource_, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(resource_, &limit);
+  }
+  ~ScopedLimit() { ::setrlimit(resource_, &before_); }
+
+ private:
+  decltype(RLIMIT_AS) resource_;
+  rlimit before_{};
+};
+
+TEST_F(MemoryLimit, LimitsOfTheProcessCountWhatTheyAreAbout) {
+  constexpr uint64_t kFar = uint64_t{1} << 45;  // beyond what a sanitizer takes
+  write("proc/self/status", "VmSize:\t  3000 kB\nVmData:\t  2000 kB\n");
+  {
+    const ScopedLimit limit(RLIMIT_DATA, kFar);
+    const MemoryLeft left = memory_left(root_ / "proc", root_ / "cgroup");
+    EXPECT_EQ(left.data, kFar - 2000 * 1024);
+    EXPECT_EQ(left.least(), 1000u * 1024) << "the machine has less";
+  }
+  const ScopedLimit limit(RLIMIT_AS, kFar);
+  EXPECT_EQ(memory_left(root_ / "proc", root_ / "cgroup").address_space, kFar - 3000 * 1024);
+}
+
+TEST(Shortage, NamesTheTightestBoundAndWhatIsMissing) {
+  MemoryLeft left{
+      .machine = 8 << 20, .control_groups = 5 << 20, .address_space = {}, .data = 3 << 20};
+  EXPECT_EQ(describe_shortage(4 << 20, left),
+            "the program needs at least 4.0 MiB more, the limit is 3.0 MiB more of data "
+            "(ulimit -d): 1.0 MiB too little");
+  left.data.reset();
+  EXPECT_NE(describe_shortage(6 << 20, left).find("control group"), std::string::npos);
+  EXPECT_EQ(describe_shortage(1 << 20, left),
+            "the program needs more than the 5.0 MiB that are left by the control group's limit");
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 
 #include "base/cpu_limit.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
+#include "base/thread_stacks.h"
 
 namespace klotski {
 
@@ -90,8 +92,8 @@ ThreadPool::ThreadPool(int threads) : owner_(::getpid()) {
     const size_t started = workers_.size() + 1;
     close();
     fail(ErrorKind::does_not_fit,
-         "thread {} of {} cannot be started ({}): too little memory, or too many processes",
-         started + 1, threads, error.what());
+         "thread {} of {} cannot be started ({}): too many processes, or {}", started + 1, threads,
+         error.what(), describe_shortage(kThreadStackBytes));
   }
 }
 

@@ -67,7 +67,8 @@ Json as_json(const Findings& found) {
            {{"available", found.memory.least()},
             {"machine", bytes(found.memory.machine)},
             {"control_groups", bytes(found.memory.control_groups)},
-            {"address_space", bytes(found.memory.address_space)}}},
+            {"address_space", bytes(found.memory.address_space)},
+            {"data", bytes(found.memory.data)}}},
           {"disk_reads", name_of(found.disk_reads)}};
 }
 
@@ -90,8 +91,9 @@ std::string as_text(const Findings& found) {
   };
   const MemoryLeft& memory = found.memory;
   line("memory", fmt::format("{} available", format_bytes(memory.least())));
-  line("", fmt::format("machine {}, control groups {}, address space {}", bytes(memory.machine),
-                       bytes(memory.control_groups), bytes(memory.address_space)));
+  line("", fmt::format("machine {}, control groups {}, address space {}, data {}",
+                       bytes(memory.machine), bytes(memory.control_groups),
+                       bytes(memory.address_space), bytes(memory.data)));
   line("disk reads", fmt::format("by {}", name_of(found.disk_reads)));
   return text;
 }

@@ -1,11 +1,19 @@
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
 #include <new>
+#include <string_view>
 
+#include "base/bytes.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
+#include "base/thread_stacks.h"
 #include "cli/command.h"
 #include "cli/signals.h"
 
@@ -33,6 +41,42 @@ int report_usage(const CLI::App& app, const std::string& message) {
   for (const CLI::App* chosen : app.get_subcommands()) command = chosen;
   const std::string name = command == &app ? "klotski" : "klotski " + command->get_name();
   return report(ErrorKind::usage, fmt::format("{} (see {} --help)", one_line(message, 400), name));
+}
+
+// What was refused is not known; with less than this nothing here runs.
+constexpr uint64_t kLeastBytes = 16 * kMiB;
+
+// Without any memory of its own.
+void write_out_of_memory() noexcept {
+  const auto limit_of = [](auto resource) -> uint64_t {
+    rlimit limit{};
+    return ::getrlimit(resource, &limit) == 0 ? uint64_t{limit.rlim_cur} : UINT64_MAX;
+  };
+  const uint64_t limit = std::min(limit_of(RLIMIT_AS), limit_of(RLIMIT_DATA));
+  const auto in_mib = [](uint64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(kMiB);
+  };
+  std::array<char, 200> text{};
+  const int length =
+      limit < kLeastBytes
+          ? std::snprintf(text.data(), text.size(),
+                          "klotski: out of memory: the program needs at least %.1f MiB, the limit "
+                          "is %.1f MiB (ulimit -v, -d): %.1f MiB too little\n",
+                          in_mib(kLeastBytes), in_mib(limit), in_mib(kLeastBytes - limit))
+          : std::snprintf(text.data(), text.size(), "klotski: out of memory; raise the limit\n");
+  [[maybe_unused]] const auto written =
+      ::write(STDERR_FILENO, text.data(), static_cast<size_t>(std::max(length, 0)));
+}
+
+int report_out_of_memory() {
+  try {
+    return report(ErrorKind::does_not_fit,
+                  fmt::format("out of memory: {}; raise the limit or use a smaller model",
+                              describe_shortage(kLeastBytes)));
+  } catch (const std::exception&) {  // not even memory for the message
+    write_out_of_memory();
+    return exit_code(ErrorKind::does_not_fit);
+  }
 }
 
 int run(int argc, char** argv) {
@@ -88,13 +132,13 @@ int main(int argc, char** argv) {
   using namespace klotski;
   fill_closed_descriptors();
   install_signal_handlers();
+  use_little_address_space_per_thread();
   try {
     return run(argc, argv);
   } catch (const Error& error) {
     return report(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
-    return report(ErrorKind::does_not_fit,
-                  "out of memory; raise the limit (ulimit -v, cgroup) or use a smaller model");
+    return report_out_of_memory();
   } catch (const std::exception& error) {
     return report(ErrorKind::internal, error.what());
   }

@@ -58,7 +58,8 @@ ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& mo
 ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
                        const Workload& workload) {
   RunLimits base = limits;
-  base.ram_bytes = ram_limit(limits);  // the same for every choice, whatever others take meanwhile
+  base.ram_bytes = ram_limit(
+      limits, ground.options);  // the same for every choice, whatever others take meanwhile
   const auto plan_of = [&](const Choice& choice) {
     RunLimits fixed = base;
     fixed.micro_batch = choice.micro_batch;

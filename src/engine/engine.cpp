@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "base/memory_limit.h"
 #include "engine/request_batching.h"
 
 namespace klotski {
@@ -216,7 +217,8 @@ std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
   } catch (const Error& error) {
     return all_failed(group, error);
   } catch (const std::bad_alloc&) {
-    return all_failed(group, Error(ErrorKind::does_not_fit, "out of memory while computing"));
+    return all_failed(group, Error(ErrorKind::does_not_fit,
+                                   "out of memory while computing: " + describe_shortage(1)));
   }
   for (size_t k = 0; k < group.size(); ++k) {
     for (size_t i = 0; i < group[k].members.size(); ++i) {

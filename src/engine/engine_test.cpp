@@ -40,10 +40,11 @@ class EngineTest : public ::testing::Test {
                       PagedKvCache::page_bytes(model_.description, kv_type(limits.precision));
     if (!limits.micro_batch) limits.micro_batch = std::min<int64_t>(rows, 4);
     if (!limits.micro_batches) limits.micro_batches = 2;
-    prepared_.push_back(std::make_unique<PreparedModel>(model_.prepare(
-        limits, {.sequences = 8,
-                 .tokens_per_sequence = page_count * PagedKvCache::kPageTokens,
-                 .prompt_tokens = std::max<int64_t>(1, rows / *limits.micro_batch)})));
+    const Workload workload{.sequences = 8,
+                            .tokens_per_sequence = page_count * PagedKvCache::kPageTokens,
+                            .prompt_tokens = std::max<int64_t>(1, rows / *limits.micro_batch)};
+    prepared_.push_back(std::make_unique<PreparedModel>(
+        model_.description, model_.checkpoint, reference_ops(), model_.plan(limits, workload)));
     return Engine(prepared_.back()->pipeline());
   }
   static Request request(std::vector<TokenId> prompt, int64_t max_tokens, uint64_t seed = 0) {

@@ -16,6 +16,8 @@ class PreparedModel {
   // The references must live longer.
   PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint, const Ops& ops,
                 RunPlan plan, const PipelineOptions& options = {});
+  PreparedModel(const PreparedModel&) = delete;  // the pipeline refers to its parts
+  PreparedModel& operator=(const PreparedModel&) = delete;
 
   const RunPlan& plan() const { return plan_; }
   const Policy& policy() const { return plan_.policy; }

@@ -1,10 +1,13 @@
 #include "engine/run_plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/bytes.h"
+#include "base/cpu_limit.h"
 #include "base/memory_limit.h"
 #include "base/process_memory.h"
+#include "base/thread_stacks.h"
 
 namespace klotski {
 
@@ -21,10 +24,25 @@ constexpr uint64_t kSpanCopies = 2;  // the timeline's own, and one that is draw
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// All that is free, less a sixteenth for what else the machine is doing.
-uint64_t default_ram_bytes(uint64_t resident) {
-  const uint64_t free_bytes = memory_left().least();
-  return resident + free_bytes - free_bytes / 16;
+// Stacks of threads a run starts: for the lanes, for the loops of the arithmetic and, where
+// io_uring is refused, for reading. Memory holds what they touch of them, limits of address space
+// all.
+uint64_t stack_bytes(const PipelineOptions& options) {
+  const size_t threads = kLaneCount + static_cast<size_t>(usable_cpus()) +
+                         static_cast<size_t>(options.disk.queue_depth);
+  return threads * kThreadStackBytes;
+}
+
+// All that is free, less a sixteenth for what else the machine is doing. What the user allows may
+// be more than the machine has free now, never more than the limits of this process and its groups.
+uint64_t allowed_bytes(const RunLimits& limits, const PipelineOptions& options, uint64_t resident) {
+  MemoryLeft left = memory_left();
+  if (limits.ram_bytes) left.machine.reset();
+  for (std::optional<uint64_t>* bound : {&left.address_space, &left.data}) {
+    if (*bound) **bound -= std::min(**bound, stack_bytes(options));
+  }
+  const uint64_t free_bytes = std::min(left.least(), UINT64_MAX / 2);
+  return std::min(limits.ram_bytes.value_or(UINT64_MAX), resident + free_bytes - free_bytes / 16);
 }
 
 Policy group_policy(const RunLimits& limits, const Workload& workload) {
@@ -60,7 +78,7 @@ class MemoryDivision {
         layouts_(layouts),
         limits_(limits),
         workload_(workload),
-        may_spill_(!options.spill_folder.empty()),
+        options_(options),
         resident_(resident_bytes()),
         process_bytes_(resident_ + kProgramMargin + workload.input_bytes +
                        kSpanCopies * static_cast<uint64_t>(options.keep_spans) *
@@ -69,7 +87,7 @@ class MemoryDivision {
   // Halves the rows that are computed at once, then the sequences, until the least fits; what does
   // not fit then is refused by plan_memory.
   MemoryPlan plan(Policy& policy) const {
-    const MemoryLimits limits{.ram_bytes = limits_.ram_bytes.value_or(default_ram_bytes(resident_)),
+    const MemoryLimits limits{.ram_bytes = allowed_bytes(limits_, options_, resident_),
                               .kv_bytes = limits_.kv_bytes,
                               .expert_slots = limits_.expert_slots};
     while (least_bytes(demand(policy, 0)) > limits.ram_bytes) {
@@ -87,7 +105,8 @@ class MemoryDivision {
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
     const uint64_t wanted = kv_wanted(policy);
     const MemoryDemand spilling = demand(policy, kStages * stage_bytes(policy));
-    if (may_spill_ && plan.kv_bytes < wanted && least_bytes(spilling) <= limits.ram_bytes) {
+    if (!options_.spill_folder.empty() && plan.kv_bytes < wanted &&
+        least_bytes(spilling) <= limits.ram_bytes) {
       policy.kv_stages = kStages;
       policy.kv_stage_bytes = stage_bytes(policy);
       policy.kv_sequence_pages = kv_pages(policy);
@@ -158,15 +177,15 @@ class MemoryDivision {
   const UnitLayouts& layouts_;
   const RunLimits& limits_;
   const Workload& workload_;
-  bool may_spill_;
+  const PipelineOptions& options_;
   uint64_t resident_;
   uint64_t process_bytes_;
 };
 
 }  // namespace
 
-uint64_t ram_limit(const RunLimits& limits) {
-  return limits.ram_bytes.value_or(default_ram_bytes(resident_bytes()));
+uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options) {
+  return allowed_bytes(limits, options, resident_bytes());
 }
 
 RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,

@@ -44,8 +44,8 @@ struct RunPlan {
   MemoryPlan memory;
 };
 
-// The limit that the user gave, or what is free now less a sixteenth.
-uint64_t ram_limit(const RunLimits& limits);
+// What the user allows or what is free now less a sixteenth, within every limit of the process.
+uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options);
 
 // Gives a group as large as the work and the limits allow its memory, and makes it smaller where
 // that is not enough; refuses (does_not_fit) what cannot run within the limits. Touches no weight.

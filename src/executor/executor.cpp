@@ -4,6 +4,8 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
+#include "base/thread_stacks.h"
 
 namespace klotski {
 
@@ -34,8 +36,8 @@ Executor::Executor(Run run, MayJoin may_join, Observe observe, Timeline& timelin
     }
   } catch (const std::system_error& error) {
     close();
-    fail(ErrorKind::does_not_fit,
-         "a thread cannot be started ({}): too little memory, or too many processes", error.what());
+    fail(ErrorKind::does_not_fit, "a thread cannot be started ({}): too many processes, or {}",
+         error.what(), describe_shortage(kThreadStackBytes));
   }
 }
 

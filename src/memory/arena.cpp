@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "memory/alignment.h"
 
 namespace klotski {
@@ -55,8 +56,10 @@ Arena::Arena(Tier& tier, std::string_view kind, uint64_t bytes)
   if (bytes == 0) return;
   void* memory = current_calls->map(bytes);
   if (memory == nullptr) {
-    fail(ErrorKind::does_not_fit, "{}: the system refused {} bytes ({}) for {}: {}", tier.name(),
-         bytes, format_bytes(bytes), kind, std::strerror(errno));
+    const int error = errno;
+    fail(ErrorKind::does_not_fit, "{}: the system refused {} bytes ({}) for {} ({}): {}",
+         tier.name(), bytes, format_bytes(bytes), kind, std::strerror(error),
+         describe_shortage(bytes));
   }
   bytes_ = {static_cast<std::byte*>(memory), static_cast<size_t>(bytes)};
 }

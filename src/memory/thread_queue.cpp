@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/memory_limit.h"
+#include "base/thread_stacks.h"
 #include "memory/read_queue.h"
 
 namespace klotski {
@@ -28,8 +30,9 @@ class ThreadQueue final : public ReadQueue {
     } catch (const std::system_error& error) {
       // Fewer threads read more slowly, but read.
       if (threads_.empty()) {
-        fail(ErrorKind::internal, "no thread can be started to read from the disk: {}",
-             error.what());
+        fail(ErrorKind::does_not_fit,
+             "no thread can be started to read from the disk ({}): too many processes, or {}",
+             error.what(), describe_shortage(kThreadStackBytes));
       }
     }
   }

@@ -36,9 +36,10 @@ Reservation Tier::reserve(std::string_view kind, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > limit_bytes_ - used_bytes_) {
     fail(ErrorKind::does_not_fit,
-         "{}: {} bytes ({}) for {} do not fit: {} of {} bytes ({} of {}) are in use", name_, bytes,
-         format_bytes(bytes), kind, used_bytes_, limit_bytes_, format_bytes(used_bytes_),
-         format_bytes(limit_bytes_));
+         "{}: {} bytes ({}) for {} do not fit: {} of {} bytes ({} of {}) are in use: {} too little",
+         name_, bytes, format_bytes(bytes), kind, used_bytes_, limit_bytes_,
+         format_bytes(used_bytes_), format_bytes(limit_bytes_),
+         format_bytes(bytes - (limit_bytes_ - used_bytes_)));
   }
   const size_t index = index_of(kind);
   used_bytes_ += bytes;

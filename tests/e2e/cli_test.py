@@ -307,17 +307,18 @@ class Doctor(Cli):
                                    preexec_fn=lambda: os.sched_setaffinity(0, {one})))
         self.assertEqual((bound["cpus"]["allowed"], bound["cpus"]["threads"]), (1, 1))
         memory = found["memory"]
-        bounds = [memory[k] for k in ("machine", "control_groups", "address_space")]
+        bounds = [memory[k] for k in ("machine", "control_groups", "address_space", "data")]
         self.assertEqual(memory["available"], min(b for b in bounds if b is not None))
         self.assertIn(found["disk_reads"], ("io_uring", "threads"))
 
     @unittest.skipIf(SANITIZED, "a sanitizer needs all the address space")
     def test_a_limit_on_memory_is_named(self):
         limit = 1 << 30
-        found = json.loads(self.ok("doctor", "--json", preexec_fn=lambda: resource.setrlimit(
-            resource.RLIMIT_AS, (limit, limit))))
-        self.assertLess(found["memory"]["address_space"], limit)
-        self.assertLessEqual(found["memory"]["available"], found["memory"]["address_space"])
+        for kind, name in ((resource.RLIMIT_AS, "address_space"), (resource.RLIMIT_DATA, "data")):
+            found = json.loads(self.ok("doctor", "--json", preexec_fn=lambda: resource.setrlimit(
+                kind, (limit, limit))))
+            self.assertLess(found["memory"][name], limit)
+            self.assertLessEqual(found["memory"]["available"], found["memory"][name])
 
     def test_an_instruction_set_that_is_not_there(self):
         environment = {**os.environ, "KLOTSKI_CPU": "abacus"}

@@ -20,12 +20,14 @@ struct TestModel {
       : description(read_config(folder)), checkpoint(Checkpoint::open(folder)) {}
 
   ResidentModel resident() const { return ResidentModel(description, checkpoint); }
+  RunPlan plan(const RunLimits& limits, const Workload& workload,
+               const PipelineOptions& options = {}) const {
+    return plan_run(description, UnitLayouts(description, checkpoint), limits, workload, options);
+  }
   PreparedModel prepare(const RunLimits& limits, const Workload& workload,
                         const PipelineOptions& options = {},
                         const Ops& ops = reference_ops()) const {
-    const UnitLayouts layouts(description, checkpoint);
-    return PreparedModel(description, checkpoint, ops,
-                         plan_run(description, layouts, limits, workload, options), options);
+    return PreparedModel(description, checkpoint, ops, plan(limits, workload, options), options);
   }
 
   ModelDescription description;
