@@ -209,10 +209,12 @@ class RooflineDrawing {
     const double width = text_width(marks.name);
     constexpr double kHeight = 15;
     for (const double shift : {19.0, -10.0, 34.0, -25.0, 49.0, -40.0}) {
-      for (const double left : {x + kDot, x - kDot - width}) {
+      for (const bool to_the_right : {true, false}) {
+        const double start = to_the_right ? x + kDot : x - kDot;
         const double baseline = y + shift;
+        const double left = to_the_right ? start : start - width;
         if (!room_.take({left, baseline - kHeight + 3, width, kHeight})) continue;
-        svg_.text(left, baseline, marks.name, "mark-label");
+        svg_.text(start, baseline, marks.name, to_the_right ? "mark-label" : "mark-label end");
         return;
       }
     }

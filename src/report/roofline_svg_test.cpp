@@ -150,13 +150,24 @@ TEST(RooflineSvg, LabelsDoNotOverlap) {
   for (int i = 0; i < 8; ++i) {
     plot.operations.push_back({"operation", {(64 + i) * 1e9, (1 + i) * 1e9, 1e9}});
   }
-  const std::vector<std::string> labels = with_class(draw(plot).tags, "text", "mark-label");
+  struct Label {
+    double left, baseline;
+  };
+  constexpr double kTextWidth = 50;  // at least
+  const Drawn drawn = draw(plot);
+  std::vector<Label> labels;
+  for (const std::string& tag : with_class(drawn.tags, "text", "mark-label")) {
+    labels.push_back({attribute_of(tag, "x"), attribute_of(tag, "y")});
+  }
+  for (const std::string& tag : with_class(drawn.tags, "text", "mark-label end")) {
+    labels.push_back({attribute_of(tag, "x") - kTextWidth, attribute_of(tag, "y")});
+  }
   EXPECT_GE(labels.size(), 4u);
   for (size_t a = 0; a < labels.size(); ++a) {
     for (size_t b = 0; b < a; ++b) {
-      const double across = attribute_of(labels[a], "x") - attribute_of(labels[b], "x");
-      const double down = attribute_of(labels[a], "y") - attribute_of(labels[b], "y");
-      EXPECT_TRUE(std::abs(across) > 50 || std::abs(down) > 12) << a << " and " << b;
+      const double across = std::abs(labels[a].left - labels[b].left);
+      const double down = std::abs(labels[a].baseline - labels[b].baseline);
+      EXPECT_TRUE(across > kTextWidth || down > 12) << a << " and " << b;
     }
   }
 }
