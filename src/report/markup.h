@@ -1,0 +1,56 @@
+#pragma once
+
+// What the drawings of this folder share: text made safe for HTML, numbers for readers, and the few
+// SVG elements they are made of. Colours come from the page (plan_page_style.h) by class.
+
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace klotski {
+
+// One line of text for an element or an attribute in double quotes; control characters and invalid
+// UTF-8 as in one_line, cut after max_bytes.
+std::string escaped(std::string_view text, size_t max_bytes = 1000);
+
+// The same for text of many lines of any length.
+std::string escaped_lines(std::string_view text);
+
+// "1.21 TFLOP/s": three digits before a unit with its decimal prefix.
+std::string with_prefix(double value, std::string_view unit);
+
+// "0.25", "42", "7562.5": what a reader wants of an intensity.
+std::string short_number(double value);
+
+// About how many pixels text takes at the size the drawings use.
+double text_width(std::string_view text);
+
+// Where and how large, in pixels.
+struct Box {
+  double left = 0;
+  double top = 0;
+  double width = 0;
+  double height = 0;
+};
+
+// Elements of a drawing. `style` is one class or several of the page's.
+class SvgWriter {
+ public:
+  SvgWriter(std::ostream& out, double width, double height, std::string_view label);
+
+  // `tip` is what a browser shows under the pointer.
+  void line(double x1, double y1, double x2, double y2, std::string_view style,
+            std::string_view tip = "");
+  void box(const Box& box, std::string_view style, std::string_view tip = "");
+  void circle(double x, double y, double radius, std::string_view style, std::string_view tip = "");
+  void text(double x, double baseline, std::string_view content, std::string_view style = "");
+  void close();
+
+ private:
+  void end_shape(std::string_view name, std::string_view style, std::string_view tip);
+
+  std::ostream& out_;
+};
+
+}  // namespace klotski
