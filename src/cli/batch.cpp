@@ -7,6 +7,7 @@
 #include "batch/batch_job.h"
 #include "batch/usual_row.h"
 #include "cli/command.h"
+#include "cli/comparison.h"
 #include "cli/load.h"
 #include "cli/pipeline_options.h"
 #include "cli/signals.h"
@@ -36,13 +37,17 @@ class Report {
 
   void update(const BatchCounts& counts) {
     const double seconds = elapsed();
+    const PipelineReport now = pipeline_.report();
+    clock_.pass(now.tokens - computed_, counts.generated_tokens - generated_);
+    computed_ = now.tokens;
+    generated_ = counts.generated_tokens;
     std::string remark = speeds(counts, seconds);
     if (counts.rows_done() > 0) {
       const double left = seconds * static_cast<double>(rows_ - counts.rows_done()) /
                           static_cast<double>(counts.rows_done());
       remark += fmt::format(", {:.0f} s left", std::max(left, 0.0));
     }
-    const CacheCounters experts = pipeline_.report().experts;
+    const CacheCounters& experts = now.experts;
     if (experts.requests() > 0) {
       remark += fmt::format(", {:.1f} % of experts found", 100.0 * experts.hit_share());
     }
@@ -60,6 +65,18 @@ class Report {
         counts.generated_tokens, seconds, speeds(counts, seconds)));
   }
 
+  // All of the job as it was measured.
+  Measurement measurement(const BatchCounts& counts, const RunPlan& plan) const {
+    Measurement measured{.plan = plan, .report = pipeline_.report()};
+    measured.seconds = clock_.prefill_seconds() + clock_.decode_seconds();
+    measured.prefill_seconds = clock_.prefill_seconds();
+    measured.decode_seconds = clock_.decode_seconds();
+    measured.prompt_tokens = counts.prompt_tokens;
+    measured.generated_tokens = counts.generated_tokens;
+    measured.decoded_tokens = clock_.decoded_tokens();
+    return measured;
+  }
+
  private:
   double elapsed() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -74,6 +91,9 @@ class Report {
   int64_t rows_;
   const Pipeline& pipeline_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  PassClock clock_;
+  int64_t computed_ = 0;
+  int64_t generated_ = 0;
   std::optional<StatusLine> status_{std::in_place, "batch", "rows"};
 };
 
@@ -116,6 +136,22 @@ std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const Options&
   return prepare_model(opened, *options.pipeline, workload, foresight);
 }
 
+// What the plan foresees for the rows as they turned out, beside what they took.
+std::string comparison(const Foresight& foresight, const OpenedModel& opened,
+                       const Measurement& measured, int64_t rows, const Workload& planned) {
+  if (rows == 0 || measured.generated_tokens < rows) return {};
+  const PlannedWork work{.sequences = rows,
+                         .prompt_tokens = std::max<int64_t>(1, measured.prompt_tokens / rows),
+                         .generated_tokens = measured.generated_tokens / rows,
+                         .at_once = sequences_at_once(opened.description, measured.plan, planned)};
+  return compare({.command = "batch",
+                  .opened = opened,
+                  .plan = measured.plan,
+                  .sequences = rows,
+                  .planned = figures_of(foresight.predict(measured.plan, work)),
+                  .measured = figures_of(measured)});
+}
+
 int batch_command(const Options& options) {
   options.pipeline->show_plan = true;
   InputFile input(options.input);
@@ -135,9 +171,9 @@ int batch_command(const Options& options) {
                              .max_tokens = options.max_tokens,
                              .lossy = losses(*options.pipeline)};
   const UsualRow usual = usual_row(input, defaults);
+  const Workload workload = workload_of(size, usual, options, opened.description);
   const auto foresight = foresight_for(opened, *options.pipeline);
-  const auto model = prepare(opened, options, workload_of(size, usual, options, opened.description),
-                             foresight.get());
+  const auto model = prepare(opened, options, workload, foresight.get());
   warm_up(*options.pipeline, *model, tokenizer);
   Engine engine(model->pipeline());
   ResultFile output(options.output, options.overwrite, input.descriptor());
@@ -150,6 +186,10 @@ int batch_command(const Options& options) {
                .after_step = [&](const BatchCounts& now) { report.update(now); }});
   report.finish(counts);
   write_err(format_summary(*model));
+  if (foresight) {
+    write_err(comparison(*foresight, opened, report.measurement(counts, model->plan()),
+                         counts.rows_ok, workload));
+  }
   write_pipeline_files(*options.pipeline, *model);
   const int signal = signal_asking_to_stop();
   return signal != 0 && counts.rows_done() < size.rows ? 128 + signal : 0;

@@ -9,6 +9,7 @@
 #include "base/process_memory.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
+#include "cli/comparison.h"
 #include "cli/sample_text.h"
 
 namespace klotski {
@@ -88,6 +89,23 @@ void run_setting(Setting& setting, const OpenedModel& opened, const Tokenizer& t
             [](const Measurement& a, const Measurement& b) { return a.seconds < b.seconds; });
 }
 
+// Of every setting that was foreseen; doctor remembers them.
+std::string comparisons(const std::vector<Setting>& settings, const OpenedModel& opened) {
+  std::string text;
+  for (const Setting& setting : settings) {
+    const Measurement& measured = setting.median();
+    if (!measured.predicted) continue;
+    text += fmt::format("\nPlanned and measured, {}:\n\n{}", setting.name,
+                        compare({.command = "bench",
+                                 .opened = opened,
+                                 .plan = measured.plan,
+                                 .sequences = std::ssize(measured.generated),
+                                 .planned = figures_of(*measured.predicted),
+                                 .measured = figures_of(measured)}));
+  }
+  return text;
+}
+
 // Strategies may differ in time, never in what they generate.
 void require_same_output(const std::vector<Setting>& settings) {
   for (const Setting& setting : settings) {
@@ -116,6 +134,7 @@ int bench_command(const Options& options) {
 
   std::string markdown = settings_table(settings);
   if (options.sweep.empty()) markdown += "\n" + accuracy_table(settings.back());
+  markdown += comparisons(settings, opened);
   markdown += fmt::format("\nPeak memory {}", format_bytes(peak_resident_bytes()));
   if (options.pipeline->limits.ram_bytes) {
     markdown += fmt::format(" of {} allowed", format_bytes(*options.pipeline->limits.ram_bytes));

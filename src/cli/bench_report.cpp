@@ -30,15 +30,19 @@ Json as_json(const Setting& setting) {
   Json runs = Json::array();
   for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
   return {{"setting", setting.name},
-          {"strategy", strategy_name(measured.policy.strategy)},
-          {"n_batches", measured.policy.micro_batches},
-          {"micro_batch", measured.policy.micro_batch},
-          {"expert_slots", measured.policy.slots[index_of(UnitKind::expert)]},
+          {"strategy", strategy_name(measured.plan.policy.strategy)},
+          {"n_batches", measured.plan.policy.micro_batches},
+          {"micro_batch", measured.plan.policy.micro_batch},
+          {"expert_slots", measured.plan.policy.slots[index_of(UnitKind::expert)]},
           {"tokens_per_second", measured.tokens_per_second()},
           {"tokens_per_second_of_all_runs", runs},
           {"prefill_tokens_per_second", measured.prefill_rate()},
           {"decode_tokens_per_second", measured.decode_rate()},
           {"seconds", measured.seconds},
+          {"predicted_tokens_per_second",
+           measured.predicted ? Json(measured.predicted->tokens_per_second()) : Json(nullptr)},
+          {"predicted_seconds",
+           measured.predicted ? Json(measured.predicted->seconds()) : Json(nullptr)},
           {"lanes", lanes},
           {"bubbles_inter_layer_percent", report.totals.percent(report.totals.inter_layer)},
           {"bubbles_intra_layer_percent", report.totals.percent(report.totals.intra_layer)},
@@ -68,7 +72,7 @@ std::string settings_table(const std::vector<Setting>& settings) {
     text += fmt::format(
         "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {:.1f} % | {:.2f} | {:.1f} | "
         "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
-        setting.name, measured.policy.micro_batches, measured.policy.micro_batch, rate,
+        setting.name, measured.plan.policy.micro_batches, measured.plan.policy.micro_batch, rate,
         previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
         measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
         report.totals.percent(disk.busy), gigabytes / std::max(in_seconds(disk.busy), 1e-9),

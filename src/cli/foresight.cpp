@@ -41,10 +41,4 @@ void Foresight::learn(const CorrelationTable& table) {
   shares_ = shares_in(table, opened_.description);
 }
 
-Prediction Foresight::predict(const RunPlan& plan, const Workload& workload) const {
-  PlannedWork work = planned_work(workload);
-  work.at_once = sequences_at_once(opened_.description, plan, workload);
-  return klotski::predict(ground().machinery(), plan.policy, work);
-}
-
 }  // namespace klotski

@@ -23,8 +23,9 @@ class Foresight {
   PlanningGround ground(const Profile& profile) const {
     return {opened_.description, layouts_, profile, shares_, options_};
   }
-  // What work like this takes with a plan that was made for it or for other work.
-  Prediction predict(const RunPlan& plan, const Workload& workload) const;
+  Prediction predict(const RunPlan& plan, const PlannedWork& work) const {
+    return klotski::predict(ground().machinery(), plan.policy, work);
+  }
 
  private:
   const OpenedModel& opened_;

@@ -66,14 +66,8 @@ MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, i
   return work;
 }
 
-int64_t Measurement::generated_tokens() const {
-  int64_t tokens = 0;
-  for (const auto& sequence : generated) tokens += static_cast<int64_t>(sequence.size());
-  return tokens;
-}
-
 double Measurement::tokens_per_second() const {
-  return static_cast<double>(generated_tokens()) / seconds;
+  return static_cast<double>(generated_tokens) / seconds;
 }
 
 double Measurement::prefill_rate() const {
@@ -116,6 +110,7 @@ Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const
     for (const Progress& progress : gained) {
       if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
       result.generated[static_cast<size_t>(progress.sequence.value)].push_back(progress.token);
+      ++result.generated_tokens;
     }
     clock.pass(pipeline.report().tokens - computed, static_cast<int64_t>(gained.size()));
   }
@@ -123,9 +118,13 @@ Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const
   result.decode_seconds = clock.decode_seconds();
   result.decoded_tokens = clock.decoded_tokens();
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  result.policy = model->policy();
+  result.plan = model->plan();
   result.report = pipeline.report();
-  if (with.foresight) result.predicted = with.foresight->predict(model->plan(), work.workload());
+  if (with.foresight) {
+    PlannedWork planned = planned_work(work.workload());
+    planned.at_once = sequences_at_once(opened.description, result.plan, work.workload());
+    result.predicted = with.foresight->predict(result.plan, planned);
+  }
   PipelineFlags files = flags;
   files.trace_file = labelled(flags.trace_file, with.label);
   files.timeline_file = labelled(flags.timeline_file, with.label);

@@ -27,17 +27,17 @@ MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, i
 
 // What one run of the work took.
 struct Measurement {
-  Policy policy;
+  RunPlan plan;
   PipelineReport report;
   std::optional<Prediction> predicted;  // of the same work, where there was foresight
   std::vector<std::vector<TokenId>> generated;
+  int64_t generated_tokens = 0;
   double seconds = 0.0;
   double prefill_seconds = 0.0;
   double decode_seconds = 0.0;
   int64_t prompt_tokens = 0;
   int64_t decoded_tokens = 0;  // beyond each sequence's first
 
-  int64_t generated_tokens() const;
   double tokens_per_second() const;  // generated, over prefill and decode, as the paper counts
   double prefill_rate() const;
   double decode_rate() const;

@@ -142,7 +142,13 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
 
 std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags) {
   if (&ops_named(flags.kernels) != &cpu_ops()) return nullptr;
-  return std::make_unique<Foresight>(opened, flags.limits, options_of(flags));
+  try {
+    return std::make_unique<Foresight>(opened, flags.limits, options_of(flags));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    write_err(fmt::format("no prediction: {}\n", one_line(error.what())));
+    return nullptr;
+  }
 }
 
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,

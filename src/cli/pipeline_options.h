@@ -34,7 +34,8 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
                                              const Workload& workload,
                                              Foresight* foresight = nullptr);
 
-// Foresight for the flags; none where they choose arithmetic that is not made to be fast.
+// Foresight for the flags; none where they choose arithmetic that is not made to be fast, or where
+// there is too little memory to measure the machine.
 std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags);
 
 // Passes the warm-up text, where one is asked for, through the model: the correlation table learns.

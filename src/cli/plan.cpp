@@ -1,9 +1,12 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/pipeline_options.h"
+#include "cli/plan_html.h"
 #include "cli/plan_report.h"
 
 namespace klotski {
@@ -15,6 +18,7 @@ struct Options {
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   PlannedWork work{.sequences = 64, .prompt_tokens = 512, .generated_tokens = 32};
   bool json = false;
+  std::string html_file;
 };
 
 // "prompt=512,gen=32,sequences=64", any of them left out.
@@ -62,6 +66,11 @@ int plan_command(const Options& options) {
       .prompt_tokens = options.work.prompt_tokens,
       .generated_tokens = options.work.generated_tokens};
   const Planning planning(opened, options.pipeline->limits, options.pipeline->options, workload);
+  if (!options.html_file.empty()) {
+    const std::string title = fmt::format("Plan for {}", opened.folder.filename().string());
+    write_argument_file(options.html_file, "--html",
+                        [&](std::ostream& out) { write_plan_html(out, planning, title); });
+  }
   write_out(options.json ? plan_json(planning).dump(2) + "\n" : plan_text(planning));
   return 0;
 }
@@ -79,6 +88,10 @@ void add_plan_command(CLI::App& app, Action& action) {
           "What is to be generated (default prompt=512,gen=32,sequences=64)")
       ->type_name("prompt=N,gen=N,sequences=N");
   command->add_flag("--json", options->json, "Print JSON");
+  command
+      ->add_option("--html", options->html_file,
+                   "Write a page with rooflines, a predicted layer and what stays in memory")
+      ->type_name("FILE.html");
   add_pipeline_flags(*command, options->pipeline);
   command->callback([options, &action] { action = [options] { return plan_command(*options); }; });
 }

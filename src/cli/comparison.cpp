@@ -1,0 +1,60 @@
+#include "cli/comparison.h"
+
+#include <ctime>
+
+#include "base/cpu_limit.h"
+#include "probe/history.h"
+
+namespace klotski {
+
+namespace {
+
+std::vector<LaneFigures> lanes_of(const TimelineTotals& totals) {
+  std::vector<LaneFigures> lanes;
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const LaneTotals& lane = totals.lanes[i];
+    if (lane.spans == 0) continue;
+    lanes.push_back({.lane = std::string(lane_name(static_cast<Lane>(i))),
+                     .busy_seconds = in_seconds(lane.busy),
+                     .bytes = lane.bytes});
+  }
+  return lanes;
+}
+
+}  // namespace
+
+RunFigures figures_of(const Prediction& prediction) {
+  return {.seconds = prediction.seconds(),
+          .prefill_seconds = prediction.prefill_seconds,
+          .decode_seconds = prediction.decode_seconds,
+          .prompt_tokens = static_cast<int64_t>(prediction.prompt_tokens),
+          .generated_tokens = static_cast<int64_t>(prediction.generated_tokens),
+          .lanes = lanes_of(prediction.totals)};
+}
+
+RunFigures figures_of(const Measurement& measured) {
+  return {.seconds = measured.seconds,
+          .prefill_seconds = measured.prefill_seconds,
+          .decode_seconds = measured.decode_seconds,
+          .prompt_tokens = measured.prompt_tokens,
+          .generated_tokens = measured.generated_tokens,
+          .lanes = lanes_of(measured.report.totals)};
+}
+
+std::string compare(const ComparedRun& run) {
+  const Policy& policy = run.plan.policy;
+  remember({.when = utc_text(std::time(nullptr)),
+            .command = run.command,
+            .model = run.opened.folder.filename().string(),
+            .machine = machine_name(usable_cpus()),
+            .strategy = std::string(strategy_name(policy.strategy)),
+            .micro_batch = policy.micro_batch,
+            .micro_batches = policy.micro_batches,
+            .ram_bytes = run.plan.memory.limit_bytes,
+            .sequences = run.sequences,
+            .planned = run.planned,
+            .measured = run.measured});
+  return planned_beside_measured(run.planned, run.measured);
+}
+
+}  // namespace klotski

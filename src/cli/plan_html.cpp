@@ -1,0 +1,54 @@
+#include "cli/plan_html.h"
+
+#include <fmt/format.h>
+
+#include "cli/plan_report.h"
+#include "planner/preview.h"
+#include "report/plan_page.h"
+
+namespace klotski {
+
+namespace {
+
+// One expert by the rows that a group of 1, 8, 64 and 512 sequences and the plan's own gives it.
+RooflinePlot expert_plot(const Planning& planning, const BlockModel& block) {
+  const Machinery with = planning.machinery();
+  const Policy& policy = planning.run().policy;
+  RooflinePlot plot{.title = "One expert, its weights read from disk once a pass",
+                    .upper_name = "memory",
+                    .lower_name = "disk",
+                    .levels = memory_over_disk(with),
+                    .operations = {}};
+  const double share = static_cast<double>(block.choices.experts_per_token) /
+                       static_cast<double>(block.choices.popularity.size());
+  for (const int64_t sequences : {int64_t{8}, int64_t{64}, int64_t{512}}) {
+    if (sequences == policy.group_sequences()) continue;
+    plot.operations.push_back(
+        {fmt::format("group of {}", sequences),
+         expert_operation(with, block.layer, share * static_cast<double>(sequences))});
+  }
+  plot.operations.push_back(
+      {fmt::format("this plan: group of {}", policy.group_sequences()),
+       expert_operation(with, block.layer, share * static_cast<double>(policy.group_sequences()))});
+  return plot;
+}
+
+}  // namespace
+
+void write_plan_html(std::ostream& out, const Planning& planning, const std::string& title) {
+  PlanPage page{
+      .title = title, .text = plan_text(planning), .rooflines = {}, .spans = {}, .placement = {}};
+  if (const std::optional<BlockModel> block = planning.block()) {
+    page.rooflines.push_back(expert_plot(planning, *block));
+  }
+  PlannedWork work = planned_work(planning.workload());
+  work.at_once = planning.candidates().front().group.at_once;
+  Preview seen = preview(planning.machinery(), planning.run().policy, work);
+  page.spans = std::move(seen.spans);
+  for (const PreviewedUnit& one : seen.placement) {
+    page.placement.push_back({one.unit, one.memory_share});
+  }
+  write_plan_page(out, page);
+}
+
+}  // namespace klotski

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <ostream>
+
+#include "cli/planning.h"
+
+namespace klotski {
+
+// The plan as a page: its text, where its operations lie under the machine's roofs, a predicted
+// layer to scale, which weights stay in memory. The caller checks the stream.
+void write_plan_html(std::ostream& out, const Planning& planning, const std::string& title);
+
+}  // namespace klotski
