@@ -52,13 +52,13 @@ inline std::vector<std::string> expect_well_formed(const std::string& xml) {
 
 // Attributes of place and size are plain numbers, sizes not negative.
 inline void expect_plain_numbers(const std::vector<std::string>& tags) {
-  static const std::regex attribute(
+  static const std::regex kAttribute(
       R"re( (x|y|x1|y1|x2|y2|cx|cy|r|width|height|viewBox)="([^"]*)")re");
-  static const std::regex number(R"((-?[0-9.]+(e-?[0-9]+)? ?)+)");
+  static const std::regex kNumber(R"((-?[0-9.]+(e-?[0-9]+)? ?)+)");
   for (const std::string& tag : tags) {
-    for (std::sregex_iterator it(tag.begin(), tag.end(), attribute), end; it != end; ++it) {
+    for (std::sregex_iterator it(tag.begin(), tag.end(), kAttribute), end; it != end; ++it) {
       const std::string name = (*it)[1], value = (*it)[2];
-      EXPECT_TRUE(std::regex_match(value, number)) << tag;
+      EXPECT_TRUE(std::regex_match(value, kNumber)) << tag;
       if (name == "width" || name == "height" || name == "r") {
         EXPECT_NE(value[0], '-') << tag;
       }
