@@ -3,7 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/cpu_limit.h"
@@ -11,10 +15,13 @@
 #include "base/memory_limit.h"
 #include "cli/advice.h"
 #include "cli/command.h"
+#include "cli/history_report.h"
 #include "cli/load.h"
 #include "cli/profile_report.h"
+#include "cli/topology_report.h"
 #include "kernels/ops.h"
 #include "memory/disk_reader.h"
+#include "probe/history.h"
 #include "probe/probe.h"
 
 namespace klotski {
@@ -33,16 +40,21 @@ struct Findings {
   int threads = 0;
   MemoryLeft memory;
   ReadMethod disk_reads = ReadMethod::threads;
+  Topology topology;
+  HistorySummary history;
 };
 
 Findings gather() {
   const int threads = usable_cpus();
+  const std::string machine = machine_name(threads);
   return {.kernels = cpu_kernels(),
           .machine_cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)),
           .allowed_cpus = std::max(static_cast<int>(allowed_cpus().size()), threads),
           .threads = threads,
           .memory = memory_left(),
-          .disk_reads = DiskReader(DiskReaderOptions{}).method()};
+          .disk_reads = DiskReader(DiskReaderOptions{}).method(),
+          .topology = topology_here(),
+          .history = summarize(machine, remembered(machine))};
 }
 
 const char* name_of(ReadMethod method) {
@@ -68,7 +80,9 @@ Json as_json(const Findings& found) {
             {"machine", bytes(found.memory.machine)},
             {"control_groups", bytes(found.memory.control_groups)},
             {"address_space", bytes(found.memory.address_space)}}},
-          {"disk_reads", name_of(found.disk_reads)}};
+          {"disk_reads", name_of(found.disk_reads)},
+          {"topology", topology_json(found.topology)},
+          {"history", history_json(found.history)}};
 }
 
 std::string as_text(const Findings& found) {
@@ -93,7 +107,16 @@ std::string as_text(const Findings& found) {
   line("", fmt::format("machine {}, control groups {}, address space {}", bytes(memory.machine),
                        bytes(memory.control_groups), bytes(memory.address_space)));
   line("disk reads", fmt::format("by {}", name_of(found.disk_reads)));
-  return text;
+  return text + topology_text(found.topology) + history_text(found.history);
+}
+
+std::vector<std::string> advice_on(const Findings& found, const MachineProfile* measured) {
+  std::vector<std::string> advice = machine_advice(found.disk_reads, measured);
+  for (std::string& line : topology_advice(found.topology)) advice.push_back(std::move(line));
+  const std::optional<std::filesystem::path> cache = cache_folder();
+  auto line = cache ? history_advice(found.history, *cache) : std::nullopt;
+  if (line) advice.push_back(std::move(*line));
+  return advice;
 }
 
 struct ProbedModel {
@@ -110,7 +133,7 @@ int doctor_command(const Options& options) {
     model.emplace(ProbedModel{std::move(opened), std::move(probed)});
   }
   const std::vector<std::string> advice =
-      machine_advice(found.disk_reads, model ? &model->probed.profile.machine : nullptr);
+      advice_on(found, model ? &model->probed.profile.machine : nullptr);
   if (options.json) {
     Json document = as_json(found);
     document["advice"] = advice;
@@ -129,10 +152,11 @@ int doctor_command(const Options& options) {
 
 void add_doctor_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "doctor",
-      "Say what this machine has: instruction set, threads, memory, disk reads, what to change; "
-      "with a model how fast it reads and multiplies its weights");
+  CLI::App* command =
+      app.add_subcommand("doctor",
+                         "Say what this machine has: instruction set, threads, memory, disk reads, "
+                         "NUMA nodes, display devices, how runs went beside their plans, what to "
+                         "change; with a model how fast it reads and multiplies its weights");
   command->add_option("MODEL", options->model,
                       "Folder, bundled name or repository id; its profile is measured once, in "
                       "seconds, and kept in $KLOTSKI_CACHE (default: klotski in the user's cache "

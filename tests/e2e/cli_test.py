@@ -359,6 +359,50 @@ class Doctor(Cli):
         self.assertEqual(any("io_uring is refused" in line for line in found["advice"]),
                          found["disk_reads"] == "threads")
 
+    def test_knows_nodes_and_displays(self):
+        topology = self.doctor()["topology"]
+        nodes = topology["numa_nodes"]
+        if not nodes:
+            self.skipTest("this machine does not say")
+        self.assertEqual(len({cpu for node in nodes for cpu in node["cpus"]}),
+                         sum(len(node["cpus"]) for node in nodes))
+        self.assertTrue(any(node["may_run"] for node in nodes))
+        text = self.ok("doctor")
+        self.assertIn(f"NUMA nodes    {nodes[0]['id']}: processors", text)
+        for device in topology["display_devices"]:
+            self.assertTrue(device["class"].startswith("03"))
+            self.assertIn(device["address"], text)
+
+    def test_tells_how_runs_went_beside_their_plans(self):
+        cache = self.folder / "cache"
+        environment = {**os.environ, "KLOTSKI_CACHE": str(cache)}
+        history = json.loads(self.ok("doctor", "--json", env=environment))["history"]
+        self.assertEqual((history["runs"], history["tokens_per_second"]), (0, None))
+        self.assertFalse(cache.exists())
+
+        def figures(seconds):
+            return {"seconds": seconds, "prefill_seconds": seconds / 2, "decode_seconds": seconds / 2,
+                    "prompt_tokens": 10, "generated_tokens": 20,
+                    "lanes": [{"lane": "compute", "busy_seconds": seconds, "bytes": 0}]}
+
+        run_of = {"format": 1, "when": "2030-01-31T23:59:59Z", "command": "bench", "model": "m",
+                  "machine": history["machine"], "strategy": "klotski", "micro_batch": 1,
+                  "micro_batches": 1, "ram_bytes": 0, "sequences": 1,
+                  "planned": figures(1.0), "measured": figures(2.0)}
+        lines = [json.dumps(run_of)] * 5 + ["broken", json.dumps({**run_of, "machine": "other"})]
+        cache.mkdir()
+        (cache / "history.jsonl").write_text("\n".join(lines))
+        found = json.loads(self.ok("doctor", "--json", env=environment))
+        self.assertEqual(found["history"]["runs"], 5)
+        self.assertEqual(found["history"]["tokens_per_second"]["median"], 0.5)
+        self.assertEqual(found["history"]["busy_seconds"], [{"lane": "compute", "median": 2.0}])
+        advice = [line for line in found["advice"] if "slower than when it was measured" in line]
+        self.assertEqual(len(advice), 1, found["advice"])
+        self.assertIn(str(cache), advice[0])
+        text = self.ok("doctor", env=environment)
+        self.assertIn("5 runs of this machine", text)
+        self.assertIn(advice[0], text)
+
 
 class HubCache(Cli):
     def cache(self, root):

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace klotski {
+
+// Processors and the memory that is near to them. Either may be missing.
+struct NumaNode {
+  int id = 0;
+  std::vector<int> cpus;
+  uint64_t memory_bytes = 0;
+
+  bool operator==(const NumaNode&) const = default;
+};
+
+// By id; empty where the system does not say.
+std::vector<NumaNode> numa_nodes();
+
+// The nodes whose memory this process may take, by its cpuset and by its policy (numactl --membind)
+// where the system says that; empty where it says neither.
+std::vector<int> memory_nodes();
+
+// The same read from other folders, for tests: sys is /sys, proc is /proc. Without the policy.
+std::vector<NumaNode> numa_nodes(const std::filesystem::path& sys);
+std::vector<int> memory_nodes(const std::filesystem::path& proc);
+
+}  // namespace klotski

@@ -1,0 +1,125 @@
+#include "probe/history.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "kernels/ops.h"
+#include "probe/fingerprint.h"
+#include "probe/probe.h"
+
+namespace klotski {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMostFileBytes = kMiB;
+constexpr uint64_t kMostReadBytes = 2 * kMiB;  // of a file that somebody else made larger
+
+std::optional<fs::path> history_path() {
+  const std::optional<fs::path> folder = cache_folder();
+  if (!folder) return std::nullopt;
+  return *folder / "history.jsonl";
+}
+
+// The last bytes of a file; nothing where it cannot be read.
+std::string tail_of(const fs::path& path, uint64_t most_bytes) {
+  try {
+    const File file(path);
+    std::string text(std::min(file.size(), most_bytes), '\0');
+    file.read_at(file.size() - text.size(), std::as_writable_bytes(std::span(text)));
+    return text;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+bool ends_within_a_line(int descriptor, off_t size) {
+  char last = '\n';
+  return size > 0 && ::pread(descriptor, &last, 1, size - 1) == 1 && last != '\n';
+}
+
+// Returns the bytes of the file before; nothing where it is no regular one.
+std::optional<uint64_t> append(const fs::path& path, std::string line) {
+  // O_NONBLOCK: a FIFO of this name must not wait for a reader.
+  const int descriptor =
+      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (descriptor < 0) return std::nullopt;
+  std::optional<uint64_t> size;
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+    size = static_cast<uint64_t>(status.st_size);
+    // What a full disk tore costs its own record, not this one.
+    if (ends_within_a_line(descriptor, status.st_size)) line.insert(0, "\n");
+    [[maybe_unused]] const ssize_t as_much_as_fits = ::write(descriptor, line.data(), line.size());
+  }
+  ::close(descriptor);
+  return size;
+}
+
+// Under another name first: whoever reads it finds the old lines or the new ones.
+void keep_the_newest_half(const fs::path& path) {
+  std::string text = tail_of(path, kMostFileBytes / 2);
+  text.erase(0, text.find('\n') + 1);  // the line that was cut
+  const fs::path unfinished = path.native() + fmt::format(".{}", ::getpid());
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  std::error_code error;
+  if (file) fs::rename(unfinished, path, error);
+  if (!file || error) fs::remove(unfinished, error);
+}
+
+}  // namespace
+
+std::string machine_name(int threads) {
+  return fmt::format("{}, {}, {} threads", one_line(processor_name(), 150), cpu_kernels().chosen,
+                     threads);
+}
+
+std::string utc_text(std::time_t time) {
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (::gmtime_r(&time, &parts) == nullptr) return {};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+void remember(const RunRecord& record) {
+  const std::optional<fs::path> path = history_path();
+  if (!path) return;
+  std::error_code ignored;
+  fs::create_directories(path->parent_path(), ignored);
+  const std::optional<uint64_t> size = append(*path, write_run_record(record) + "\n");
+  if (size && *size > kMostFileBytes) keep_the_newest_half(*path);
+}
+
+std::vector<RunRecord> remembered(std::string_view machine) {
+  const std::optional<fs::path> path = history_path();
+  if (!path) return {};
+  const std::string text = tail_of(*path, kMostReadBytes);
+  std::vector<RunRecord> records;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    std::optional<RunRecord> record = read_run_record(line);
+    if (record && record->machine == machine) records.push_back(std::move(*record));
+  }
+  return records;
+}
+
+}  // namespace klotski

@@ -1,0 +1,29 @@
+#pragma once
+
+// What earlier runs were expected to take and took: history.jsonl in the cache folder (probe.h), a
+// line a run. Nothing depends on it, so whatever fails, fails without a word.
+
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hardware/run_record.h"
+
+namespace klotski {
+
+// Processor, kernels and how many threads compute, as a record's `machine` has them.
+std::string machine_name(int threads);
+
+// As a record's `when` has it.
+std::string utc_text(std::time_t time);
+
+// Adds a line in one write: lines of several processes do not mix. A file that has grown beyond
+// about 1 MiB keeps its newest half; a line that another process adds in that moment may be lost.
+void remember(const RunRecord& record);
+
+// The runs of this machine, oldest first, as far as the newest 2 MiB of the file have them. Lines
+// that are broken are skipped.
+std::vector<RunRecord> remembered(std::string_view machine);
+
+}  // namespace klotski
