@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "base/cpu_limit.h"
 
 namespace klotski {
 namespace {

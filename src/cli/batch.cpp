@@ -67,7 +67,9 @@ class Report {
 
   // All of the job as it was measured.
   Measurement measurement(const BatchCounts& counts, const RunPlan& plan) const {
-    Measurement measured{.plan = plan, .report = pipeline_.report()};
+    Measurement measured;
+    measured.plan = plan;
+    measured.report = pipeline_.report();
     measured.seconds = clock_.prefill_seconds() + clock_.decode_seconds();
     measured.prefill_seconds = clock_.prefill_seconds();
     measured.decode_seconds = clock_.decode_seconds();
