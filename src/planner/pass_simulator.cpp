@@ -32,6 +32,7 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
 
 TimelineTotals PassSimulator::play(const PassShape& shape) {
   shape_ = shape;
+  simulation_.begin_pass();
   const TimelineTotals before = timeline_.totals();
   Known known{.model = with_.model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),

@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 namespace klotski {
 
 namespace {
 
-// To the next of about twelve values between a number and its double: passes that hardly differ are
+// To the next of so many values between a number and its double: passes that hardly differ are
 // simulated once.
-double rounded(double value) {
-  constexpr double kSteps = 12.0;
-  if (value < kSteps) return std::round(value * 4.0) / 4.0;
-  return std::exp2(std::round(std::log2(value) * kSteps) / kSteps);
+double rounded(double value, double steps = 12.0) {
+  if (value < steps) return std::round(value * 4.0) / 4.0;
+  return std::exp2(std::round(std::log2(value) * steps) / steps);
 }
+constexpr double kPositionSteps = 4.0;  // attention grows along a line: what is rounded evens out
 
 struct Sequence {
   int64_t pending;  // tokens of its prompt
@@ -78,8 +79,10 @@ class Run {
     const auto batches = static_cast<double>(shape.micro_batches);
     shape.prompt_rows = rounded(static_cast<double>(prompt_rows) / batches);
     shape.decoding_rows = rounded(static_cast<double>(decoding) / batches);
-    shape.positions =
-        decoding > 0 ? rounded(static_cast<double>(seen) / static_cast<double>(decoding)) : 0.0;
+    if (decoding > 0) {
+      shape.positions =
+          rounded(static_cast<double>(seen) / static_cast<double>(decoding), kPositionSteps);
+    }
     if (gained > 0) {
       shape.logit_rows = std::max(0.25, rounded(static_cast<double>(gained) / batches));
     }
@@ -104,14 +107,16 @@ class Run {
     ++result_.passes;
   }
 
-  // The second pass of a shape stands for all that follow.
+  // The second pass of a shape stands for all that follow, the first where only positions changed.
   TimelineTotals simulate(const PassShape& shape) {
-    const Key key{shape.micro_batches, shape.prompt_rows, shape.decoding_rows, shape.positions,
-                  shape.logit_rows};
+    const RowCounts rows{shape.micro_batches, shape.prompt_rows, shape.decoding_rows,
+                         shape.logit_rows};
+    const std::pair key(rows, shape.positions);
     if (const auto known = known_.find(key); known != known_.end()) return known->second;
-    const TimelineTotals first = simulator_.play(shape);
-    if (result_.passes == 0) return first;
-    return known_.emplace(key, simulator_.play(shape)).first->second;
+    TimelineTotals pass = simulator_.play(shape);
+    if (result_.passes == 0) return pass;
+    if (std::exchange(last_rows_, rows) != rows) pass = simulator_.play(shape);
+    return known_.emplace(key, pass).first->second;
   }
 
   const Policy& policy_;
@@ -119,8 +124,9 @@ class Run {
   PassSimulator simulator_;
   int64_t waiting_;
   std::vector<Sequence> running_;
-  using Key = std::tuple<int64_t, double, double, double, double>;
-  std::map<Key, TimelineTotals> known_;
+  using RowCounts = std::tuple<int64_t, double, double, double>;
+  RowCounts last_rows_;
+  std::map<std::pair<RowCounts, double>, TimelineTotals> known_;  // by positions too
   Prediction result_;
 };
 

@@ -1,6 +1,11 @@
 #include "planner/search.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "planner/excerpt.h"
 
 namespace klotski {
 
@@ -66,39 +71,96 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
   return others;
 }
 
-std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
-                              const SearchSpace& space,
-                              const std::function<std::optional<FittedGroup>(Choice)>& fit) {
-  std::vector<Candidate> candidates;
-  const auto rate = [](const Candidate& c) { return c.prediction.tokens_per_second(); };
-  const auto predict_all = [&](const std::vector<Choice>& choices) {
+namespace {
+
+using Fit = std::function<std::optional<FittedGroup>(const Choice&)>;
+
+double rate(const Prediction& prediction) { return prediction.tokens_per_second(); }
+
+// A choice that fits, with a rough idea of its speed.
+struct Rough {
+  Choice choice;
+  FittedGroup group;
+  double rate = 0;
+};
+
+// Predicts roughly: some of the layers, and a single group.
+class RoughPrediction {
+ public:
+  RoughPrediction(const Machinery& with, const PlannedWork& work, const Fit& fit)
+      : excerpt_(with, kLayers), with_(excerpt_.machinery()), work_(work), fit_(fit) {}
+
+  void add(const std::vector<Choice>& choices) {
     for (const Choice& choice : choices) {
-      std::optional<FittedGroup> group = fit(choice);
+      std::optional<FittedGroup> group = fit_(choice);
       if (!group) continue;
-      PlannedWork with_room = work;
-      with_room.at_once = group->at_once;
-      const Prediction prediction = predict(with, group->policy, with_room);
-      candidates.push_back({choice, std::move(*group), prediction});
+      PlannedWork work = work_;
+      work.at_once = group->at_once;
+      work.sequences = std::min({work.sequences, work.at_once, choice.group()});
+      const double found = rate(predict(with_, excerpt_.policy(group->policy), work));
+      found_.push_back({choice, std::move(*group), found});
     }
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Rough& a, const Rough& b) { return a.rate > b.rate; });
+  }
+  const std::vector<Rough>& found() const { return found_; }  // the fastest first
+
+ private:
+  static constexpr int64_t kLayers = 6;
+
+  Excerpt excerpt_;
+  Machinery with_;
+  const PlannedWork& work_;
+  const Fit& fit_;
+  std::vector<Rough> found_;
+};
+
+// Those to be predicted with care: the fastest group sizes, and of each strategy and each K the
+// fastest, so that there is something to compare with.
+std::vector<Rough> finalists(const std::vector<Rough>& found) {
+  constexpr size_t kSizes = 4;
+  std::vector<Rough> chosen;
+  std::set<std::pair<int64_t, int64_t>> sizes;
+  std::set<std::pair<Strategy, int64_t>> kinds;
+  for (const Rough& one : found) {
+    const Choice& choice = one.choice;
+    const bool new_size =
+        sizes.size() < kSizes && sizes.insert({choice.micro_batch, choice.micro_batches}).second;
+    const bool new_kind = kinds.insert({choice.strategy, choice.hot_experts}).second;
+    if (new_size || new_kind) chosen.push_back(one);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
+                              const SearchSpace& space, const Fit& fit) {
+  RoughPrediction rough(with, work, fit);
+  rough.add(group_sizes(space));
+  if (rough.found().empty()) return {};
+  rough.add(variants(space, rough.found().front().choice));
+  std::vector<Candidate> candidates;
+  for (const Rough& one : finalists(rough.found())) {
+    PlannedWork with_room = work;
+    with_room.at_once = one.group.at_once;
+    candidates.push_back({one.choice, one.group, predict(with, one.group.policy, with_room)});
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) {
+                     return rate(a.prediction) > rate(b.prediction);
+                   });
+  // Of those as fast as the fastest, the smallest group with the usual strategy and K.
+  auto best = candidates.begin();
+  const auto rank = [](const Candidate& c) {
+    return std::tuple(c.choice.group(), c.choice.strategy != Strategy::klotski,
+                      c.choice.hot_experts);
   };
-  // The fastest; of those as fast the smallest group, and of these the one found first.
-  const auto chosen = [&] {
-    double fastest = 0.0;
-    for (const Candidate& candidate : candidates) fastest = std::max(fastest, rate(candidate));
-    auto best = candidates.end();
-    for (auto it = candidates.begin(); it != candidates.end(); ++it) {
-      if (rate(*it) < kAsFast * fastest) continue;
-      if (best == candidates.end() || it->choice.group() < best->choice.group()) best = it;
-    }
-    return best;
-  };
-  predict_all(group_sizes(space));
-  if (candidates.empty()) return candidates;
-  predict_all(variants(space, chosen()->choice));
-  const auto best = chosen();
+  for (auto it = candidates.begin(); it != candidates.end(); ++it) {
+    if (rate(it->prediction) < kAsFast * rate(candidates.front().prediction)) break;
+    if (rank(*it) < rank(*best)) best = it;
+  }
   std::rotate(candidates.begin(), best, best + 1);
-  std::stable_sort(candidates.begin() + 1, candidates.end(),
-                   [&](const Candidate& a, const Candidate& b) { return rate(a) > rate(b); });
   return candidates;
 }
 

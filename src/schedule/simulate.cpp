@@ -7,6 +7,11 @@ namespace klotski {
 Simulation::Simulation(Cost cost, Routing routing, Timeline& timeline)
     : cost_(std::move(cost)), routing_(std::move(routing)), timeline_(timeline) {}
 
+void Simulation::begin_pass() {
+  dependencies_.done_before(last_pass_);
+  last_pass_ = dependencies_.next();
+}
+
 void Simulation::submit(Fragment fragment) {
   for (const Task& task : fragment) {
     std::chrono::nanoseconds& lane_free = lane_free_[lane_index(task.lane)];

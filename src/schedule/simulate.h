@@ -24,6 +24,10 @@ class Simulation : public TaskSink {
     return routing_(layer, micro_batch);
   }
 
+  // A pass begins: the tasks of the pass before the last are done, since the last had to wait for
+  // whatever it used of them.
+  void begin_pass();
+
   std::chrono::nanoseconds end() const { return end_; }  // of the last task
 
  private:
@@ -36,6 +40,7 @@ class Simulation : public TaskSink {
   Routing routing_;
   Timeline& timeline_;
   Dependencies dependencies_;
+  TaskNumber last_pass_ = 0;  // its first task
   std::vector<Ended> ended_;  // by task number
   std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
   std::chrono::nanoseconds end_{0};
