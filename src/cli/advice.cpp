@@ -41,12 +41,11 @@ std::vector<std::string> machine_advice(ReadMethod disk_reads, const MachineProf
         "io_uring is refused, so disk reads take threads: allow it (kernel.io_uring_disabled, the "
         "container's seccomp profile) or build with liburing");
   }
-  if (machine != nullptr && !machine->disk.empty() &&
-      machine->disk_bytes_per_second() < kSlowDisk) {
+  if (machine != nullptr && !machine->disk.empty() && machine->disk_bytes_per_second < kSlowDisk) {
     advice.push_back(
         fmt::format("the model's disk reads {:.2f} GB/s: put the model on a faster one, or give "
                     "the run memory for more of its weights",
-                    machine->disk_bytes_per_second() * 1e-9));
+                    machine->disk_bytes_per_second * 1e-9));
   }
   return advice;
 }

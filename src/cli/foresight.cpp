@@ -13,8 +13,7 @@ namespace {
 // A disk that is not to be read faster.
 void hold_back(MachineProfile& machine, uint64_t bytes_per_second) {
   const auto most = static_cast<double>(bytes_per_second);
-  for (DiskRate& point : machine.disk)
-    point.bytes_per_second = std::min(point.bytes_per_second, most);
+  machine.disk_bytes_per_second = std::min(machine.disk_bytes_per_second, most);
   machine.disk_bytes_per_second_while_computing =
       std::min(machine.disk_bytes_per_second_while_computing, most);
 }

@@ -94,7 +94,7 @@ std::string plan_text(const Planning& planning) {
   const MachineProfile& machine = probed.profile.machine;
   text += fmt::format(
       "\nmachine: memory {:.1f} GB/s, disk {:.2f} GB/s ({})\n",
-      machine.memory_bytes_per_second / 1e9, machine.disk_bytes_per_second() / 1e9,
+      machine.memory_bytes_per_second / 1e9, machine.disk_bytes_per_second / 1e9,
       probed.cached ? "measured before" : fmt::format("measured in {:.1f} s", probed.seconds));
   return text;
 }
@@ -156,7 +156,7 @@ Json plan_json(const Planning& planning) {
           {"groups", groups},
           {"machine",
            {{"memory_bytes_per_second", planning.probed().profile.machine.memory_bytes_per_second},
-            {"disk_bytes_per_second", planning.probed().profile.machine.disk_bytes_per_second()}}}};
+            {"disk_bytes_per_second", planning.probed().profile.machine.disk_bytes_per_second}}}};
 }
 
 }  // namespace klotski

@@ -145,7 +145,7 @@ std::vector<Relief> Planning::reliefs() const {
   RunLimits more = limits_;
   more.ram_bytes = 2 * run().memory.limit_bytes;
   Profile disk = profile;
-  for (DiskRate& point : disk.machine.disk) point.bytes_per_second *= 2;
+  disk.machine.disk_bytes_per_second *= 2;
   disk.machine.disk_bytes_per_second_while_computing *= 2;
   std::vector<Relief> found = {
       {"twice the memory", rate_on(profile, more)},

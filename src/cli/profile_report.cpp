@@ -82,10 +82,9 @@ std::string disk_text(const MachineProfile& machine) {
     }
     text += fmt::format("  {:.2f} ({} at once)", entry.bytes_per_second * 1e-9, entry.queue_depth);
   }
-  const DiskRate best = machine.best_disk();
-  return text + fmt::format("\n{:<14}best {}: {} blocks, {} at once\n", "",
-                            rate(best.bytes_per_second), format_bytes(best.block_bytes),
-                            best.queue_depth);
+  return text + fmt::format("\n{:<14}{} as the engine reads, {} while it computes\n", "",
+                            rate(machine.disk_bytes_per_second),
+                            rate(machine.disk_bytes_per_second_while_computing));
 }
 
 }  // namespace
@@ -139,7 +138,7 @@ Json profile_json(const OpenedModel& model, const Probed& probed) {
           {"seconds", probed.seconds},
           {"memory_bytes_per_second", machine.memory_bytes_per_second},
           {"disk", std::move(disk)},
-          {"disk_bytes_per_second", machine.disk_bytes_per_second()},
+          {"disk_bytes_per_second", machine.disk_bytes_per_second},
           {"layers", std::move(kinds)}};
 }
 

@@ -16,7 +16,7 @@ Curve line(double seconds, double seconds_a_row) {
 Profile profile_of(const ModelDescription& model, double disk) {
   Profile profile;
   profile.machine.memory_bytes_per_second = 1e12;
-  profile.machine.disk = {{.block_bytes = 1, .queue_depth = 1, .bytes_per_second = disk}};
+  profile.machine.disk_bytes_per_second = disk;
   LayerProfile layer;
   for (Curve* curve : {&layer.attention_products, &layer.attend_decode, &layer.attend_prefill,
                        &layer.route, &layer.expert, &layer.expert_arranged, &layer.combine}) {

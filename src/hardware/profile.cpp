@@ -43,11 +43,4 @@ double Curve::at(double size) const {
   return beyond ? std::max(value, seconds_.back()) : value;
 }
 
-DiskRate MachineProfile::best_disk() const {
-  const auto best = std::max_element(
-      disk.begin(), disk.end(),
-      [](const DiskRate& a, const DiskRate& b) { return a.bytes_per_second < b.bytes_per_second; });
-  return best == disk.end() ? DiskRate{} : *best;
-}
-
 }  // namespace klotski

@@ -53,13 +53,12 @@ struct MachineProfile {
   int threads = 0;                     // that compute
   double memory_bytes_per_second = 0;  // read by these threads together
   std::vector<DiskRate> disk;
+  double disk_bytes_per_second = 0;  // as the engine reads, over much of the file
   // While both go on: reading takes processor time and some of the memory's rate.
   double disk_bytes_per_second_while_computing = 0;
   double computing_takes_while_reading = 1;  // times as long
   double load_seconds_while_computing = 0;   // of a load besides those of its bytes
 
-  DiskRate best_disk() const;  // the one with the highest rate; all zero where none was measured
-  double disk_bytes_per_second() const { return best_disk().bytes_per_second; }
   bool operator==(const MachineProfile&) const = default;
 };
 

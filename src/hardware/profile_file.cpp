@@ -7,7 +7,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 2;  // of the document; another one is not read
+constexpr int kFormat = 3;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
@@ -27,6 +27,7 @@ Json to_json(const MachineProfile& machine) {
           {"threads", machine.threads},
           {"memory_bytes_per_second", machine.memory_bytes_per_second},
           {"disk", std::move(disk)},
+          {"disk_bytes_per_second", machine.disk_bytes_per_second},
           {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
           {"computing_takes_while_reading", machine.computing_takes_while_reading},
           {"load_seconds_while_computing", machine.load_seconds_while_computing}};
@@ -78,6 +79,7 @@ MachineProfile machine_in(const JsonFields& fields) {
          .queue_depth = static_cast<int>(rate.integer("queue_depth", 1, 1 << 20)),
          .bytes_per_second = rate.number("bytes_per_second", 1.0, kMost)});
   }
+  machine.disk_bytes_per_second = fields.number("disk_bytes_per_second", 0.0, kMost);
   machine.disk_bytes_per_second_while_computing =
       fields.number("disk_bytes_per_second_while_computing", 0.0, kMost);
   machine.computing_takes_while_reading =

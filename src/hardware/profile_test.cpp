@@ -105,14 +105,6 @@ Profile random_profile(std::mt19937& random) {
   return profile;
 }
 
-TEST(Profile, TheBestDiskRateCounts) {
-  std::mt19937 random(2);
-  const Profile profile = random_profile(random);
-  EXPECT_DOUBLE_EQ(profile.machine.disk_bytes_per_second(), 6.2e9);
-  EXPECT_EQ(profile.machine.best_disk().queue_depth, 4);
-  EXPECT_DOUBLE_EQ(MachineProfile().disk_bytes_per_second(), 0);
-}
-
 TEST(Profile, WhatIsWrittenIsReadBitForBit) {
   std::mt19937 random(3);
   for (int round = 0; round < 20; ++round) {

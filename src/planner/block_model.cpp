@@ -35,8 +35,7 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
   const FeedForward& part = with.model.layer(*layer).feed_forward;
   const auto transfer = [&](const WeightUnit& unit) {
     return static_cast<double>(with.facts(unit).read_bytes) /
-           with.profile.machine.disk_bytes_per_second() *
-           share_below(with.model, policy, unit.kind);
+           with.profile.machine.disk_bytes_per_second * share_below(with.model, policy, unit.kind);
   };
   BlockModel block{.layer = *layer, .seconds = {}, .choices = {}};
   block.seconds = {
@@ -62,7 +61,7 @@ LevelPair memory_over_disk(const Machinery& with) {
       .upper = {.peak_flops_per_second = expert_flops(with.model, layer, rows) / expert.at(rows),
                 .memory_bytes_per_second = with.profile.machine.memory_bytes_per_second},
       .lower = {},
-      .link_bytes_per_second = with.profile.machine.disk_bytes_per_second()};
+      .link_bytes_per_second = with.profile.machine.disk_bytes_per_second};
 }
 
 Operation expert_operation(const Machinery& with, LayerId layer, double rows) {

@@ -133,7 +133,7 @@ std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
 
 double PassSimulator::disk_bytes_per_second() const {
   const MachineProfile& machine = with_.profile.machine;
-  const double alone = machine.disk_bytes_per_second();
+  const double alone = machine.disk_bytes_per_second;
   if (machine.disk_bytes_per_second_while_computing <= 0) return alone;
   return alone + computing_share_ * (machine.disk_bytes_per_second_while_computing - alone);
 }

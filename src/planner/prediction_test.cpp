@@ -23,7 +23,7 @@ Curve growing(double seconds_a_row) {
 Profile plain_profile(const ModelDescription& model) {
   Profile profile;
   profile.machine.memory_bytes_per_second = 1e12;
-  profile.machine.disk = {{.block_bytes = 1, .queue_depth = 1, .bytes_per_second = 1e9}};
+  profile.machine.disk_bytes_per_second = 1e9;
   LayerProfile layer;
   layer.attention_products = constant(kMillisecond);
   layer.attend_decode = constant(1e-9);

@@ -54,6 +54,14 @@ Curve CurveTimer::operator()(const SizedWork& work) const {
     seconds.push_back(seconds_of(work.make(size), expected));
     sizes.push_back(static_cast<double>(size));
   }
+  // All once more, and the shorter time counts: what else the machine does comes and goes, and can
+  // only make a call longer.
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto size = static_cast<int64_t>(sizes[i]);
+    const uint64_t left = tier_.limit_bytes() - tier_.used_bytes();
+    const Reservation held = tier_.reserve("rows", std::min(work.bytes(size), left));
+    seconds[i] = std::min(seconds[i], seconds_of(work.make(size), seconds[i]));
+  }
   for (double& value : seconds) value *= work.scale;
   return {sizes, seconds};
 }

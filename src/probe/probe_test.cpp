@@ -143,7 +143,7 @@ TEST_F(Probe, ReallyMeasured) {
   EXPECT_FALSE(first.cached);
   EXPECT_TRUE(second.cached);
   EXPECT_EQ(first.profile, second.profile);
-  EXPECT_GT(first.profile.machine.disk_bytes_per_second(), 0);
+  EXPECT_GT(first.profile.machine.disk_bytes_per_second, 0);
   EXPECT_LT(second.seconds, first.seconds);
 }
 
