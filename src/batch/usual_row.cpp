@@ -13,8 +13,8 @@ UsualRow usual_row(InputFile& input, const RowDefaults& defaults, int64_t most) 
       sum.prompt_tokens += static_cast<int64_t>(request.prompt.size());
       sum.generated_tokens += request.max_tokens;
       ++rows;
-    } catch (const BadRow&) {
-      continue;
+    } catch (const Error& error) {  // a row that will be an error row
+      if (error.kind() == ErrorKind::internal) throw;
     }
   }
   input.rewind();

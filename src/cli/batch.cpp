@@ -33,7 +33,11 @@ struct Options {
 // Progress while the job runs and a summary at its end.
 class Report {
  public:
-  Report(int64_t rows, const Pipeline& pipeline) : rows_(rows), pipeline_(pipeline) {}
+  Report(int64_t rows, const Pipeline& pipeline)
+      : rows_(rows),
+        pipeline_(pipeline),
+        before_(pipeline.report().totals),
+        computed_(pipeline.report().tokens) {}
 
   void update(const BatchCounts& counts) {
     const double seconds = elapsed();
@@ -70,6 +74,7 @@ class Report {
     Measurement measured;
     measured.plan = plan;
     measured.report = pipeline_.report();
+    measured.report.totals -= before_;
     measured.seconds = clock_.prefill_seconds() + clock_.decode_seconds();
     measured.prefill_seconds = clock_.prefill_seconds();
     measured.decode_seconds = clock_.decode_seconds();
@@ -93,8 +98,9 @@ class Report {
   int64_t rows_;
   const Pipeline& pipeline_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  TimelineTotals before_;  // of a warm-up
   PassClock clock_;
-  int64_t computed_ = 0;
+  int64_t computed_;
   int64_t generated_ = 0;
   std::optional<StatusLine> status_{std::in_place, "batch", "rows"};
 };
@@ -120,7 +126,7 @@ Workload workload_of(const InputSize& size, const UsualRow& usual, const Options
 // Enough rows in the engine that a whole group always has some to choose from.
 BatchWindow window_for(const Policy& policy, const UsualRow& usual) {
   BatchWindow window;
-  window.rows = std::max(window.rows, 2 * policy.group_sequences());
+  window.rows += policy.group_sequences();
   window.pending_tokens = std::max(window.pending_tokens, window.rows * usual.prompt_tokens);
   return window;
 }
@@ -138,10 +144,13 @@ std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const Options&
   return prepare_model(opened, *options.pipeline, workload, foresight);
 }
 
-// What the plan foresees for the rows as they turned out, beside what they took.
+// What the plan foresees for the rows as they turned out, beside what they took. Nothing to compare
+// where some failed or did not run.
 std::string comparison(const Foresight& foresight, const OpenedModel& opened,
-                       const Measurement& measured, int64_t rows, const Workload& planned) {
-  if (rows == 0 || measured.generated_tokens < rows) return {};
+                       const Measurement& measured, const BatchCounts& counts,
+                       const Workload& planned) {
+  const int64_t rows = counts.rows_ok;
+  if (rows == 0 || rows != planned.sequences || measured.generated_tokens < rows) return {};
   const PlannedWork work{.sequences = rows,
                          .prompt_tokens = std::max<int64_t>(1, measured.prompt_tokens / rows),
                          .generated_tokens = measured.generated_tokens / rows,
@@ -188,11 +197,11 @@ int batch_command(const Options& options) {
                .after_step = [&](const BatchCounts& now) { report.update(now); }});
   report.finish(counts);
   write_err(format_summary(*model));
-  if (foresight) {
-    write_err(comparison(*foresight, opened, report.measurement(counts, model->plan()),
-                         counts.rows_ok, workload));
-  }
   write_pipeline_files(*options.pipeline, *model);
+  if (foresight && !options.pipeline->options.executor.stress_seed) {
+    write_err(comparison(*foresight, opened, report.measurement(counts, model->plan()), counts,
+                         workload));
+  }
   const int signal = signal_asking_to_stop();
   return signal != 0 && counts.rows_done() < size.rows ? 128 + signal : 0;
 }

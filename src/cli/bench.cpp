@@ -60,6 +60,7 @@ std::vector<Setting> settings_of(const Options& options) {
         PipelineFlags flags = *options.pipeline;
         flags.limits.micro_batches = n;
         flags.limits.micro_batch = batch;
+        flags.limits.strategy = flags.limits.strategy.value_or(Strategy::klotski);
         add(fmt::format("n={} batch={}", n, batch), flags);
       }
     }

@@ -13,9 +13,11 @@ namespace {
 // A disk that is not to be read faster.
 void hold_back(MachineProfile& machine, uint64_t bytes_per_second) {
   const auto most = static_cast<double>(bytes_per_second);
-  machine.disk_bytes_per_second = std::min(machine.disk_bytes_per_second, most);
-  machine.disk_bytes_per_second_while_computing =
-      std::min(machine.disk_bytes_per_second_while_computing, most);
+  for (double* rate :
+       {&machine.disk_bytes_per_second, &machine.disk_bytes_per_second_while_computing,
+        &machine.disk_bytes_per_second_into_new_memory}) {
+    *rate = std::min(*rate, most);
+  }
 }
 
 }  // namespace

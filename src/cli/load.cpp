@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
+#include "base/process_memory.h"
 #include "model/config.h"
 #include "weights/model_folder.h"
 
@@ -36,7 +37,8 @@ OpenedModel open_model(const std::string& model) {
 
 Probed probe_model(const OpenedModel& opened, Precision precision,
                    std::optional<uint64_t> most_bytes) {
-  const uint64_t allowed = std::min(memory_left().least(), most_bytes.value_or(UINT64_MAX));
+  const uint64_t most = most_bytes.value_or(UINT64_MAX);
+  const uint64_t allowed = std::min(memory_left().least(), most - std::min(most, resident_bytes()));
   ProbeLimits limits;
   limits.most_bytes = std::min(limits.most_bytes, allowed / 2);
   return probe({.model = opened.description,

@@ -25,25 +25,6 @@ const Ops& ops_named(const std::string& name) {
   return name == "reference" ? reference_ops() : cpu_ops();
 }
 
-PipelineOptions options_of(const PipelineFlags& flags) {
-  PipelineOptions options = flags.options;
-  if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
-  return options;
-}
-
-// The table that the flags name, which must be of the model and of their path length.
-std::optional<CorrelationTable> correlation_table(const OpenedModel& opened,
-                                                  const PipelineFlags& flags) {
-  if (flags.correlation_file.empty()) return {};
-  CorrelationTable table =
-      CorrelationTable::load(flags.correlation_file, routing_shape(opened.description));
-  if (table.path_length() != flags.limits.path_length) {
-    fail(ErrorKind::usage, "--correlation: {} has paths of length {}, --path-length is {}",
-         in_quotes(flags.correlation_file, 300), table.path_length(), flags.limits.path_length);
-  }
-  return table;
-}
-
 void add_lossy_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
   add_integer(command, "--attention-window", {1, 1 << 30},
               "Lossy: attend to the last so many tokens only, and to the first --attention-sinks",
@@ -64,9 +45,10 @@ void add_experiment_flags(CLI::App& command, const std::shared_ptr<PipelineFlags
   add_integer(command, "--path-length", {1, kMaxPathLength},
               "Layers whose choices foretell the hot experts of the next (default 1)",
               [flags](int64_t value) { flags->limits.path_length = static_cast<int>(value); });
-  add_integer(command, "--hot-experts", {1, 65536},
-              "Experts prefetched a layer (default: as many as a token chooses)",
-              [flags](int64_t value) { flags->limits.hot_experts = value; });
+  add_integer(
+      command, "--hot-experts", {1, 65536},
+      "Experts prefetched a layer (default: as many as a token chooses, or more by prediction)",
+      [flags](int64_t value) { flags->limits.hot_experts = value; });
   command
       .add_option("--eviction", flags->limits.eviction,
                   "Which expert leaves memory: furthest (from its next use; default), lru, lfu")
@@ -110,7 +92,8 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
                    in_quotes(name));
             }
           },
-          "auto (default: the fastest by prediction), simple, multi-batch, hot-prefetch or klotski")
+          "auto (default: batch and bench take the fastest by prediction, others klotski), simple, "
+          "multi-batch, hot-prefetch or klotski")
       ->type_name("NAME");
   command
       .add_option_function<std::string>(
@@ -140,6 +123,27 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
   add_experiment_flags(command, flags);
 }
 
+PipelineOptions options_of(const PipelineFlags& flags) {
+  if (flags.limits.attention_sinks > 0 && flags.limits.attention_window == 0) {
+    fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
+  }
+  PipelineOptions options = flags.options;
+  if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
+  return options;
+}
+
+std::optional<CorrelationTable> correlation_table(const OpenedModel& opened,
+                                                  const PipelineFlags& flags) {
+  if (flags.correlation_file.empty()) return {};
+  CorrelationTable table =
+      CorrelationTable::load(flags.correlation_file, routing_shape(opened.description));
+  if (table.path_length() != flags.limits.path_length) {
+    fail(ErrorKind::usage, "--correlation: {} has paths of length {}, --path-length is {}",
+         in_quotes(flags.correlation_file, 300), table.path_length(), flags.limits.path_length);
+  }
+  return table;
+}
+
 std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags) {
   if (&ops_named(flags.kernels) != &cpu_ops()) return nullptr;
   try {
@@ -153,9 +157,6 @@ std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const Pipeli
 
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
                                              const Workload& workload, Foresight* foresight) {
-  if (flags.limits.attention_sinks > 0 && flags.limits.attention_window == 0) {
-    fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
-  }
   const PipelineOptions options = options_of(flags);
   const std::optional<CorrelationTable> table = correlation_table(opened, flags);
   if (foresight && table) foresight->learn(*table);

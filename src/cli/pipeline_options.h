@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/command.h"
@@ -37,6 +38,13 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
 // Foresight for the flags; none where they choose arithmetic that is not made to be fast, or where
 // there is too little memory to measure the machine.
 std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags);
+
+// What the flags ask of a pipeline; refuses (usage) those that contradict each other.
+PipelineOptions options_of(const PipelineFlags& flags);
+
+// The table that the flags name, which must be of the model and of their path length.
+std::optional<CorrelationTable> correlation_table(const OpenedModel& opened,
+                                                  const PipelineFlags& flags);
 
 // Passes the warm-up text, where one is asked for, through the model: the correlation table learns.
 void warm_up(const PipelineFlags& flags, PreparedModel& model, const Tokenizer& tokenizer);

@@ -45,10 +45,15 @@ void read_workload(const std::string& text, PlannedWork& work) {
 }
 
 void check(const Options& options, const ModelDescription& model) {
-  if (!options.pipeline->options.spill_folder.empty()) {
-    fail(ErrorKind::usage,
-         "--kv-spill: expected keys and values in memory; what is spilled is not simulated yet");
-  }
+  const PipelineFlags& flags = *options.pipeline;
+  const auto refuse_if = [](bool given, std::string_view flag) {
+    if (given) fail(ErrorKind::usage, "{}: expected no such flag; a plan runs nothing", flag);
+  };
+  refuse_if(!flags.trace_file.empty(), "--trace");
+  refuse_if(!flags.timeline_file.empty(), "--timeline");
+  refuse_if(!flags.save_correlation_file.empty(), "--save-correlation");
+  refuse_if(!flags.warm_up.empty(), "--warm-up");
+  refuse_if(flags.kernels != "cpu", "--kernels");
   const int64_t tokens = options.work.prompt_tokens + options.work.generated_tokens;
   if (tokens > model.max_positions) {
     fail(ErrorKind::usage,
@@ -65,7 +70,8 @@ int plan_command(const Options& options) {
       .tokens_per_sequence = options.work.prompt_tokens + options.work.generated_tokens,
       .prompt_tokens = options.work.prompt_tokens,
       .generated_tokens = options.work.generated_tokens};
-  const Planning planning(opened, options.pipeline->limits, options.pipeline->options, workload);
+  const Planning planning(opened, options.pipeline->limits, options_of(*options.pipeline), workload,
+                          correlation_table(opened, *options.pipeline));
   if (!options.html_file.empty()) {
     const std::string title = fmt::format("Plan for {}", opened.folder.filename().string());
     write_argument_file(options.html_file, "--html",

@@ -10,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-// One expert by the rows that a group of 1, 8, 64 and 512 sequences and the plan's own gives it.
+// One expert by the rows that groups of 8, 64 and 512 sequences and the plan's own give it.
 RooflinePlot expert_plot(const Planning& planning, const BlockModel& block) {
   const Machinery with = planning.machinery();
   const Policy& policy = planning.run().policy;

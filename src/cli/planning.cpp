@@ -52,12 +52,13 @@ Lane binding_lane(const TimelineTotals& totals) {
 }
 
 Planning::Planning(const OpenedModel& opened, const RunLimits& limits,
-                   const PipelineOptions& options, const Workload& workload)
-    : opened_(opened),
-      limits_(limits),
-      workload_(workload),
-      foresight_(opened, limits, options),
-      chosen_(choose_plan(foresight_.ground(), limits, workload)) {}
+                   const PipelineOptions& options, const Workload& workload,
+                   const std::optional<CorrelationTable>& table)
+    : opened_(opened), limits_(limits), workload_(workload), foresight_(opened, limits, options) {
+  if (table) foresight_.learn(*table);
+  chosen_ = choose_plan(foresight_.ground(), limits, workload);
+  reliefs_ = find_reliefs();
+}
 
 std::vector<Reason> Planning::reasons() const {
   const Choice& choice = candidates().front().choice;
@@ -88,7 +89,11 @@ std::vector<Reason> Planning::reasons() const {
   const RunPlan& plan = run();
   const int64_t at_once = candidates().front().group.at_once;
   reasons.push_back(
-      {"KV cache", format_bytes(plan.memory.kv_bytes) + " in memory",
+      {"KV cache",
+       format_bytes(plan.memory.kv_bytes) + " in memory" +
+           (plan.policy.kv_spill_bytes > 0
+                ? fmt::format(", {} in a file", format_bytes(plan.policy.kv_spill_bytes))
+                : ""),
        fmt::format("room for {} sequences of {} tokens at once, {} wanted", at_once,
                    workload_.usual_tokens(), std::min(choice.group(), workload_.sequences))});
   for (const UnitKind kind :
@@ -140,17 +145,23 @@ double Planning::rate_with_small_experts() const {
   return predict(with, policy, work).tokens_per_second();
 }
 
-std::vector<Relief> Planning::reliefs() const {
+std::vector<Relief> Planning::find_reliefs() const {
   const Profile& profile = foresight_.probed().profile;
-  RunLimits more = limits_;
+  RunLimits same = limits_;
+  same.hypothetical = true;
+  same.ram_bytes = run().memory.limit_bytes;
+  RunLimits more = same;
   more.ram_bytes = 2 * run().memory.limit_bytes;
   Profile disk = profile;
-  disk.machine.disk_bytes_per_second *= 2;
-  disk.machine.disk_bytes_per_second_while_computing *= 2;
+  for (double* rate :
+       {&disk.machine.disk_bytes_per_second, &disk.machine.disk_bytes_per_second_while_computing,
+        &disk.machine.disk_bytes_per_second_into_new_memory}) {
+    *rate *= 2;
+  }
   std::vector<Relief> found = {
       {"twice the memory", rate_on(profile, more)},
-      {"a disk twice as fast", rate_on(disk, limits_)},
-      {"twice the arithmetic", rate_on(with_faster_arithmetic(profile, 2.0), limits_)}};
+      {"a disk twice as fast", rate_on(disk, same)},
+      {"twice the arithmetic", rate_on(with_faster_arithmetic(profile, 2.0), same)}};
   if (foresight_.layouts().units(UnitKind::expert) > 0) {
     found.push_back({"4-bit experts", rate_with_small_experts()});
   }

@@ -28,9 +28,9 @@ Lane binding_lane(const TimelineTotals& totals);
 // A plan for a workload, with what it rests on.
 class Planning {
  public:
-  // The model must live longer.
+  // The model must live longer. With a table experts are taken to be as popular as it saw them.
   Planning(const OpenedModel& opened, const RunLimits& limits, const PipelineOptions& options,
-           const Workload& workload);
+           const Workload& workload, const std::optional<CorrelationTable>& table);
 
   const ModelDescription& model() const { return opened_.description; }
   const Workload& workload() const { return workload_; }
@@ -41,11 +41,12 @@ class Planning {
   Machinery machinery() const { return foresight_.ground().machinery(); }
 
   std::vector<Reason> reasons() const;
-  std::vector<Relief> reliefs() const;
+  const std::vector<Relief>& reliefs() const { return reliefs_; }
   // Times of a routed layer while the group decodes, for the papers' models.
   std::optional<BlockModel> block() const;
 
  private:
+  std::vector<Relief> find_reliefs() const;
   double rate_on(const Profile& profile, const RunLimits& limits) const;
   double rate_with_small_experts() const;
 
@@ -54,6 +55,7 @@ class Planning {
   Workload workload_;
   Foresight foresight_;
   ChosenPlan chosen_;
+  std::vector<Relief> reliefs_;
 };
 
 }  // namespace klotski

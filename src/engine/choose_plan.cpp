@@ -58,8 +58,8 @@ ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& mo
 ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
                        const Workload& workload) {
   RunLimits base = limits;
-  base.ram_bytes = ram_limit(
-      limits, ground.options);  // the same for every choice, whatever others take meanwhile
+  // The same for every choice, whatever others take meanwhile.
+  base.ram_bytes = ram_limit(limits, ground.options);
   const auto plan_of = [&](const Choice& choice) {
     RunLimits fixed = base;
     fixed.micro_batch = choice.micro_batch;
@@ -71,7 +71,7 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
   const auto fit = [&](const Choice& choice) -> std::optional<FittedGroup> {
     try {
       const RunPlan plan = plan_of(choice);
-      return FittedGroup{plan.policy, sequences_at_once(ground.model, plan, workload)};
+      return FittedGroup{plan.policy, plan.memory, sequences_at_once(ground.model, plan, workload)};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       return {};
@@ -84,8 +84,8 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
     plan_of(group_sizes(space).front());  // says why
     fail(ErrorKind::internal, "a group that did not fit fits now");
   }
-  RunPlan run = plan_of(candidates.front().choice);
-  return {std::move(run), std::move(candidates)};
+  const FittedGroup& chosen = candidates.front().group;
+  return {{chosen.policy, chosen.memory}, candidates};
 }
 
 }  // namespace klotski

@@ -36,6 +36,7 @@ uint64_t stack_bytes(const PipelineOptions& options) {
 // All that is free, less a sixteenth for what else the machine is doing. What the user allows may
 // be more than the machine has free now, never more than the limits of this process and its groups.
 uint64_t allowed_bytes(const RunLimits& limits, const PipelineOptions& options, uint64_t resident) {
+  if (limits.hypothetical) return *limits.ram_bytes;
   MemoryLeft left = memory_left();
   if (limits.ram_bytes) left.machine.reset();
   for (std::optional<uint64_t>* bound : {&left.address_space, &left.data}) {

@@ -14,6 +14,7 @@ struct RunLimits {
   std::optional<Strategy> strategy{};  // default: auto, the fastest
   Precision precision = Precision::bf16;
   std::optional<uint64_t> ram_bytes{};  // default: what is free within all limits, less a margin
+  bool hypothetical = false;            // ram_bytes counts, whatever this machine has
   std::optional<uint64_t> kv_bytes{};
   std::optional<int64_t> expert_slots{};
   std::optional<int64_t> micro_batch{};

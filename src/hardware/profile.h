@@ -57,7 +57,10 @@ struct MachineProfile {
   // While both go on: reading takes processor time and some of the memory's rate.
   double disk_bytes_per_second_while_computing = 0;
   double computing_takes_while_reading = 1;  // times as long
-  double load_seconds_while_computing = 0;   // of a load besides those of its bytes
+  // While both go on and what is read goes into memory that the process has not used before: the
+  // system has to find it first, which takes processor time as well.
+  double disk_bytes_per_second_into_new_memory = 0;
+  double computing_takes_while_finding_memory = 1;  // times as long
 
   bool operator==(const MachineProfile&) const = default;
 };

@@ -7,7 +7,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 3;  // of the document; another one is not read
+constexpr int kFormat = 4;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
@@ -30,7 +30,8 @@ Json to_json(const MachineProfile& machine) {
           {"disk_bytes_per_second", machine.disk_bytes_per_second},
           {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
           {"computing_takes_while_reading", machine.computing_takes_while_reading},
-          {"load_seconds_while_computing", machine.load_seconds_while_computing}};
+          {"disk_bytes_per_second_into_new_memory", machine.disk_bytes_per_second_into_new_memory},
+          {"computing_takes_while_finding_memory", machine.computing_takes_while_finding_memory}};
 }
 
 Json to_json(const ModelProfile& model) {
@@ -79,12 +80,15 @@ MachineProfile machine_in(const JsonFields& fields) {
          .queue_depth = static_cast<int>(rate.integer("queue_depth", 1, 1 << 20)),
          .bytes_per_second = rate.number("bytes_per_second", 1.0, kMost)});
   }
-  machine.disk_bytes_per_second = fields.number("disk_bytes_per_second", 0.0, kMost);
+  machine.disk_bytes_per_second = fields.number("disk_bytes_per_second", 1.0, kMost);
   machine.disk_bytes_per_second_while_computing =
       fields.number("disk_bytes_per_second_while_computing", 0.0, kMost);
   machine.computing_takes_while_reading =
       fields.number("computing_takes_while_reading", 1.0, kMost);
-  machine.load_seconds_while_computing = fields.number("load_seconds_while_computing", 0.0, kMost);
+  machine.disk_bytes_per_second_into_new_memory =
+      fields.number("disk_bytes_per_second_into_new_memory", 0.0, kMost);
+  machine.computing_takes_while_finding_memory =
+      fields.number("computing_takes_while_finding_memory", 1.0, kMost);
   return machine;
 }
 

@@ -90,7 +90,12 @@ Profile random_profile(std::mt19937& random) {
   profile.machine = {.kernels = "neon_bf16",
                      .threads = 2,
                      .memory_bytes_per_second = 5.3e10,
-                     .disk = {{1 << 20, 8, 5.1e9}, {1 << 24, 4, 6.2e9}, {1 << 18, 1, 1.0 / 3 + 1}}};
+                     .disk = {{1 << 20, 8, 5.1e9}, {1 << 24, 4, 6.2e9}, {1 << 18, 1, 1.0 / 3 + 1}},
+                     .disk_bytes_per_second = 4.9e9,
+                     .disk_bytes_per_second_while_computing = 1.0 / 3 + 4e9,
+                     .computing_takes_while_reading = 1.0 / 7 + 1,
+                     .disk_bytes_per_second_into_new_memory = 1.3e9,
+                     .computing_takes_while_finding_memory = 1.7};
   for (int kind = 0; kind < 2; ++kind) {
     LayerProfile layer;
     for (Curve* curve : {&layer.attention_products, &layer.attend_decode, &layer.attend_prefill,

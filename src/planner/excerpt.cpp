@@ -7,10 +7,14 @@ namespace klotski {
 
 namespace {
 
+// Odd and even ones in turn: where every other layer is of another kind both are among them.
 std::vector<LayerId> evenly_taken(int64_t layers, int64_t most) {
   const int64_t count = std::min(layers, most);
   std::vector<LayerId> taken;
-  for (int64_t i = 0; i < count; ++i) taken.emplace_back((2 * i + 1) * layers / (2 * count));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t middle = (2 * i + 1) * layers / (2 * count);
+    taken.emplace_back(layers <= most ? i : std::min(middle + i % 2, layers - 1));
+  }
   return taken;
 }
 

@@ -1,6 +1,9 @@
 #include "planner/pass_simulator.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "kv/paged_cache.h"
 
 namespace klotski {
 
@@ -17,6 +20,7 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
       policy_(policy),
       schedule_(make_schedule(policy.strategy)),
       residency_(with.model, policy),
+      kv_page_bytes_(PagedKvCache::spilled_page_bytes(with.model, kv_type(policy.precision))),
       timeline_(keep_spans),
       simulation_([this](const Task& task) { return cost(task); },
                   [this](LayerId layer, int32_t micro_batch) {
@@ -41,6 +45,8 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
                 const FeedForward& part = with_.model.layer(layer).feed_forward;
                 return with_.shares.hottest(layer, policy_.hot_count(part.router.top_k));
               }};
+  const int64_t spilled = spilled_micro_batches();
+  for (int64_t k = 0; k < spilled; ++k) known.group[static_cast<size_t>(k)].spilled = true;
   FragmentBuilder build(policy_, residency_, std::move(known));
   run_pass(*schedule_, build, simulation_);
   for (int32_t k = 0; k < build.micro_batches(); ++k) {
@@ -53,6 +59,24 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   computing_share_ = pass.percent(pass.lane(Lane::compute).busy) / 100.0;
   reading_share_ = pass.percent(pass.lane(Lane::disk_read).busy) / 100.0;
   return pass;
+}
+
+// Those whose keys and values find no room in memory, as if they were all of the same few.
+int64_t PassSimulator::spilled_micro_batches() const {
+  const auto spilled = static_cast<double>(policy_.kv_spill_bytes);
+  if (spilled <= 0) return 0;
+  const double share = spilled / (spilled + static_cast<double>(policy_.kv_bytes));
+  return std::llround(std::ceil(share * static_cast<double>(shape_.micro_batches)));
+}
+
+// What a task moves between the file and memory: all pages that the micro-batch's sequences see, or
+// those that its rows have changed. Writing is taken to be as fast as reading.
+double PassSimulator::kv_bytes(const Task& task) const {
+  constexpr auto kTokens = static_cast<double>(PagedKvCache::kPageTokens);
+  const double pages = task.work == Work::load_kv
+                           ? shape_.decoding_rows * std::ceil(shape_.positions / kTokens)
+                           : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
+  return pages * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
 }
 
 void PassSimulator::choose(LayerId layer) {
@@ -87,19 +111,31 @@ double PassSimulator::expert_seconds(const Task& task) {
   return arranging + layer.expert_arranged.at(rows);
 }
 
+// Into a slot that was never used the system has to find memory first, which takes time from
+// whatever is computed meanwhile.
+double PassSimulator::load_seconds(const Task& task) {
+  ++loads_[task.unit];
+  const MachineProfile& machine = with_.profile.machine;
+  const auto bytes = static_cast<double>(task.bytes);
+  const bool used_before =
+      !uses_.insert_or_assign({Place::slot, task.slot, task.unit.kind}, 0).second;
+  const double rate = disk_bytes_per_second();
+  if (used_before || machine.disk_bytes_per_second_into_new_memory <= 0) return bytes / rate;
+  const double seconds = bytes / std::min(machine.disk_bytes_per_second_into_new_memory, rate);
+  taken_seconds_ += seconds * (1.0 - 1.0 / machine.computing_takes_while_finding_memory);
+  return seconds;
+}
+
 double PassSimulator::seconds(const Task& task) {
   const ModelProfile& operations = with_.profile.model;
   const LayerProfile& layer = operations.of_layer(task.layer.value);
   const auto bytes = static_cast<double>(task.bytes);
   switch (task.work) {
     case Work::load:
-      ++loads_[task.unit];
-      uses_[{Place::slot, task.slot, task.unit.kind}] = 0;
-      return bytes / disk_bytes_per_second() +
-             computing_share_ * with_.profile.machine.load_seconds_while_computing;
+      return load_seconds(task);
     case Work::load_kv:
     case Work::store_kv:
-      return bytes / disk_bytes_per_second();
+      return kv_bytes(task) / disk_bytes_per_second();
     case Work::settle:
       return 2.0 * bytes / with_.profile.machine.memory_bytes_per_second;
     case Work::embed:
@@ -123,12 +159,17 @@ double PassSimulator::seconds(const Task& task) {
   return 0.0;
 }
 
-// Lanes that are busy at the same time slow each other down.
+// Lanes that are busy at the same time slow each other down; threads that had to wait wake up
+// first.
 std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
   if (task.lane != Lane::compute) return nanoseconds(seconds(task));
-  return nanoseconds(seconds(task) *
-                     (1.0 + reading_share_ * (machine.computing_takes_while_reading - 1.0)));
+  const double undisturbed =
+      seconds(task) * (1.0 + reading_share_ * (machine.computing_takes_while_reading - 1.0));
+  const double taken =
+      std::min(taken_seconds_, undisturbed * (machine.computing_takes_while_finding_memory - 1.0));
+  taken_seconds_ -= taken;
+  return nanoseconds(undisturbed + taken);
 }
 
 double PassSimulator::disk_bytes_per_second() const {

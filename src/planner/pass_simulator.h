@@ -49,6 +49,9 @@ class PassSimulator {
   std::chrono::nanoseconds cost(const Task& task);
   double seconds(const Task& task);
   double disk_bytes_per_second() const;
+  double load_seconds(const Task& task);
+  int64_t spilled_micro_batches() const;
+  double kv_bytes(const Task& task) const;
   double expert_seconds(const Task& task);
   double rows_of(const Task& expert) const;
   void choose(LayerId layer);
@@ -57,6 +60,7 @@ class PassSimulator {
   const Policy& policy_;
   std::unique_ptr<Schedule> schedule_;
   Residency residency_;
+  std::vector<uint64_t> kv_page_bytes_;  // by layer, of a page in the file
   Timeline timeline_;
   Simulation simulation_;
   PassShape shape_;
@@ -66,6 +70,7 @@ class PassSimulator {
   // Of the pass before, how much of its time these lanes were busy: they slow each other down.
   double computing_share_ = 1.0;
   double reading_share_ = 1.0;
+  double taken_seconds_ = 0.0;  // from computing, by finding memory; not yet spent on a task
   std::map<WeightUnit, int64_t> loads_;
   std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded
 };

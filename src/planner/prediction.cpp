@@ -22,23 +22,30 @@ struct Sequence {
   int64_t generated;
 };
 
-void scale(Prediction& result, double factor) {
-  for (double* value : {&result.prefill_seconds, &result.decode_seconds, &result.prompt_tokens,
-                        &result.generated_tokens, &result.decoded_tokens}) {
-    *value *= factor;
-  }
-  result.passes = static_cast<int64_t>(static_cast<double>(result.passes) * factor);
-  result.totals *= factor;
-}
-
 // The engine's passes, one after the other.
 class Run {
  public:
   Run(const Machinery& with, const Policy& policy, const PlannedWork& work)
       : policy_(policy), work_(work), simulator_(with, policy), waiting_(work.sequences) {}
 
-  Prediction all() {
+  // All of it, and so many times more what is left without the weights that only the first pass
+  // had to bring.
+  Prediction all(double times_more) {
     for (admit(); !running_.empty(); admit()) pass();
+    if (times_more <= 0) return result_;
+    const TimelineTotals first_again = simulator_.play(first_shape_);
+    Prediction more = result_;
+    more.prefill_seconds -= in_seconds(first_.elapsed) - in_seconds(first_again.elapsed);
+    more.totals -= first_;
+    more.totals += first_again;
+    for (double Prediction::*part :
+         {&Prediction::prefill_seconds, &Prediction::decode_seconds, &Prediction::prompt_tokens,
+          &Prediction::generated_tokens, &Prediction::decoded_tokens}) {
+      result_.*part += times_more * (more.*part);
+    }
+    more.totals *= times_more;
+    result_.totals += more.totals;
+    result_.passes += static_cast<int64_t>(static_cast<double>(more.passes) * times_more);
     return result_;
   }
 
@@ -114,7 +121,11 @@ class Run {
     const std::pair key(rows, shape.positions);
     if (const auto known = known_.find(key); known != known_.end()) return known->second;
     TimelineTotals pass = simulator_.play(shape);
-    if (result_.passes == 0) return pass;
+    if (result_.passes == 0) {
+      first_shape_ = shape;
+      first_ = pass;
+      return pass;
+    }
     if (std::exchange(last_rows_, rows) != rows) pass = simulator_.play(shape);
     return known_.emplace(key, pass).first->second;
   }
@@ -126,21 +137,21 @@ class Run {
   std::vector<Sequence> running_;
   using RowCounts = std::tuple<int64_t, double, double, double>;
   RowCounts last_rows_;
+  PassShape first_shape_;
+  TimelineTotals first_;  // the pass that finds nothing in memory
   std::map<std::pair<RowCounts, double>, TimelineTotals> known_;  // by positions too
   Prediction result_;
 };
 
 }  // namespace
 
-Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work) {
-  // After some groups one is like the other.
-  constexpr int64_t kGroups = 8;
+Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
+                   int64_t most_groups) {
   PlannedWork simulated = work;
   simulated.sequences =
-      std::min(work.sequences, kGroups * std::min(work.at_once, policy.group_sequences()));
-  Prediction result = Run(with, policy, simulated).all();
-  scale(result, static_cast<double>(work.sequences) / static_cast<double>(simulated.sequences));
-  return result;
+      std::min(work.sequences, most_groups * std::min(work.at_once, policy.group_sequences()));
+  const auto left = static_cast<double>(work.sequences - simulated.sequences);
+  return Run(with, policy, simulated).all(left / static_cast<double>(simulated.sequences));
 }
 
 }  // namespace klotski

@@ -3,69 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <set>
 
-#include "planner/search.h"
-#include "schedule/testing.h"
+#include "base/bytes.h"
+
+#include "planner/testing.h"
 
 namespace klotski {
 namespace {
-
-constexpr double kMillisecond = 1e-3;
-
-// Work that takes as long for many rows as for one, or grows with them.
-Curve constant(double seconds) { return Curve({1.0, 1e6}, {seconds, seconds}); }
-Curve growing(double seconds_a_row) {
-  return Curve({1.0, 1e6}, {seconds_a_row, seconds_a_row * 1e6});
-}
-
-// A machine that reads a byte in a nanosecond, and layers whose experts take a millisecond.
-Profile plain_profile(const ModelDescription& model) {
-  Profile profile;
-  profile.machine.memory_bytes_per_second = 1e12;
-  profile.machine.disk_bytes_per_second = 1e9;
-  LayerProfile layer;
-  layer.attention_products = constant(kMillisecond);
-  layer.attend_decode = constant(1e-9);
-  layer.attend_prefill = constant(1e-9);
-  layer.route = constant(1e-9);
-  layer.expert = constant(kMillisecond);
-  layer.expert_arranged = constant(kMillisecond);
-  layer.combine = constant(1e-9);
-  profile.model.kinds = {layer};
-  profile.model.kind_of_layer.assign(model.layers.size(), 0);
-  profile.model.embed = constant(1e-9);
-  profile.model.logits = constant(1e-9);
-  return profile;
-}
-
-Policy resident_policy(const ModelDescription& model) {
-  Policy policy;
-  policy.micro_batch = 4;
-  policy.micro_batches = 2;
-  policy.micro_batch_rows = 64;
-  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    policy.slots[kind] = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
-  }
-  return policy;
-}
-
-struct Bench {
-  ModelDescription model = shape_of(4, 8, 2);
-  Profile profile = plain_profile(model);
-  ExpertShares shares{model};
-  uint64_t unit_bytes = 1'000'000;  // a millisecond of reading
-
-  Machinery machinery() const {
-    return {.model = model,
-            .profile = profile,
-            .facts =
-                [this](const WeightUnit&) {
-                  return UnitFacts{unit_bytes, false};
-                },
-            .shares = shares};
-  }
-};
 
 TEST(ExpertShares, ExpertsAreChosenAsOftenAsAtRandom) {
   const ModelDescription model = shape_of(1, 8, 2);
@@ -132,8 +76,7 @@ TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
   const double pass = found.decode_seconds / 20;
   EXPECT_GT(pass, 0.95 * 24 * 10 * kMillisecond);  // all but the eight that stay
   EXPECT_LT(pass, 1.10 * 32 * 10 * kMillisecond);
-  bench.profile.machine.disk[0].bytes_per_second *= 2;
-  bench.profile.machine.disk_bytes_per_second_while_computing *= 2;
+  bench.profile.machine.disk_bytes_per_second *= 2;
   const double faster = predict(with, policy, work).decode_seconds / 20;
   EXPECT_NEAR(faster, pass / 2, 0.1 * pass);
 }
@@ -160,8 +103,11 @@ TEST(Prediction, ManyGroupsAreLikeSome) {
   work.sequences = int64_t{1} << 30;
   const Prediction many = predict(with, policy, work);
   EXPECT_DOUBLE_EQ(many.generated_tokens, 5.0 * static_cast<double>(work.sequences));
-  EXPECT_NEAR(many.tokens_per_second(), some.tokens_per_second(), 1e-6);
   EXPECT_EQ(many.passes, some.passes << 24);
+  // What stays in memory is read once, however much there is to do.
+  EXPECT_EQ(many.totals.lane(Lane::disk_read).bytes, some.totals.lane(Lane::disk_read).bytes);
+  EXPECT_GT(many.tokens_per_second(), 1.01 * some.tokens_per_second());
+  EXPECT_LT(many.tokens_per_second(), 1.5 * some.tokens_per_second());
 }
 
 // Prompts longer than a pass has rows take several, and those that are done generate meanwhile.
@@ -177,89 +123,41 @@ TEST(Prediction, PromptsAreCutIntoPasses) {
   EXPECT_LE(found.passes, 8 + 3);
 }
 
-TEST(Search, SizesCoverTheWorkAndKeepWhatIsFixed) {
-  for (const int64_t sequences : {1, 2, 7, 64, 1000}) {
-    const std::vector<Choice> sizes = group_sizes({.sequences = sequences});
-    ASSERT_FALSE(sizes.empty());
-    EXPECT_EQ(sizes.front(), Choice());
-    for (const Choice& size : sizes) EXPECT_LE(size.micro_batch, sequences);
-    EXPECT_TRUE(std::any_of(sizes.begin(), sizes.end(), [&](const Choice& size) {
-      return size.group() >= sequences;
-    })) << sequences;
-  }
-  EXPECT_EQ(group_sizes({.sequences = 1}).size(), 1u);
-  for (const Choice& size : group_sizes({.sequences = 64, .micro_batch = 4})) {
-    EXPECT_EQ(size.micro_batch, 4);
-  }
-  for (const Choice& size : group_sizes({.sequences = 64, .micro_batches = 3})) {
-    EXPECT_EQ(size.micro_batches, 3);
-  }
-  EXPECT_EQ(group_sizes({.sequences = 64, .micro_batch = 5, .micro_batches = 3}),
-            (std::vector{Choice{.micro_batch = 5, .micro_batches = 3}}));
-  for (const Choice& size : group_sizes({.sequences = 64, .strategy = Strategy::simple})) {
-    EXPECT_EQ(size.micro_batches, 1);
-  }
-}
-
-TEST(Search, VariantsDifferInWhatIsNotFixed) {
-  const Choice choice{.micro_batch = 4, .micro_batches = 3};
-  SearchSpace space{.sequences = 12, .most_experts = 8, .top_k = 2};
-  std::set<Strategy> strategies;
-  std::set<int64_t> hot;
-  for (const Choice& other : variants(space, choice)) {
-    EXPECT_NE(other, choice);
-    EXPECT_EQ(other.micro_batch, 4);
-    strategies.insert(other.strategy);
-    hot.insert(other.hot_experts);
-  }
-  EXPECT_EQ(strategies.size(), kStrategies);
-  EXPECT_EQ(hot, (std::set<int64_t>{0, 1, 4, 8})) << "two is what zero stands for";
-  space.strategy = Strategy::klotski;
-  for (const Choice& other : variants(space, choice)) {
-    EXPECT_EQ(other.strategy, Strategy::klotski);
-  }
-  space.hot_experts = 3;
-  EXPECT_TRUE(variants(space, choice).empty());
-}
-
-// A slow disk wants all sequences to share a load of the weights; with everything in memory and
-// arithmetic in proportion to the rows no group is faster than a small one.
-TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
+// Half of the keys and values pass through a file in every layer.
+TEST(Prediction, SpilledKeysAndValuesTakeTime) {
   Bench bench;
-  LayerProfile& layer = bench.profile.model.kinds[0];
-  layer.attention_products = growing(1e-5);
-  layer.expert = growing(1e-5);
-  layer.expert_arranged = growing(1e-5);
-  const Machinery with = bench.machinery();
-  int64_t expert_slots = 8;
-  const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
-    if (size.micro_batch > 16) return {};
-    FittedGroup group{.policy = resident_policy(bench.model), .at_once = 64};
-    group.policy.micro_batch = size.micro_batch;
-    group.policy.micro_batches = size.micro_batches;
-    group.policy.strategy = size.strategy;
-    group.policy.hot_experts = size.hot_experts;
-    group.policy.micro_batch_rows = 64;
-    group.policy.slots[index_of(UnitKind::expert)] = expert_slots;
-    return group;
-  };
-  const PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 64};
-  const SearchSpace space{.sequences = 64, .most_experts = 8, .top_k = 2};
-  bench.unit_bytes = 100'000'000;
-  const std::vector<Candidate> reading = search(with, work, space, fit);
-  EXPECT_GE(reading.front().choice.group(), 64);
-  for (const Candidate& other : reading) EXPECT_LE(other.choice.micro_batch, 16);
-  bench.unit_bytes = 1;
-  expert_slots = 32;
-  const std::vector<Candidate> resident = search(with, work, space, fit);
-  EXPECT_LE(resident.front().choice.group(), 16);
+  for (Layer& layer : bench.model.layers) {
+    layer.attention.kv_heads = 2;
+    layer.attention.head_dim = 64;
+  }
+  Policy policy = resident_policy(bench.model);
+  const PlannedWork work{
+      .sequences = 8, .prompt_tokens = 4000, .generated_tokens = 11, .at_once = 8};
+  const Prediction inside = predict(bench.machinery(), policy, work);
+  policy.kv_stages = 2;
+  policy.kv_bytes = policy.kv_spill_bytes = kMiB;
+  const Prediction outside = predict(bench.machinery(), policy, work);
+  EXPECT_EQ(inside.totals.lane(Lane::kv_in).spans, 0);
+  EXPECT_GT(outside.totals.lane(Lane::kv_in).busy, outside.totals.lane(Lane::kv_out).busy);
+  EXPECT_GT(outside.decode_seconds, inside.decode_seconds);
 }
 
-TEST(Search, NothingFits) {
-  const Bench bench;
-  EXPECT_TRUE(search(bench.machinery(), {}, {.sequences = 8}, [](const Choice&) {
-                return std::optional<FittedGroup>();
-              }).empty());
+// The first read into each slot is slower, and takes from computing what it costs besides.
+TEST(Prediction, MemoryIsFoundOnce) {
+  Bench bench;
+  const Machinery with = bench.machinery();
+  const Policy policy = resident_policy(bench.model);
+  const PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 5, .at_once = 8};
+  const Prediction found = predict(with, policy, work);
+  bench.profile.machine.disk_bytes_per_second_into_new_memory = 0.25e9;
+  bench.profile.machine.computing_takes_while_finding_memory = 2.0;
+  const Prediction sought = predict(with, policy, work);
+  const auto reading = [](const Prediction& p) {
+    return in_seconds(p.totals.lane(Lane::disk_read).busy);
+  };
+  EXPECT_NEAR(reading(sought), 4 * reading(found), 1e-6);
+  EXPECT_GT(sought.totals.lane(Lane::compute).busy, found.totals.lane(Lane::compute).busy);
+  EXPECT_LE(sought.totals.lane(Lane::compute).busy, 2 * found.totals.lane(Lane::compute).busy);
 }
 
 }  // namespace

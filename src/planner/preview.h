@@ -10,7 +10,7 @@ namespace klotski {
 
 struct PreviewedUnit {
   WeightUnit unit;
-  double memory_share = 0.0;  // of the passes that could use it, those that found it in memory
+  double memory_share = 0.0;  // of the passes, those in which it was not read
 };
 
 struct Preview {

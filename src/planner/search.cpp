@@ -38,7 +38,8 @@ std::vector<Choice> group_sizes(const SearchSpace& space) {
   for (const int64_t size : micro_batch_sizes(space)) {
     choice.micro_batch = size;
     if (space.micro_batches || choice.strategy == Strategy::simple) {
-      choice.micro_batches = space.micro_batches.value_or(1);
+      choice.micro_batches =
+          choice.strategy == Strategy::simple ? 1 : space.micro_batches.value_or(1);
       choices.push_back(choice);
       continue;
     }
@@ -59,7 +60,10 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
   for (size_t i = 0; i < kStrategies && !space.strategy; ++i) {
     Choice other = choice;
     other.strategy = static_cast<Strategy>(i);
-    if (other.strategy == Strategy::simple) other.micro_batches = 1;
+    if (other.strategy == Strategy::simple) {
+      if (space.micro_batches.value_or(1) > 1) continue;  // it knows no more than one
+      other.micro_batches = 1;
+    }
     add(other);
   }
   if (space.hot_experts || !foretells(choice.strategy)) return others;
@@ -96,8 +100,8 @@ class RoughPrediction {
       if (!group) continue;
       PlannedWork work = work_;
       work.at_once = group->at_once;
-      work.sequences = std::min({work.sequences, work.at_once, choice.group()});
-      const double found = rate(predict(with_, excerpt_.policy(group->policy), work));
+      const double found =
+          rate(predict(with_, excerpt_.policy(group->policy), work, kSimulatedGroups));
       found_.push_back({choice, std::move(*group), found});
     }
     std::stable_sort(found_.begin(), found_.end(),
@@ -107,6 +111,7 @@ class RoughPrediction {
 
  private:
   static constexpr int64_t kLayers = 6;
+  static constexpr int64_t kSimulatedGroups = 1;
 
   Excerpt excerpt_;
   Machinery with_;

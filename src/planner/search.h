@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/memory_plan.h"
 #include "planner/prediction.h"
 
 namespace klotski {
@@ -40,6 +41,7 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice);
 // A group that has been given its memory.
 struct FittedGroup {
   Policy policy;
+  MemoryPlan memory;
   int64_t at_once = 1;  // sequences for whose keys and values there is room
 };
 

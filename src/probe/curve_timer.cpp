@@ -54,13 +54,15 @@ Curve CurveTimer::operator()(const SizedWork& work) const {
     seconds.push_back(seconds_of(work.make(size), expected));
     sizes.push_back(static_cast<double>(size));
   }
-  // All once more, and the shorter time counts: what else the machine does comes and goes, and can
-  // only make a call longer.
+  // All once more, at another moment: where both times agree their mean counts, else the shorter
+  // one, since what else the machine does comes and goes, and can only make a call longer.
+  constexpr double kAgree = 1.1;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto size = static_cast<int64_t>(sizes[i]);
     const uint64_t left = tier_.limit_bytes() - tier_.used_bytes();
     const Reservation held = tier_.reserve("rows", std::min(work.bytes(size), left));
-    seconds[i] = std::min(seconds[i], seconds_of(work.make(size), seconds[i]));
+    const auto [less, more] = std::minmax({seconds[i], seconds_of(work.make(size), seconds[i])});
+    seconds[i] = more < kAgree * less ? (less + more) / 2 : less;
   }
   for (double& value : seconds) value *= work.scale;
   return {sizes, seconds};

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "kernels/ops.h"
+#include "probe/cache_file.h"
 #include "probe/fingerprint.h"
 #include "probe/probe.h"
 
@@ -72,17 +72,10 @@ std::optional<uint64_t> append(const fs::path& path, std::string line) {
   return size;
 }
 
-// Under another name first: whoever reads it finds the old lines or the new ones.
 void keep_the_newest_half(const fs::path& path) {
   std::string text = tail_of(path, kMostFileBytes / 2);
   text.erase(0, text.find('\n') + 1);  // the line that was cut
-  const fs::path unfinished = path.native() + fmt::format(".{}", ::getpid());
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(unfinished, path, error);
-  if (!file || error) fs::remove(unfinished, error);
+  replace_cache_file(path, text);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <span>
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::array<uint64_t, 4> kBlocks{256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
 constexpr std::array<int, 4> kDepths{1, 4, 8, 32};
+constexpr uint64_t kNewMemory = kGiB;
 
 double seconds_since(Clock::time_point start) {
   return std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
@@ -38,6 +40,12 @@ uint64_t sum_of(std::span<const uint64_t> words) {
   uint64_t sum = 0;
   for (const uint64_t part : sums) sum += part;
   return sum;
+}
+
+template <size_t kCount>
+double median(std::array<double, kCount> values) {
+  std::sort(values.begin(), values.end());
+  return values[kCount / 2];
 }
 
 // The median of some passes: memory has no fixed speed that a pass could only fall short of.
@@ -57,8 +65,7 @@ double memory_rate(Tier& tier, uint64_t bytes) {
     });
     rate = static_cast<double>(pieces * kMiB) / seconds_since(start);
   }
-  std::sort(rates.begin(), rates.end());
-  return rates[rates.size() / 2];
+  return median(rates);
 }
 
 // Places of a file, far apart. There are more of them than memory to read them into, so that a
@@ -80,11 +87,12 @@ struct Region {
   uint64_t window_bytes() const { return std::min(window, extents.size()) * extents[0].bytes; }
 };
 
-Region spread_over(const DirectFile& file, Tier& tier, uint64_t most_bytes) {
+Region spread_over(const DirectFile& file, uint64_t piece_bytes, Tier& tier, uint64_t most_bytes) {
   constexpr uint64_t kWindows = 8;
   const uint64_t most = std::max(std::min(most_bytes, tier.limit_bytes() / 2), kDirectAlignment);
   const uint64_t piece =
-      std::min({kBlocks.back(), round_up_to_alignment(file.size()), round_down_to_alignment(most)});
+      std::min({round_up_to_alignment(piece_bytes), round_up_to_alignment(file.size()),
+                round_down_to_alignment(most)});
   const auto pieces_in = [&](uint64_t bytes) { return std::max<uint64_t>(bytes / piece, 1); };
   const uint64_t window = pieces_in(std::min(most, file.size()));
   const uint64_t count = std::min(kWindows * window, pieces_in(file.size()));
@@ -119,13 +127,15 @@ double disk_rate(const Region& region, uint64_t block_bytes, int queue_depth) {
   return static_cast<double>(reader.counts().bytes) / seconds_since(start);
 }
 
-// A product like those of a run: its weights come from memory, and it takes all threads.
+// A product as large as an expert: its weights come from memory, and it takes all threads, as an
+// expert does.
 class Computing {
  public:
-  explicit Computing(Tier& tier)
-      : width_(tier.limit_bytes() >= 256 * kMiB ? 4096 : 512),
-        weights_(tier, "weights to multiply by",
-                 kCopies * static_cast<uint64_t>(width_ * width_) * sizeof(uint16_t)),
+  Computing(Tier& tier, uint64_t unit_bytes)
+      : width_(width_for(tier, unit_bytes)),
+        copies_(std::clamp(std::min(kBeyondCaches, tier.limit_bytes() / 4) / product_bytes(),
+                           kLeastCopies, kMostCopies)),
+        weights_(tier, "weights to multiply by", copies_ * product_bytes()),
         in_(static_cast<size_t>(kRows * width_), 0.5f),
         out_(in_.size()) {
     fill_random(weights_.bytes(), DType::BF16);
@@ -136,33 +146,51 @@ class Computing {
     const auto start = Clock::now();
     int64_t products = 0;
     do {
-      const auto copy = static_cast<size_t>(products++ % kCopies);
-      const TensorView weights{
-          .data = weights_.bytes().data() + copy * (weights_.bytes().size() / kCopies),
-          .dtype = DType::BF16,
-          .shape = {width_, width_}};
-      cpu_ops().matmul({out_.data(), kRows, width_}, {in_.data(), kRows, width_}, weights, {},
-                       Precision::bf16);
+      multiply();
+      ++products;
     } while (seconds_since(start) < about);
     return seconds_since(start) / static_cast<double>(products);
   }
 
  private:
+  void multiply() {
+    const uint64_t copy = next_copy_++ % copies_;
+    const TensorView weights{.data = weights_.bytes().data() + copy * product_bytes(),
+                             .dtype = DType::BF16,
+                             .shape = {width_, width_}};
+    cpu_ops().matmul({out_.data(), kRows, width_}, {in_.data(), kRows, width_}, weights, {},
+                     Precision::bf16);
+  }
+
   static constexpr int64_t kRows = 8;
-  static constexpr size_t kCopies = 4;
+  static constexpr uint64_t kLeastCopies = 4;
+  static constexpr uint64_t kMostCopies = 256;
+  static constexpr uint64_t kBeyondCaches = 128 * kMiB;
+
+  static int64_t width_for(const Tier& tier, uint64_t unit_bytes) {
+    const uint64_t bytes = std::min(unit_bytes, tier.limit_bytes() / 4 / kLeastCopies);
+    const double width = std::sqrt(static_cast<double>(bytes) / sizeof(uint16_t));
+    return std::clamp<int64_t>(static_cast<int64_t>(width) / 64 * 64, 64, 4096);
+  }
+  uint64_t product_bytes() const {
+    return static_cast<uint64_t>(width_ * width_) * sizeof(uint16_t);
+  }
+
   int64_t width_;
+  uint64_t copies_;
+  uint64_t next_copy_ = 0;
   Arena weights_;
   std::vector<float> in_;
   std::vector<float> out_;
 };
 
-// A thread that reads the region again and again, as the engine reads, so many places at a time.
+// A thread that reads the region again and again, one place after the other, as the engine does.
 class Reading {
  public:
-  Reading(Region& region, size_t places)
-      : thread_([this, &region, places] {
+  explicit Reading(Region& region)
+      : thread_([this, &region] {
           try {
-            read(region, places);
+            read(region);
           } catch (...) {
             error_ = std::current_exception();
           }
@@ -174,15 +202,13 @@ class Reading {
     if (error_) std::rethrow_exception(error_);
   }
   // After the end.
-  double seconds_a_call() const { return seconds_ / static_cast<double>(calls_); }
   double bytes_per_second() const { return static_cast<double>(reader_.counts().bytes) / seconds_; }
 
  private:
-  void read(Region& region, size_t places) {
+  void read(Region& region) {
     const auto start = Clock::now();
     do {
-      reader_.read(region.next(places));
-      ++calls_;
+      reader_.read(region.next(1));
     } while (!stop_);
     seconds_ = seconds_since(start);
   }
@@ -193,44 +219,83 @@ class Reading {
 
   DiskReader reader_{DiskReaderOptions{}};
   std::atomic<bool> stop_{false};
-  int64_t calls_ = 0;
   double seconds_ = 0;
   std::exception_ptr error_;
   std::thread thread_;  // last: it uses all of the above
 };
 
-void measure_together(Region& region, Tier& tier, MachineProfile& profile) {
-  constexpr double kAbout = 0.15;
-  Computing computing(tier);
-  computing.seconds(kAbout);
-  constexpr int kRounds = 4;
-  constexpr double kNever = 1e9;
-  double alone = kNever;  // of each the best: what else the machine does makes it only worse
-  double together = kNever;
-  double seconds_a_place = kNever;
-  double& rate = profile.disk_bytes_per_second_while_computing;
-  for (int round = 0; round < kRounds; ++round) {
-    alone = std::min(alone, computing.seconds(kAbout));
-    Reading all(region, region.window);
-    together = std::min(together, computing.seconds(kAbout));
-    all.end();
-    rate = std::max(rate, all.bytes_per_second());
-    Reading one_by_one(region, 1);
-    computing.seconds(kAbout);
-    one_by_one.end();
-    seconds_a_place = std::min(seconds_a_place, one_by_one.seconds_a_call());
+// As a run reads: a unit at a time, over much of the file.
+class UnitsBench {
+ public:
+  UnitsBench(const DirectFile& file, uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits)
+      : tier_(tier),
+        region_(spread_over(file, unit_bytes, tier, limits.disk_bytes)),
+        computing_(tier, unit_bytes) {
+    read_first(region_, limits.disk_seconds);
+    computing_.seconds(kAbout);
   }
-  profile.computing_takes_while_reading = std::max(1.0, together / alone);
-  profile.load_seconds_while_computing =
-      std::max(0.0, seconds_a_place - static_cast<double>(region.extents[0].bytes) / rate);
-}
 
-void measure_disk(const std::filesystem::path& path, Tier& tier, const ProbeLimits& limits,
-                  MachineProfile& profile) {
-  const DirectFile file(std::make_shared<const File>(path));
-  std::vector<DiskRate>& rates = profile.disk;
-  if (file.size() == 0) return;
-  Region region = spread_over(file, tier, limits.disk_bytes);
+  void alone(MachineProfile& profile) {
+    std::array<double, 3> rates{};
+    for (double& rate : rates) {
+      DiskReader reader{DiskReaderOptions{}};
+      const auto start = Clock::now();
+      for (size_t i = 0; i < region_.extents.size(); ++i) reader.read(region_.next(1));
+      rate = static_cast<double>(reader.counts().bytes) / seconds_since(start);
+    }
+    profile.disk_bytes_per_second = median(rates);
+  }
+
+  void while_computing(MachineProfile& profile) {
+    std::array<double, 5> slower{};
+    std::array<double, 5> rates{};
+    for (size_t round = 0; round < rates.size(); ++round) {
+      const double alone = computing_.seconds(kAbout);
+      const Together found = together(kAbout);
+      slower[round] = found.seconds / alone;
+      rates[round] = found.bytes_per_second;
+    }
+    profile.computing_takes_while_reading = std::max(1.0, median(slower));
+    profile.disk_bytes_per_second_while_computing = median(rates);
+  }
+
+  // Last: the region's memory is another one afterwards.
+  void into_new_memory(MachineProfile& profile) {
+    const uint64_t piece = region_.extents[0].bytes;
+    const size_t places = std::min(tier_.limit_bytes() - tier_.used_bytes(), kNewMemory) / piece;
+    if (places == 0) return;
+    region_.memory = Arena(tier_, "memory not used before", places * piece);
+    for (size_t i = 0; i < region_.extents.size(); ++i) {
+      region_.extents[i].destination = region_.memory.bytes().data() + i % places * piece;
+    }
+    region_.next_at = 0;
+    const double alone = computing_.seconds(kAbout);
+    const Together found = together(2 * kAbout);
+    profile.computing_takes_while_finding_memory = std::max(1.0, found.seconds / alone);
+    profile.disk_bytes_per_second_into_new_memory = found.bytes_per_second;
+  }
+
+ private:
+  static constexpr double kAbout = 0.12;
+  struct Together {
+    double seconds;  // of a product
+    double bytes_per_second;
+  };
+  Together together(double about) {
+    Reading reading(region_);
+    const double seconds = computing_.seconds(about);
+    reading.end();
+    return {seconds, reading.bytes_per_second()};
+  }
+
+  Tier& tier_;
+  Region region_;
+  Computing computing_;
+};
+
+void measure_blocks(const DirectFile& file, Tier& tier, const ProbeLimits& limits,
+                    std::vector<DiskRate>& rates) {
+  Region region = spread_over(file, kBlocks.back(), tier, limits.disk_bytes);
   read_first(region, limits.disk_seconds);
   for (const uint64_t block : kBlocks) {
     for (const int depth : kDepths) {
@@ -240,32 +305,23 @@ void measure_disk(const std::filesystem::path& path, Tier& tier, const ProbeLimi
       rates.push_back({block, depth, disk_rate(region, block, depth)});
     }
   }
-  const DiskReaderOptions as_the_engine;
-  constexpr int kRounds = 3;
-  for (int round = 0; round < kRounds; ++round) {
-    uint64_t bytes = 0;
-    const auto start = Clock::now();
-    for (size_t done = 0; done < region.extents.size();) {
-      const std::span<const ReadExtent> window = region.next(region.window);
-      DiskReader(as_the_engine).read(window);
-      done += window.size();
-      bytes += window.size() * window[0].bytes;
-    }
-    profile.disk_bytes_per_second =
-        std::max(profile.disk_bytes_per_second, static_cast<double>(bytes) / seconds_since(start));
-  }
-  measure_together(region, tier, profile);
 }
 
 }  // namespace
 
-MachineProfile measure_machine(const std::filesystem::path& file_on_disk, Tier& tier,
-                               const ProbeLimits& limits) {
+MachineProfile measure_machine(const std::filesystem::path& file_on_disk, uint64_t unit_bytes,
+                               Tier& tier, const ProbeLimits& limits) {
   MachineProfile profile;
   profile.kernels = cpu_kernels().chosen;
   profile.threads = cpu::machine().pool.threads();
   profile.memory_bytes_per_second = memory_rate(tier, limits.disk_bytes);
-  measure_disk(file_on_disk, tier, limits, profile);
+  const DirectFile file(std::make_shared<const File>(file_on_disk));
+  if (file.size() == 0) return profile;
+  measure_blocks(file, tier, limits, profile.disk);
+  UnitsBench units(file, unit_bytes, tier, limits);
+  units.alone(profile);
+  units.while_computing(profile);
+  units.into_new_memory(profile);
   return profile;
 }
 

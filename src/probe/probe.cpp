@@ -1,18 +1,18 @@
 #include "probe/probe.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/units.h"
+#include "probe/cache_file.h"
 #include "probe/fingerprint.h"
 #include "probe/machine.h"
 #include "probe/model.h"
@@ -61,18 +61,6 @@ bool is_of(const Profile& profile, const ModelDescription& model) {
          std::ssize(profile.model.kind_of_layer) == model.layer_count();
 }
 
-// Under another name first: whoever reads it finds all of it or nothing.
-void store(const fs::path& path, const std::string& text) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  const fs::path unfinished = path.native() + fmt::format(".{}", ::getpid());
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) fs::rename(unfinished, path, error);
-  if (!file || error) fs::remove(unfinished, error);
-}
-
 fs::path largest_file(const Checkpoint& checkpoint) {
   fs::path path;
   uint64_t bytes = 0;
@@ -83,6 +71,13 @@ fs::path largest_file(const Checkpoint& checkpoint) {
     bytes = file->size();
   }
   return path;
+}
+
+// Of what a run reads most: an expert, or the dense part of a layer.
+uint64_t unit_bytes(const ModelDescription& model, const StoredTypes& types) {
+  const UnitKind kind =
+      units_of(model, UnitKind::expert).empty() ? UnitKind::dense : UnitKind::expert;
+  return weight_bytes(unit_tensors(model, units_of(model, kind).front()), types);
 }
 
 }  // namespace
@@ -97,7 +92,8 @@ std::optional<fs::path> cache_folder() {
 Profile measure_profile(const ProbeSubject& subject) {
   Tier tier("probe", std::max(subject.limits.most_bytes, ProbeLimits::kLeastBytes));
   const StoredTypes types = stored_types(subject.model, subject.checkpoint);
-  return {.machine = measure_machine(largest_file(subject.checkpoint), tier, subject.limits),
+  return {.machine = measure_machine(largest_file(subject.checkpoint),
+                                     unit_bytes(subject.model, types), tier, subject.limits),
           .model = measure_model(subject.model, types, subject.ops, subject.precision, tier,
                                  subject.limits)};
 }
@@ -119,7 +115,7 @@ Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
     if (found && is_of(*found, subject.model)) return done(std::move(*found), true);
   }
   Profile measured = measure(subject);
-  if (path) store(*path, write_profile(measured, print));
+  if (path) replace_cache_file(*path, write_profile(measured, print));
   return done(std::move(measured), false);
 }
 

@@ -31,7 +31,8 @@ Profile made_up() {
   return {.machine = {.kernels = "k",
                       .threads = 2,
                       .memory_bytes_per_second = 5e10,
-                      .disk = {{kMiB, 8, 5e9}}},
+                      .disk = {{kMiB, 8, 5e9}},
+                      .disk_bytes_per_second = 5e9},
           .model = {.kinds = {layer}, .kind_of_layer = {0, 0, 0}, .embed = curve, .logits = curve}};
 }
 

@@ -3,18 +3,15 @@
 // What the drawings of this folder share: text made safe for HTML, numbers for readers, and the few
 // SVG elements they are made of. Colours come from the page (plan_page_style.h) by class.
 
-#include <cstddef>
 #include <ostream>
 #include <string>
 #include <string_view>
 
+#include "timeline/escaped.h"
+
 namespace klotski {
 
-// One line of text for an element or an attribute in double quotes; control characters and invalid
-// UTF-8 as in one_line, cut after max_bytes.
-std::string escaped(std::string_view text, size_t max_bytes = 1000);
-
-// The same for text of many lines of any length.
+// escaped() for text of many lines of any length.
 std::string escaped_lines(std::string_view text);
 
 // "1.21 TFLOP/s": three digits before a unit with its decimal prefix.

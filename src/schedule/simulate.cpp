@@ -9,6 +9,8 @@ Simulation::Simulation(Cost cost, Routing routing, Timeline& timeline)
 
 void Simulation::begin_pass() {
   dependencies_.done_before(last_pass_);
+  ended_.erase(ended_.begin(), ended_.begin() + (last_pass_ - first_ended_));
+  first_ended_ = last_pass_;
   last_pass_ = dependencies_.next();
 }
 
@@ -18,7 +20,7 @@ void Simulation::submit(Fragment fragment) {
     TimelineSpan span = span_of(task);
     span.start = lane_free;
     for (const TaskNumber number : dependencies_.add(task)) {
-      const Ended& earlier = ended_[static_cast<size_t>(number)];
+      const Ended& earlier = ended_[static_cast<size_t>(number - first_ended_)];
       if (earlier.at <= span.start) continue;
       span.start = earlier.at;
       span.waited_for = earlier.lane;

@@ -40,8 +40,9 @@ class Simulation : public TaskSink {
   Routing routing_;
   Timeline& timeline_;
   Dependencies dependencies_;
-  TaskNumber last_pass_ = 0;  // its first task
-  std::vector<Ended> ended_;  // by task number
+  TaskNumber last_pass_ = 0;    // its first task
+  std::vector<Ended> ended_;    // by task number, from last_pass_ on or earlier
+  TaskNumber first_ended_ = 0;  // whose end comes first there
   std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
   std::chrono::nanoseconds end_{0};
 };

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "timeline/escaped.h"
 #include "timeline/svg_block.h"
 #include "timeline/svg_colours.h"
 
@@ -28,29 +29,6 @@ constexpr double kAxisHeight = 46;
 constexpr double kCharacter = 7;  // about the width of one at the size used for labels
 
 constexpr std::string_view kBubbleFill = "url(#bubble)";
-
-std::string xml(std::string_view text) {
-  std::string escaped;
-  for (const char c : one_line(text)) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
 
 double milliseconds(std::chrono::nanoseconds time) {
   return static_cast<double>(time.count()) / 1e6;
@@ -102,7 +80,7 @@ class Drawing {
   void text(double left, double baseline, std::string_view content, std::string_view attributes) {
     out_ << fmt::format(R"(<text x="{:.2f}" y="{:.2f}" fill="#1c2226" {}>{}</text>)"
                         "\n",
-                        left, baseline, attributes, xml(content));
+                        left, baseline, attributes, escaped(content));
   }
 
   void box(double left, double top, double width, double height, std::string_view fill,
@@ -110,7 +88,7 @@ class Drawing {
     out_ << fmt::format(
         R"(<rect x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}" fill="{}" {}>)", left, top,
         width, height, fill, attributes);
-    if (!tip.empty()) out_ << "<title>" << xml(tip) << "</title>";
+    if (!tip.empty()) out_ << "<title>" << escaped(tip) << "</title>";
     out_ << "</rect>\n";
   }
 

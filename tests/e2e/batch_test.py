@@ -117,6 +117,20 @@ class Format(Batch):
         self.assertEqual(self.output.read_text(), "")
 
 
+    def test_planned_beside_measured_and_remembered(self):
+        cache = {**os.environ, "KLOTSKI_CACHE": str(self.folder / "cache")}
+        self.write([completion(str(i), "Once upon a time", max_tokens=3) for i in range(5)])
+        for times in (1, 2):
+            result = subprocess.run(self.command("--overwrite"), capture_output=True, timeout=300,
+                                    env=cache, check=True, text=True)
+            self.assertEqual(times == 1, "measured the machine" in result.stderr)
+            self.assertRegex(result.stderr, r"planned +measured +ratio")
+            self.assertRegex(result.stderr, r"compute +[0-9.]+ s +[0-9.]+ s")
+            doctor = subprocess.run([KLOTSKI, "doctor", "--json"], capture_output=True, env=cache,
+                                    check=True, timeout=120)
+            self.assertEqual(json.loads(doctor.stdout)["history"]["runs"], times)
+
+
 class Errors(Batch):
     def test_bad_rows_do_not_stop_the_job(self):
         bad = ["{", "[1]", "{}", json.dumps({"custom_id": ""}), "\x00", '{"custom_id": "\\ud800"}',

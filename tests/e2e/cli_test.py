@@ -263,15 +263,35 @@ class Plan(Cli):
         self.assertEqual((found["policy"]["micro_batch"], found["policy"]["micro_batches"]), (3, 2))
         self.assertEqual(found["limit_bytes"], 1 << 30)
         text = self.plan("--micro-batch", "3", "--hot-experts", "1000")
-        for word in ("predicted", "binding", "twice the memory", "inequalities", "micro-batches of 3"):
+        for word in ("predicted", "binding", "twice the memory", "inequalities", "x 3 sequences", "4-bit experts"):
             self.assertIn(word, text)
+
+    def test_strategies_are_compared_and_reasons_given(self):
+        found = json.loads(self.plan("--json", "--ram", "100MiB"))
+        self.assertEqual({group["strategy"] for group in found["groups"]},
+                         {"simple", "multi-batch", "hot-prefetch", "klotski"})
+        reasons = {reason["what"]: reason for reason in found["reasons"]}
+        for what in ("group", "strategy", "hot experts", "KV cache", "attention", "expert"):
+            self.assertTrue(reasons[what]["chosen"] and reasons[what]["why"], what)
+        fixed = json.loads(self.plan("--json", "--ram", "100MiB", "--strategy", "multi-batch"))
+        self.assertEqual(fixed["policy"]["strategy"], "multi-batch")
+
+    def test_a_page_shows_roofs_a_layer_and_what_stays(self):
+        page = self.folder / "plan.html"
+        self.plan("--html", str(page), "--ram", "100MiB")
+        text = page.read_text()
+        self.assertTrue(text.startswith("<!DOCTYPE html>"))
+        self.assertGreaterEqual(text.count("<svg"), 3)
+        for word in ("predicted", "P2", "expert"):
+            self.assertIn(word, text)
+        self.refused(2, "plan", str(TINY), "--html", str(self.folder / "no" / "such"), says="--html",
+                     env={**os.environ, "KLOTSKI_CACHE": str(self.folder)})
 
     def test_what_cannot_be_planned(self):
         for workload in ("", "prompt", "prompt=", "prompt=0", "prompt=1x", "tokens=3", "gen=1,,gen=2",
                          "sequences=99999999999999999999"):
             self.refused(2, "plan", str(TINY), "--workload", workload, says="--workload")
         self.refused(2, "plan", str(TINY), "--workload", "prompt=1000000", says="room for")
-        self.refused(2, "plan", str(TINY), "--kv-spill", str(self.folder), says="--kv-spill")
         self.refused(4, "plan", str(TINY), "--ram", "2MiB", says="memory",
                      env={**os.environ, "KLOTSKI_CACHE": str(self.folder)})
 

@@ -294,6 +294,14 @@ class Measuring(Pipeline):
             self.assertEqual(len(setting["prefetch_accuracy"]), 6)
             self.assertTrue((self.folder / f"block-{setting['strategy']}.svg").exists())
 
+    def test_the_group_is_chosen_where_nothing_is_fixed(self):
+        report = json.loads(self.klotski("bench", "tiny", "--sequences", "24", "--prompt-tokens", "8",
+                                         "--generate", "2", "--json")[0])
+        setting, = report["settings"]
+        self.assertEqual(setting["setting"], "auto")
+        self.assertGreater(setting["predicted_tokens_per_second"], 0)
+        self.assertGreater(setting["n_batches"] * setting["micro_batch"], 1)
+
     def test_sweep(self):
         table = self.folder / "table.md"
         text = self.klotski("bench", "tiny", "--sweep", "n,batch", "--n-values", "1,2",

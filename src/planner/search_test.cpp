@@ -1,0 +1,138 @@
+#include "planner/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "planner/excerpt.h"
+#include "planner/testing.h"
+
+namespace klotski {
+namespace {
+
+TEST(Search, SizesCoverTheWorkAndKeepWhatIsFixed) {
+  for (const int64_t sequences : {1, 2, 7, 64, 1000}) {
+    const std::vector<Choice> sizes = group_sizes({.sequences = sequences});
+    ASSERT_FALSE(sizes.empty());
+    EXPECT_EQ(sizes.front(), Choice());
+    for (const Choice& size : sizes) EXPECT_LE(size.micro_batch, sequences);
+    EXPECT_TRUE(std::any_of(sizes.begin(), sizes.end(), [&](const Choice& size) {
+      return size.group() >= sequences;
+    })) << sequences;
+  }
+  EXPECT_EQ(group_sizes({.sequences = 1}).size(), 1u);
+  for (const Choice& size : group_sizes({.sequences = 64, .micro_batch = 4})) {
+    EXPECT_EQ(size.micro_batch, 4);
+  }
+  for (const Choice& size : group_sizes({.sequences = 64, .micro_batches = 3})) {
+    EXPECT_EQ(size.micro_batches, 3);
+  }
+  EXPECT_EQ(group_sizes({.sequences = 64, .micro_batch = 5, .micro_batches = 3}),
+            (std::vector{Choice{.micro_batch = 5, .micro_batches = 3}}));
+  for (const Choice& size :
+       group_sizes({.sequences = 64, .micro_batches = 4, .strategy = Strategy::simple})) {
+    EXPECT_EQ(size.micro_batches, 1) << "it knows no more";
+  }
+}
+
+TEST(Search, VariantsDifferInWhatIsNotFixed) {
+  const Choice choice{.micro_batch = 4, .micro_batches = 3};
+  SearchSpace space{.sequences = 12, .most_experts = 8, .top_k = 2};
+  std::set<Strategy> strategies;
+  std::set<int64_t> hot;
+  for (const Choice& other : variants(space, choice)) {
+    EXPECT_NE(other, choice);
+    EXPECT_EQ(other.micro_batch, 4);
+    strategies.insert(other.strategy);
+    hot.insert(other.hot_experts);
+  }
+  EXPECT_EQ(strategies.size(), kStrategies);
+  EXPECT_EQ(hot, (std::set<int64_t>{0, 1, 4, 8})) << "two is what zero stands for";
+  space.strategy = Strategy::klotski;
+  for (const Choice& other : variants(space, choice)) {
+    EXPECT_EQ(other.strategy, Strategy::klotski);
+  }
+  space.strategy = {};
+  space.micro_batches = 3;
+  for (const Choice& other : variants(space, choice)) EXPECT_EQ(other.micro_batches, 3);
+  space.strategy = Strategy::klotski;
+  space.hot_experts = 3;
+  EXPECT_TRUE(variants(space, choice).empty());
+}
+
+// A slow disk wants all sequences to share a load of the weights; with everything in memory and
+// arithmetic in proportion to the rows no group is faster than a small one.
+TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
+  Bench bench;
+  LayerProfile& layer = bench.profile.model.kinds[0];
+  layer.attention_products = growing(1e-5);
+  layer.expert = growing(1e-5);
+  layer.expert_arranged = growing(1e-5);
+  const Machinery with = bench.machinery();
+  int64_t expert_slots = 8;
+  const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
+    if (size.micro_batch > 16) return {};
+    FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = 64};
+    group.policy.micro_batch = size.micro_batch;
+    group.policy.micro_batches = size.micro_batches;
+    group.policy.strategy = size.strategy;
+    group.policy.hot_experts = size.hot_experts;
+    group.policy.micro_batch_rows = 64;
+    group.policy.slots[index_of(UnitKind::expert)] = expert_slots;
+    return group;
+  };
+  const PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 64};
+  const SearchSpace space{.sequences = 64, .most_experts = 8, .top_k = 2};
+  bench.unit_bytes = 100'000'000;
+  const std::vector<Candidate> reading = search(with, work, space, fit);
+  EXPECT_GE(reading.front().choice.group(), 64);
+  for (const Candidate& other : reading) EXPECT_LE(other.choice.micro_batch, 16);
+  bench.unit_bytes = 1;
+  expert_slots = 32;
+  const std::vector<Candidate> resident = search(with, work, space, fit);
+  EXPECT_LE(resident.front().choice.group(), 16);
+}
+
+// Layers that take twice as long, every other one: an excerpt has as many of each.
+TEST(Excerpt, StandsForTheWhole) {
+  Bench bench;
+  bench.model = shape_of(24, 8, 2);
+  bench.profile = plain_profile(bench.model);
+  bench.shares = ExpertShares(bench.model);
+  LayerProfile slow = bench.profile.model.kinds[0];
+  slow.expert = slow.expert_arranged = constant(2 * kMillisecond);
+  bench.profile.model.kinds.push_back(slow);
+  for (size_t j = 1; j < 24; j += 2) bench.profile.model.kind_of_layer[j] = 1;
+  const Machinery whole = bench.machinery();
+  const PlannedWork work{.sequences = 8, .prompt_tokens = 8, .generated_tokens = 6, .at_once = 8};
+  for (const int64_t slots : {24, 96, 192}) {
+    Policy policy = resident_policy(bench.model);
+    policy.slots[index_of(UnitKind::expert)] = slots;
+    const Excerpt excerpt(whole, 6);
+    const Machinery part = excerpt.machinery();
+    EXPECT_EQ(part.model.layer_count(), 6);
+    EXPECT_EQ(excerpt.policy(policy).slots[index_of(UnitKind::expert)], slots / 4);
+    const double ratio = predict(whole, policy, work).seconds() /
+                         predict(part, excerpt.policy(policy), work).seconds();
+    EXPECT_NEAR(ratio, 4.0, 0.4) << slots;
+  }
+}
+
+TEST(Excerpt, OfFewLayersIsAllOfThem) {
+  const Bench bench;
+  const Excerpt excerpt(bench.machinery(), 9);
+  EXPECT_EQ(excerpt.machinery().model.layer_count(), bench.model.layer_count());
+  const Policy policy = resident_policy(bench.model);
+  EXPECT_EQ(excerpt.policy(policy).slots, policy.slots);
+}
+
+TEST(Search, NothingFits) {
+  const Bench bench;
+  EXPECT_TRUE(search(bench.machinery(), {}, {.sequences = 8}, [](const Choice&) {
+                return std::optional<FittedGroup>();
+              }).empty());
+}
+
+}  // namespace
+}  // namespace klotski

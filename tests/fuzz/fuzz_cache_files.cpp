@@ -1,0 +1,22 @@
+// The bytes are what the cache folder may hold: a measured profile, or a line of the history of runs.
+// What is accepted must be written and read again as the same.
+
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "hardware/profile.h"
+#include "hardware/run_record.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace klotski;
+  constexpr std::string_view kFingerprint = "machine";
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const auto profile = read_profile(text, kFingerprint)) {
+    if (read_profile(write_profile(*profile, kFingerprint), kFingerprint) != profile) std::abort();
+  }
+  if (const auto record = read_run_record(text)) {
+    if (read_run_record(write_run_record(*record)) != record) std::abort();
+  }
+  return 0;
+}
