@@ -70,6 +70,7 @@ TEST_F(BatchJobTest, TheUsualRowIsTheMeanOfThoseThatCanRun) {
                            row("b", R"({"prompt":[5,6],"max_tokens":9})");
   EXPECT_EQ(usual(rows).prompt_tokens, 3);
   EXPECT_EQ(usual(rows).generated_tokens, 6);
+  EXPECT_EQ(usual(rows).most_tokens, 11);
   EXPECT_EQ(usual(rows, 1).prompt_tokens, 4);
   EXPECT_EQ(usual("").prompt_tokens, 0);
 }

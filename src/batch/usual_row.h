@@ -7,10 +7,11 @@
 
 namespace klotski {
 
-// What rows ask for, on average.
+// What rows ask for, on average where nothing else is said.
 struct UsualRow {
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;  // at most
+  int64_t most_tokens = 0;       // of both together, of the longest of them
 };
 
 // Of the first rows that can be run, `most` of them; all zero where none can. Begins at the input's

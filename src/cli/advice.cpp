@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/bytes.h"
@@ -41,11 +42,15 @@ std::vector<std::string> machine_advice(ReadMethod disk_reads, const MachineProf
         "io_uring is refused, so disk reads take threads: allow it (kernel.io_uring_disabled, the "
         "container's seccomp profile) or build with liburing");
   }
-  if (machine != nullptr && !machine->disk.empty() && machine->disk_bytes_per_second < kSlowDisk) {
-    advice.push_back(
-        fmt::format("the model's disk reads {:.2f} GB/s: put the model on a faster one, or give "
-                    "the run memory for more of its weights",
-                    machine->disk_bytes_per_second * 1e-9));
+  if (machine != nullptr && !machine->disk.empty()) {
+    double best = 0.0;
+    for (const DiskRate& rate : machine->disk) best = std::max(best, rate.bytes_per_second);
+    if (best < kSlowDisk) {
+      advice.push_back(
+          fmt::format("the model's disk reads {:.2f} GB/s at most: put the model on a faster one, "
+                      "or give the run memory for more of its weights",
+                      best * 1e-9));
+    }
   }
   return advice;
 }

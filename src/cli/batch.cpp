@@ -131,17 +131,25 @@ BatchWindow window_for(const Policy& policy, const UsualRow& usual) {
   return window;
 }
 
-// Where the longest row cannot be planned for, the typical one can: longer ones become error rows.
+// Where the longest row cannot be planned for, rows as long as those that were looked at and the
+// average one can: longer ones become error rows.
 std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const Options& options,
-                                       Workload workload, Foresight* foresight) {
+                                       Workload workload, int64_t fallback_tokens,
+                                       Foresight* foresight) {
   try {
     return prepare_model(opened, *options.pipeline, workload, foresight);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
   }
-  workload.tokens_per_sequence = workload.typical_tokens;
-  workload.prompt_tokens = workload.typical_tokens;
+  workload.tokens_per_sequence = std::min(workload.tokens_per_sequence, fallback_tokens);
+  workload.prompt_tokens = workload.tokens_per_sequence;
   return prepare_model(opened, *options.pipeline, workload, foresight);
+}
+
+// An average row by its size, as English text, or the longest of those that were looked at.
+int64_t fallback_tokens(const InputSize& size, const UsualRow& usual, const Options& options) {
+  const int64_t average = size.rows == 0 ? 0 : static_cast<int64_t>(size.bytes) / size.rows;
+  return std::max(usual.most_tokens, average / 4 + options.max_tokens);
 }
 
 // What the plan foresees for the rows as they turned out, beside what they took. Nothing to compare
@@ -184,7 +192,8 @@ int batch_command(const Options& options) {
   const UsualRow usual = usual_row(input, defaults);
   const Workload workload = workload_of(size, usual, options, opened.description);
   const auto foresight = foresight_for(opened, *options.pipeline);
-  const auto model = prepare(opened, options, workload, foresight.get());
+  const auto model =
+      prepare(opened, options, workload, fallback_tokens(size, usual, options), foresight.get());
   warm_up(*options.pipeline, *model, tokenizer);
   Engine engine(model->pipeline());
   ResultFile output(options.output, options.overwrite, input.descriptor());

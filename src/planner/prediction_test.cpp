@@ -106,8 +106,8 @@ TEST(Prediction, ManyGroupsAreLikeSome) {
   EXPECT_EQ(many.passes, some.passes << 24);
   // What stays in memory is read once, however much there is to do.
   EXPECT_EQ(many.totals.lane(Lane::disk_read).bytes, some.totals.lane(Lane::disk_read).bytes);
-  EXPECT_GT(many.tokens_per_second(), 1.01 * some.tokens_per_second());
-  EXPECT_LT(many.tokens_per_second(), 1.5 * some.tokens_per_second());
+  EXPECT_GT(many.tokens_per_second(), some.tokens_per_second());
+  EXPECT_LT(many.tokens_per_second(), 1.1 * some.tokens_per_second());
 }
 
 // Prompts longer than a pass has rows take several, and those that are done generate meanwhile.

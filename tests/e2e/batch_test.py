@@ -219,7 +219,9 @@ class Ends(Batch):
         for rows in (400, 2000):
             self.write(completion(str(i), "The", max_tokens=1, user="x" * 10000)
                        for i in range(rows))
-            process = subprocess.Popen(self.command("--overwrite"), stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                self.command("--overwrite", "--micro-batch", "16", "--n-batches", "4"),
+                stderr=subprocess.DEVNULL)  # more rows would be given larger groups
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = status
             self.assertEqual(status, 0)

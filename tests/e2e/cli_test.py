@@ -284,7 +284,7 @@ class Plan(Cli):
         self.assertGreaterEqual(text.count("<svg"), 3)
         for word in ("predicted", "P2", "expert"):
             self.assertIn(word, text)
-        self.refused(2, "plan", str(TINY), "--html", str(self.folder / "no" / "such"), says="--html",
+        self.refused(1, "plan", str(TINY), "--html", str(self.folder / "no" / "such"), says="--html",
                      env={**os.environ, "KLOTSKI_CACHE": str(self.folder)})
 
     def test_what_cannot_be_planned(self):
@@ -354,8 +354,8 @@ class Doctor(Cli):
         measured = json.loads(self.ok("doctor", "tiny", "--json", env=environment))["profile"]
         self.assertFalse(measured["cached"])
         self.assertGreater(measured["memory_bytes_per_second"], 1e6)
-        best = max(rate["bytes_per_second"] for rate in measured["disk"])
-        self.assertEqual(best, measured["disk_bytes_per_second"])
+        self.assertGreater(min(rate["bytes_per_second"] for rate in measured["disk"]), 0)
+        self.assertGreater(measured["disk_bytes_per_second"], 0)
         self.assertEqual([kind["layers"] for kind in measured["layers"]], [6])
         for product in measured["layers"][0]["products"]:
             self.assertGreater(product["operations_per_second"], 0)
@@ -365,7 +365,7 @@ class Doctor(Cli):
         self.assertTrue(again["cached"])
         self.assertEqual(again["layers"], measured["layers"])
         text = self.ok("doctor", "tiny", env=environment)
-        for part in ("cached", "memory reads", "disk GB/s", "best", "expert arranged", "attention"):
+        for part in ("cached", "memory reads", "disk GB/s", "as the engine reads", "expert arranged", "attention"):
             self.assertIn(part, text)
         self.refused(3, "doctor", "/absent", env=environment)
 
