@@ -23,6 +23,12 @@ struct Prediction {
   TimelineTotals totals;  // of all passes
 
   double seconds() const { return prefill_seconds + decode_seconds; }
+  // The same work in so many times the time.
+  void slow_down(double factor) {
+    prefill_seconds *= factor;
+    decode_seconds *= factor;
+    totals *= factor;
+  }
   double tokens_per_second() const { return generated_tokens / seconds(); }
   double prefill_rate() const { return prompt_tokens / prefill_seconds; }
   double decode_rate() const { return decode_seconds > 0 ? decoded_tokens / decode_seconds : 0.0; }

@@ -1,7 +1,6 @@
 #include "planner/search.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -67,10 +66,10 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
     add(other);
   }
   if (space.hot_experts || !foretells(choice.strategy)) return others;
-  for (int64_t hot = 1; hot < 2 * space.most_experts; hot *= 2) {
+  for (const int64_t hot : {space.top_k / 2, 2 * space.top_k, space.most_experts}) {
     Choice other = choice;
     other.hot_experts = std::min(hot, space.most_experts);
-    if (other.hot_experts != space.top_k) add(other);
+    if (hot > 0 && other.hot_experts != space.top_k) add(other);
   }
   return others;
 }
@@ -79,20 +78,22 @@ namespace {
 
 using Fit = std::function<std::optional<FittedGroup>(const Choice&)>;
 
-double rate(const Prediction& prediction) { return prediction.tokens_per_second(); }
+double rate(const Candidate& candidate) { return candidate.prediction.tokens_per_second(); }
 
-// A choice that fits, with a rough idea of its speed.
-struct Rough {
-  Choice choice;
-  FittedGroup group;
-  double rate = 0;
-};
+void sort_by_rate(std::vector<Candidate>& candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return rate(a) > rate(b); });
+}
 
-// Predicts roughly: some of the layers, and a single group.
+// Predicts roughly: some of the layers, and a single group. The candidates' times are those of the
+// layers taken.
 class RoughPrediction {
  public:
-  RoughPrediction(const Machinery& with, const PlannedWork& work, const Fit& fit)
-      : excerpt_(with, kLayers), with_(excerpt_.machinery()), work_(work), fit_(fit) {}
+  RoughPrediction(const Machinery& with, const PlannedWork& work, int64_t experts, const Fit& fit)
+      : excerpt_(with, std::clamp(kUnits / experts, kLeastLayers, kMostLayers)),
+        with_(excerpt_.machinery()),
+        work_(work),
+        fit_(fit) {}
 
   void add(const std::vector<Choice>& choices) {
     for (const Choice& choice : choices) {
@@ -100,72 +101,82 @@ class RoughPrediction {
       if (!group) continue;
       PlannedWork work = work_;
       work.at_once = group->at_once;
-      const double found =
-          rate(predict(with_, excerpt_.policy(group->policy), work, kSimulatedGroups));
-      found_.push_back({choice, std::move(*group), found});
+      const Prediction found =
+          predict(with_, excerpt_.policy(group->policy), work, kSimulatedGroups);
+      candidates_.push_back({choice, std::move(*group), found});
     }
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const Rough& a, const Rough& b) { return a.rate > b.rate; });
+    sort_by_rate(candidates_);
   }
-  const std::vector<Rough>& found() const { return found_; }  // the fastest first
+  const std::vector<Candidate>& candidates() const { return candidates_; }  // the fastest first
 
  private:
-  static constexpr int64_t kLayers = 6;
+  static constexpr int64_t kUnits = 256;  // experts of all layers taken, about
+  static constexpr int64_t kLeastLayers = 2;
+  static constexpr int64_t kMostLayers = 6;
   static constexpr int64_t kSimulatedGroups = 1;
 
   Excerpt excerpt_;
   Machinery with_;
   const PlannedWork& work_;
   const Fit& fit_;
-  std::vector<Rough> found_;
+  std::vector<Candidate> candidates_;
 };
 
-// Those to be predicted with care: the fastest group sizes, and of each strategy and each K the
-// fastest, so that there is something to compare with.
-std::vector<Rough> finalists(const std::vector<Rough>& found) {
-  constexpr size_t kSizes = 4;
-  std::vector<Rough> chosen;
-  std::set<std::pair<int64_t, int64_t>> sizes;
-  std::set<std::pair<Strategy, int64_t>> kinds;
-  for (const Rough& one : found) {
-    const Choice& choice = one.choice;
-    const bool new_size =
-        sizes.size() < kSizes && sizes.insert({choice.micro_batch, choice.micro_batches}).second;
-    const bool new_kind = kinds.insert({choice.strategy, choice.hot_experts}).second;
-    if (new_size || new_kind) chosen.push_back(one);
+// Of those as fast as the first, the smallest group with the usual strategy and K.
+size_t chosen_of(const std::vector<Candidate>& candidates) {
+  const auto rank = [](const Candidate& c) {
+    return std::tuple(c.choice.group(), c.choice.strategy != Strategy::klotski,
+                      c.choice.hot_experts);
+  };
+  size_t best = 0;
+  for (size_t i = 1; i < candidates.size(); ++i) {
+    if (rate(candidates[i]) < kAsFast * rate(candidates[0])) break;
+    if (rank(candidates[i]) < rank(candidates[best])) best = i;
   }
-  return chosen;
+  return best;
 }
 
 }  // namespace
 
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space, const Fit& fit) {
-  RoughPrediction rough(with, work, fit);
+  constexpr size_t kFinalists = 3;
+  RoughPrediction rough(with, work, space.most_experts, fit);
   rough.add(group_sizes(space));
-  if (rough.found().empty()) return {};
-  rough.add(variants(space, rough.found().front().choice));
-  std::vector<Candidate> candidates;
-  for (const Rough& one : finalists(rough.found())) {
+  if (rough.candidates().empty()) return {};
+  rough.add(variants(space, rough.candidates().front().choice));
+  std::vector<Candidate> candidates = rough.candidates();
+  // One of those that would be chosen comes first.
+  const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(chosen_of(candidates));
+  std::rotate(candidates.begin(), first, first + 1);
+  // Variants of the first that are no faster say little: other sizes are looked at before them.
+  const Choice& leader = candidates.front().choice;
+  const auto says_more = [&](const Candidate& one) {
+    return one.choice.group() != leader.group() || kAsFast * rate(one) > rate(candidates.front());
+  };
+  std::stable_partition(candidates.begin() + 1, candidates.end(), says_more);
+  double off = 1.0;  // by so much the first one's rough time has to be multiplied
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    Candidate& one = candidates[i];
+    if (i >= kFinalists) {
+      one.prediction.slow_down(off);
+      continue;
+    }
     PlannedWork with_room = work;
     with_room.at_once = one.group.at_once;
-    candidates.push_back({one.choice, one.group, predict(with, one.group.policy, with_room)});
+    const double rough_seconds = one.prediction.seconds();
+    one.prediction = predict(with, one.group.policy, with_room);
+    if (i == 0) off = one.prediction.seconds() / rough_seconds;
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) {
-                     return rate(a.prediction) > rate(b.prediction);
-                   });
-  // Of those as fast as the fastest, the smallest group with the usual strategy and K.
-  auto best = candidates.begin();
-  const auto rank = [](const Candidate& c) {
-    return std::tuple(c.choice.group(), c.choice.strategy != Strategy::klotski,
-                      c.choice.hot_experts);
-  };
-  for (auto it = candidates.begin(); it != candidates.end(); ++it) {
-    if (rate(it->prediction) < kAsFast * rate(candidates.front().prediction)) break;
-    if (rank(*it) < rank(*best)) best = it;
-  }
-  std::rotate(candidates.begin(), best, best + 1);
+  const auto finalists =
+      candidates.begin() + static_cast<std::ptrdiff_t>(std::min(kFinalists, candidates.size()));
+  std::vector<Candidate> best(candidates.begin(), finalists);
+  sort_by_rate(best);
+  const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best));
+  std::rotate(best.begin(), chosen, chosen + 1);
+  std::move(best.begin(), best.end(), candidates.begin());
+  std::stable_sort(finalists, candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return rate(a) > rate(b); });
   return candidates;
 }
 

@@ -52,10 +52,10 @@ struct Candidate {
 };
 
 // Predicts roughly every group size that fits (`fit` gives nothing for one that does not), then the
-// variants of the fastest, and with care the fastest of these and one of each kind. The chosen one
-// comes first, the others by the tokens they generate a second. Where several are within a
-// hundredth of the fastest, the smallest group is chosen, and among groups of one size the usual
-// strategy and K.
+// variants of the fastest, and with care the best three. The chosen one comes first, then the other
+// two, then the rest by the tokens they generate a second, roughly predicted and scaled by how far
+// off that was for the best. Where several are within a hundredth of the fastest, the smallest
+// group is chosen, and among groups of one size the usual strategy and K.
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space,
                               const std::function<std::optional<FittedGroup>(const Choice&)>& fit);

@@ -48,7 +48,7 @@ TEST(Search, VariantsDifferInWhatIsNotFixed) {
     hot.insert(other.hot_experts);
   }
   EXPECT_EQ(strategies.size(), kStrategies);
-  EXPECT_EQ(hot, (std::set<int64_t>{0, 1, 4, 8})) << "two is what zero stands for";
+  EXPECT_EQ(hot, (std::set<int64_t>{0, 1, 4, 8})) << "half, twice, all; two is what 0 stands for";
   space.strategy = Strategy::klotski;
   for (const Choice& other : variants(space, choice)) {
     EXPECT_EQ(other.strategy, Strategy::klotski);
