@@ -267,18 +267,18 @@ class Plan(Cli):
             self.assertIn(word, text)
 
     def test_strategies_are_compared_and_reasons_given(self):
-        found = json.loads(self.plan("--json", "--ram", "100MiB"))
+        found = json.loads(self.plan("--json", "--expert-slots", "20"))
         self.assertEqual({group["strategy"] for group in found["groups"]},
                          {"simple", "multi-batch", "hot-prefetch", "klotski"})
         reasons = {reason["what"]: reason for reason in found["reasons"]}
         for what in ("group", "strategy", "hot experts", "KV cache", "attention", "expert"):
             self.assertTrue(reasons[what]["chosen"] and reasons[what]["why"], what)
-        fixed = json.loads(self.plan("--json", "--ram", "100MiB", "--strategy", "multi-batch"))
+        fixed = json.loads(self.plan("--json", "--expert-slots", "20", "--strategy", "multi-batch"))
         self.assertEqual(fixed["policy"]["strategy"], "multi-batch")
 
     def test_a_page_shows_roofs_a_layer_and_what_stays(self):
         page = self.folder / "plan.html"
-        self.plan("--html", str(page), "--ram", "100MiB")
+        self.plan("--html", str(page), "--expert-slots", "20")
         text = page.read_text()
         self.assertTrue(text.startswith("<!DOCTYPE html>"))
         self.assertGreaterEqual(text.count("<svg"), 3)
