@@ -241,9 +241,14 @@ class Info(Cli):
 
 
 class Plan(Cli):
+    @classmethod
+    def setUpClass(cls):
+        cls.cache = pathlib.Path(tempfile.mkdtemp(prefix="klotski-plan-"))
+        cls.addClassCleanup(shutil.rmtree, cls.cache, ignore_errors=True)
+        cls.environment = {**os.environ, "KLOTSKI_CACHE": str(cls.cache)}
+
     def plan(self, *arguments):
-        environment = {**os.environ, "KLOTSKI_CACHE": str(self.folder)}
-        return self.ok("plan", str(TINY), *arguments, env=environment)
+        return self.ok("plan", str(TINY), *arguments, env=self.environment)
 
     def test_a_group_is_chosen_and_what_it_takes_is_predicted(self):
         found = json.loads(self.plan("--json", "--workload", "prompt=20,gen=5,sequences=12"))
@@ -256,7 +261,7 @@ class Plan(Cli):
         rates = [group["tokens_per_second"] for group in found["groups"]]
         self.assertGreaterEqual(rates[0], 0.99 * max(rates))
         self.assertLessEqual(sum(line["bytes"] for line in found["memory"]), found["limit_bytes"])
-        self.assertTrue(list(self.folder.iterdir()), "the measured rates are kept")
+        self.assertTrue(list(self.cache.iterdir()), "the measured rates are kept")
 
     def test_flags_are_constraints(self):
         found = json.loads(self.plan("--json", "--micro-batch", "3", "--n-batches", "2", "--ram", "1GiB"))
@@ -285,7 +290,7 @@ class Plan(Cli):
         for word in ("predicted", "P2", "expert"):
             self.assertIn(word, text)
         self.refused(1, "plan", str(TINY), "--html", str(self.folder / "no" / "such"), says="--html",
-                     env={**os.environ, "KLOTSKI_CACHE": str(self.folder)})
+                     env=self.environment)
 
     def test_what_cannot_be_planned(self):
         for workload in ("", "prompt", "prompt=", "prompt=0", "prompt=1x", "tokens=3", "gen=1,,gen=2",
@@ -293,7 +298,7 @@ class Plan(Cli):
             self.refused(2, "plan", str(TINY), "--workload", workload, says="--workload")
         self.refused(2, "plan", str(TINY), "--workload", "prompt=1000000", says="room for")
         self.refused(4, "plan", str(TINY), "--ram", "2MiB", says="memory",
-                     env={**os.environ, "KLOTSKI_CACHE": str(self.folder)})
+                     env=self.environment)
 
 
 class Doctor(Cli):
