@@ -3,13 +3,14 @@
 
 add_library(klotski_options INTERFACE)
 target_include_directories(klotski_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(klotski_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+target_compile_options(klotski_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wno-sign-conversion>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 takes std::string's own copies for overlapping ones at -O3 (its bug 105651).
-  target_compile_options(klotski_options INTERFACE -Wno-restrict)
+  target_compile_options(klotski_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(KLOTSKI_WERROR)
-  target_compile_options(klotski_options INTERFACE -Werror)
+  target_compile_options(klotski_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(KLOTSKI_SANITIZE)
   target_compile_options(klotski_options INTERFACE

@@ -16,6 +16,8 @@ int exit_code(ErrorKind kind) {
       return 4;
     case ErrorKind::device_unavailable:
       return 5;
+    case ErrorKind::device_lost:
+      return 6;
   }
   return 1;
 }

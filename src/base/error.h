@@ -16,6 +16,7 @@ enum class ErrorKind {
   bad_model,           // 3: a model, tokenizer or template file is bad or not supported
   does_not_fit,        // 4: the plan needs more memory than the limits allow
   device_unavailable,  // 5: the device asked for is absent or cannot be used
+  device_lost,         // 6: the device failed; this process cannot use it any more
 };
 
 int exit_code(ErrorKind kind);

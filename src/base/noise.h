@@ -25,13 +25,16 @@ inline uint64_t noise_key(uint64_t seed, std::string_view name) {
 
 inline uint64_t noise_bits(uint64_t key, uint64_t index) { return mix(key + index * kNoiseStep); }
 
-// Nearly normal with mean 0: the sum of four uniform 16-bit numbers. No library function that
+// Nearly normal with mean 0: the sum of the bits' four 16-bit numbers. No library function that
 // rounds differently elsewhere is needed. At most 3.5 standard deviations from 0.
-inline int32_t noise(uint64_t key, uint64_t index) {
-  const uint64_t bits = noise_bits(key, index);
-  const uint64_t pairs = (bits & 0x0000FFFF0000FFFFu) + ((bits >> 16) & 0x0000FFFF0000FFFFu);
-  return static_cast<int32_t>((pairs & 0xFFFFFFFFu) + (pairs >> 32)) - 2 * 65535;
+inline int32_t noise_in(uint64_t bits) {
+  const auto low = static_cast<uint32_t>(bits);
+  const auto high = static_cast<uint32_t>(bits >> 32);
+  return static_cast<int32_t>((low & 0xFFFFu) + (low >> 16) + (high & 0xFFFFu) + (high >> 16)) -
+         2 * 65535;
 }
+
+inline int32_t noise(uint64_t key, uint64_t index) { return noise_in(noise_bits(key, index)); }
 
 // The standard deviation of noise().
 inline double noise_deviation() { return std::sqrt((65536.0 * 65536.0 - 1.0) / 3.0); }

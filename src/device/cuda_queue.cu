@@ -1,0 +1,155 @@
+#include "device/cuda_queue.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "device/cuda_call_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+};
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+struct FreePinned {
+  void operator()(std::byte* memory) const { cudaFreeHost(memory); }
+};
+using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
+using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
+using Pinned = std::unique_ptr<std::byte, FreePinned>;
+
+// What was made is owned before the result is looked at: a test may call a success a failure.
+Stream new_stream() {
+  cudaStream_t made = nullptr;
+  const cudaError_t result = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+  Stream stream(made);
+  check_cuda(result, "cudaStreamCreateWithFlags");
+  return stream;
+}
+
+// Threads that wait for it sleep: processors have experts to compute meanwhile.
+Event new_event() {
+  cudaEvent_t made = nullptr;
+  const cudaError_t result =
+      cudaEventCreateWithFlags(&made, cudaEventDisableTiming | cudaEventBlockingSync);
+  Event event(made);
+  check_cuda(result, "cudaEventCreateWithFlags");
+  return event;
+}
+
+Pinned new_pinned(uint64_t bytes) {
+  void* made = nullptr;
+  const cudaError_t result = cudaHostAlloc(&made, bytes, cudaHostAllocDefault);
+  Pinned memory(static_cast<std::byte*>(made));
+  check_cuda(result, "cudaHostAlloc of a buffer to copy through");
+  return memory;
+}
+
+class CudaQueue final : public CopyQueue {
+ public:
+  CudaQueue(int device, const MemoryRanges& pinned) : device_(device), pinned_(pinned) {
+    use_device();
+    stream_ = new_stream();
+    done_ = new_event();
+  }
+  ~CudaQueue() override {
+    // The buffers below must not go while a copy still uses them. Errors were or will be others'.
+    if (cudaSetDevice(device_) == cudaSuccess) cudaStreamSynchronize(stream_.get());
+    cudaGetLastError();
+  }
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  void to_device(std::byte* to, const std::byte* from, uint64_t bytes) override {
+    if (bytes == 0) return;
+    use_device();
+    if (pinned_.hold(from, bytes)) return enqueue(to, from, bytes, cudaMemcpyHostToDevice);
+    for (uint64_t begin = 0; begin < bytes; begin += kStagingBytes) {
+      const uint64_t piece = std::min(kStagingBytes, bytes - begin);
+      Staging& staging = next_staging();
+      std::memcpy(staging.memory.get(), from + begin, piece);
+      enqueue(to + begin, staging.memory.get(), piece, cudaMemcpyHostToDevice);
+      record(staging.free);
+    }
+  }
+
+  void to_host(std::byte* to, const std::byte* from, uint64_t bytes) override {
+    if (bytes == 0) return;
+    use_device();
+    if (pinned_.hold(to, bytes)) return enqueue(to, from, bytes, cudaMemcpyDeviceToHost);
+    // The transfer of a piece goes on while the one before it is copied out of its buffer.
+    Piece before;
+    for (uint64_t begin = 0; begin < bytes; begin += kStagingBytes) {
+      const Piece piece{to + begin, &next_staging(), std::min(kStagingBytes, bytes - begin)};
+      enqueue(piece.staging->memory.get(), from + begin, piece.bytes, cudaMemcpyDeviceToHost);
+      record(piece.staging->free);
+      copy_out(before);
+      before = piece;
+    }
+    copy_out(before);
+  }
+
+  void finish() override {
+    use_device();
+    record(done_);
+    wait_for(done_);
+  }
+
+ private:
+  struct Staging {
+    Pinned memory;
+    Event free;  // happens when the transfer that used it last is over
+  };
+  struct Piece {  // on its way to the program's memory
+    std::byte* to = nullptr;
+    const Staging* staging = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  void use_device() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
+
+  void enqueue(std::byte* to, const std::byte* from, uint64_t bytes, cudaMemcpyKind kind) {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()), "cudaMemcpyAsync");
+  }
+  void record(const Event& event) {
+    check_cuda(cudaEventRecord(event.get(), stream_.get()), "cudaEventRecord");
+  }
+  static void wait_for(const Event& event) {
+    check_cuda(cudaEventSynchronize(event.get()), "cudaEventSynchronize");
+  }
+  static void copy_out(const Piece& piece) {
+    if (piece.bytes == 0) return;
+    wait_for(piece.staging->free);
+    std::memcpy(piece.to, piece.staging->memory.get(), piece.bytes);
+  }
+
+  // The buffer used less recently, when no transfer uses it any more.
+  Staging& next_staging() {
+    Staging& staging = staging_[next_];
+    next_ = 1 - next_;
+    if (!staging.free) staging.free = new_event();
+    if (!staging.memory) staging.memory = new_pinned(kStagingBytes);
+    wait_for(staging.free);  // at once where it was never recorded
+    return staging;
+  }
+
+  int device_;
+  const MemoryRanges& pinned_;
+  Stream stream_;
+  Event done_;
+  std::array<Staging, 2> staging_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CopyQueue> new_queue(int device, const MemoryRanges& pinned) {
+  return std::make_unique<CudaQueue>(device, pinned);
+}
+
+}  // namespace klotski::cuda

@@ -1,0 +1,73 @@
+#pragma once
+
+// An accelerator with a memory of its own. No word of CUDA here: what includes this builds without
+// it.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace klotski {
+
+struct DeviceInfo {
+  int index = 0;
+  std::string name;
+  int major = 0;  // compute capability
+  int minor = 0;
+  int multiprocessors = 0;
+  uint64_t total_bytes = 0;
+  std::string pci_address;  // "0000:01:00.0"
+};
+
+struct DeviceList {
+  std::vector<DeviceInfo> devices;
+  std::string driver;    // the newest CUDA it knows, "13.0"; empty without a driver
+  std::string why_none;  // where there are no devices
+};
+DeviceList list_devices();
+
+// Copies between the program's memory and the device's that happen one after the other, beside
+// whatever else the device does. Used by one thread at a time; ends before the device. Its end
+// waits for copies under way, but only finish() says that all were made.
+class CopyQueue {
+ public:
+  virtual ~CopyQueue() = default;
+  // Of memory that is not pinned, `from` is free on return; pinned memory must stay as it is until
+  // finish().
+  virtual void to_device(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
+  virtual void to_host(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
+  virtual void finish() = 0;  // returns when all of them are done
+};
+
+// Every call that the device refuses throws: does_not_fit for memory, device_lost where the process
+// cannot use the device any more, device_unavailable where it does not work, internal for a call
+// that was wrong. Any thread, several at once.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  // What the process uses of the device besides what it allocated: the driver's context and code,
+  // which is loaded when it first runs. Measured: what others take or give back meanwhile is in it.
+  virtual uint64_t own_bytes() const = 0;
+  virtual uint64_t free_bytes() const = 0;
+
+  virtual std::byte* allocate(uint64_t bytes) = 0;  // nullptr for none
+  virtual void release(std::byte* memory) noexcept = 0;
+
+  // Keeps pages of the program's memory where they are, so that the device copies them by itself;
+  // false where the system allows no more of that. Best whole pages. What is pinned already stays
+  // so until the first range's unpin; unpin of what was never pinned does nothing.
+  [[nodiscard]] virtual bool pin(std::span<std::byte> memory) = 0;
+  virtual void unpin(std::span<std::byte> memory) noexcept = 0;
+
+  virtual std::unique_ptr<CopyQueue> new_queue() = 0;
+};
+
+// Throws device_unavailable, and says why, where there is none of this number.
+std::unique_ptr<Device> open_device(int index);
+
+}  // namespace klotski

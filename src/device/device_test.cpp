@@ -1,0 +1,245 @@
+#include "device/device.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/testing.h"
+
+namespace klotski {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr uint64_t kLarge = 64 * kMiB + 3;  // five buffers to copy through, the last nearly empty
+
+Bytes random_bytes(uint64_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes bytes(size + sizeof(uint64_t));
+  for (uint64_t i = 0; i < size; i += sizeof(uint64_t)) {
+    const uint64_t value = random();
+    std::memcpy(bytes.data() + i, &value, sizeof value);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+// Whole pages that nothing else lies in, begun with these bytes.
+class Pages {
+ public:
+  explicit Pages(std::span<const std::byte> content)
+      : memory_(static_cast<std::byte*>(
+            ::operator new ((content.size() / kPage + 1) * kPage, std::align_val_t{kPage}))),
+        bytes_(content.size()) {
+    std::copy(content.begin(), content.end(), memory_.get());
+  }
+  std::span<std::byte> span() { return {memory_.get(), bytes_}; }
+
+ private:
+  static constexpr size_t kPage = 65536;  // the largest usual one
+  struct Delete {
+    void operator()(std::byte* memory) const {
+      ::operator delete (memory, std::align_val_t{kPage});
+    }
+  };
+  std::unique_ptr<std::byte, Delete> memory_;
+  size_t bytes_;
+};
+
+bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const DeviceList list = list_devices();
+    if (list.devices.empty()) GTEST_SKIP() << list.why_none;
+    device_ = open_device(0);
+  }
+  Device& device() { return *device_; }
+
+  // There and back on a queue of its own.
+  Bytes round_trip(std::span<const std::byte> sent) {
+    std::byte* memory = device().allocate(sent.size());
+    Bytes received(sent.size(), std::byte{0xA5});
+    const auto queue = device().new_queue();
+    queue->to_device(memory, sent.data(), sent.size());
+    queue->to_host(received.data(), memory, received.size());
+    queue->finish();
+    device().release(memory);
+    return received;
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(DeviceTest, SaysWhatItIs) {
+  const DeviceInfo& info = device().info();
+  EXPECT_EQ(info.index, 0);
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_GE(10 * info.major + info.minor, 75);
+  EXPECT_GT(info.multiprocessors, 0);
+  EXPECT_GT(info.total_bytes, kGiB);
+  EXPECT_GE(info.pci_address.size(), std::string("0000:01:00.0").size());
+  EXPECT_FALSE(list_devices().driver.empty());
+  EXPECT_LE(device().free_bytes(), info.total_bytes);
+}
+
+TEST_F(DeviceTest, RefusesNumbersThatAreNone) {
+  const size_t count = list_devices().devices.size();
+  const std::string message = refusal([&] { open_device(static_cast<int>(count)); });
+  EXPECT_NE(message.find(std::to_string(count) + ", numbered from 0"), std::string::npos)
+      << message;
+  EXPECT_NE(refusal([] { open_device(-1); }), "");
+}
+
+TEST_F(DeviceTest, CopiesBothWays) {
+  for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{17}, 16 * kMiB, kLarge}) {
+    const Bytes sent = random_bytes(size, size + 1);
+    EXPECT_TRUE(round_trip(sent) == sent) << size << " bytes, not pinned";
+    Pages pinned(sent);
+    Pages received(Bytes(size, std::byte{0xA5}));
+    ASSERT_TRUE(device().pin(pinned.span()));
+    ASSERT_TRUE(device().pin(received.span()));
+    std::byte* memory = device().allocate(size);
+    const auto queue = device().new_queue();
+    queue->to_device(memory, pinned.span().data(), size);
+    queue->to_host(received.span().data(), memory, size);
+    queue->finish();
+    EXPECT_TRUE(equal(received.span(), sent)) << size << " bytes, pinned";
+    device().unpin(pinned.span());
+    device().unpin(received.span());
+    device().release(memory);
+  }
+}
+
+TEST_F(DeviceTest, CopiesPartsAtAnyAddress) {
+  const Bytes sent = random_bytes(1 * kMiB, 3);
+  Bytes received(sent.size());
+  std::byte* memory = device().allocate(sent.size());
+  const auto queue = device().new_queue();
+  queue->to_device(memory, sent.data(), sent.size());
+  std::mt19937_64 random(5);
+  for (int turn = 0; turn < 200; ++turn) {
+    const uint64_t begin = random() % sent.size();
+    const uint64_t bytes = random() % (sent.size() - begin);
+    queue->to_host(received.data() + begin, memory + begin, bytes);
+    queue->finish();
+    ASSERT_EQ(std::memcmp(received.data() + begin, sent.data() + begin, bytes), 0);
+  }
+  device().release(memory);
+}
+
+TEST_F(DeviceTest, MemoryThatIsNotPinnedIsFreeOnReturn) {
+  const Bytes first = random_bytes(kLarge, 1);
+  Bytes changed = first;
+  Bytes received(kLarge);
+  std::byte* memory = device().allocate(kLarge);
+  const auto queue = device().new_queue();
+  queue->to_device(memory, changed.data(), kLarge);
+  std::fill(changed.begin(), changed.end(), std::byte{0});
+  queue->to_host(received.data(), memory, kLarge);
+  queue->finish();
+  EXPECT_TRUE(received == first);
+  device().release(memory);
+}
+
+TEST_F(DeviceTest, QueuesWorkBesideEachOther) {
+  std::vector<std::thread> threads;
+  for (const bool pinned : {false, true}) {
+    threads.emplace_back([this, pinned] {
+      const Bytes expected = random_bytes(kLarge, pinned ? 11 : 12);
+      Pages pages(expected);
+      const std::span<std::byte> memory = pages.span();
+      if (pinned) {
+        EXPECT_TRUE(device().pin(memory));
+      }
+      std::byte* there = device().allocate(kLarge);
+      const auto queue = device().new_queue();
+      for (int turn = 0; turn < 4; ++turn) {
+        queue->to_device(there, memory.data(), kLarge);
+        queue->finish();
+        std::fill(memory.begin(), memory.end(), std::byte{0});
+        queue->to_host(memory.data(), there, kLarge);
+        queue->finish();
+        EXPECT_TRUE(equal(memory, expected)) << (pinned ? "pinned" : "not pinned");
+      }
+      device().release(there);
+      if (pinned) device().unpin(memory);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(DeviceTest, PinsAndUnpins) {
+  const Bytes expected = random_bytes(4 * kMiB, 9);
+  Pages pages(expected);
+  const std::span<std::byte> all = pages.span();
+  EXPECT_TRUE(device().pin({}));
+  EXPECT_TRUE(device().pin(all));
+  EXPECT_TRUE(device().pin(all)) << "is so already";
+  EXPECT_TRUE(device().pin(all.subspan(kMiB, kMiB))) << "a part of what is";
+  EXPECT_TRUE(round_trip(all) == expected);
+  device().unpin(all.subspan(kMiB, kMiB));  // never pinned by itself: nothing happens
+  EXPECT_TRUE(round_trip(all) == expected);
+  device().unpin(all);
+  device().unpin(all);
+  EXPECT_TRUE(round_trip(all) == expected);
+  EXPECT_TRUE(device().pin(all)) << "again";
+  device().unpin(all);
+}
+
+// The driver refuses copies that begin in a pinned range and end outside of it.
+TEST_F(DeviceTest, CopiesAcrossTheEdgeOfPinnedMemory) {
+  const Bytes expected = random_bytes(8 * kMiB, 10);
+  Pages pages(expected);
+  const std::span<std::byte> half = pages.span().first(4 * kMiB);
+  ASSERT_TRUE(device().pin(half));
+  EXPECT_TRUE(round_trip(pages.span()) == expected);
+  device().unpin(half);
+}
+
+TEST_F(DeviceTest, TooMuchMemoryDoesNotFitAndNothingBreaks) {
+  const uint64_t free = device().free_bytes();
+  for (const uint64_t bytes : {device().info().total_bytes, UINT64_MAX}) {
+    try {
+      device().allocate(bytes);
+      FAIL() << bytes << " bytes were allocated";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::does_not_fit) << error.what();
+      EXPECT_NE(std::string(error.what()).find("are free"), std::string::npos) << error.what();
+    }
+  }
+  const Bytes sent = random_bytes(kMiB, 2);
+  EXPECT_TRUE(round_trip(sent) == sent);
+  EXPECT_GE(device().free_bytes() + 64 * kMiB, free);
+}
+
+TEST_F(DeviceTest, KnowsWhatIsItsOwn) {
+  const uint64_t before = device().own_bytes();
+  EXPECT_LT(before, 2 * kGiB);
+  std::byte* memory = device().allocate(512 * kMiB);
+  const uint64_t after = device().own_bytes();
+  EXPECT_LT(after, before + 64 * kMiB) << "what is allocated is not counted";
+  EXPECT_GT(after + 64 * kMiB, before);
+  device().release(memory);
+  EXPECT_EQ(device().allocate(0), nullptr);
+  device().release(nullptr);
+}
+
+}  // namespace
+}  // namespace klotski

@@ -1,0 +1,181 @@
+#pragma once
+
+// A device for tests on machines without one.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "device/device.h"
+#include "device/memory_ranges.h"
+
+namespace klotski::testing {
+
+struct HostDeviceLimits {
+  uint64_t bytes = kGiB;            // of its memory, own_bytes included
+  uint64_t own_bytes = 0;           // as if a driver took them
+  uint64_t pin_bytes = UINT64_MAX;  // of the program's memory
+};
+
+// Its memory is the program's, so operations of the processor work in it. Copies happen in finish()
+// alone and are lost with a queue that never finished, so a missing finish() shows as wrong bytes.
+// A copy whose device side lies in no allocation is refused. Any thread, one a queue.
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(const HostDeviceLimits& limits = {}) : limits_(limits) {
+    info_.name = "host memory";
+    info_.total_bytes = limits.bytes;
+  }
+  HostDevice(const HostDevice&) = delete;
+  HostDevice& operator=(const HostDevice&) = delete;
+
+  // The k-th copy from now on (0 the next) throws device_lost, and everything after it does; -1:
+  // none does, and the device works again.
+  void fail_copy(int k) {
+    lost_ = false;
+    copies_left_ = k;
+  }
+
+  // Done since the beginning.
+  uint64_t bytes_to_device() const { return bytes_to_device_; }
+  uint64_t bytes_to_host() const { return bytes_to_host_; }
+
+  uint64_t allocated_bytes() const { return allocated_.total(); }
+  uint64_t pinned_bytes() const { return pinned_.total(); }
+
+  const DeviceInfo& info() const override { return info_; }
+  uint64_t own_bytes() const override { return limits_.own_bytes; }
+  uint64_t free_bytes() const override {
+    const uint64_t used = limits_.own_bytes + allocated_.total();
+    return limits_.bytes - std::min(limits_.bytes, used);
+  }
+
+  std::byte* allocate(uint64_t bytes) override {
+    check();
+    if (bytes == 0) return nullptr;
+    const std::lock_guard lock(mutex_);
+    if (bytes > free_bytes()) {
+      fail(ErrorKind::does_not_fit, "device memory: expected at most {} more, found {}",
+           format_bytes(free_bytes()), format_bytes(bytes));
+    }
+    Memory memory(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
+    std::byte* at = memory.get();
+    std::memset(at, kUnwritten, bytes);
+    memory_.emplace(at, std::move(memory));
+    allocated_.add(at, bytes);
+    return at;
+  }
+  void release(std::byte* memory) noexcept override {
+    const std::lock_guard lock(mutex_);
+    allocated_.remove(memory);
+    memory_.erase(memory);
+  }
+
+  bool pin(std::span<std::byte> memory) override {
+    check();
+    const std::lock_guard lock(mutex_);
+    if (memory.empty() || pinned_.hold(memory.data(), memory.size())) return true;
+    if (memory.size() > limits_.pin_bytes - std::min(limits_.pin_bytes, pinned_.total())) {
+      return false;
+    }
+    pinned_.add(memory.data(), memory.size());
+    return true;
+  }
+  void unpin(std::span<std::byte> memory) noexcept override { pinned_.remove(memory.data()); }
+
+  std::unique_ptr<CopyQueue> new_queue() override {
+    check();
+    return std::make_unique<Queue>(*this);
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{256};  // as a device's
+  static constexpr int kUnwritten = 0xFF;             // no number in any float type
+  struct Delete {
+    void operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
+  };
+  using Memory = std::unique_ptr<std::byte, Delete>;
+
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    uint64_t bytes = 0;
+    bool to_device = false;
+    std::vector<std::byte> taken;  // of memory that is not pinned, as it was when asked
+  };
+
+  class Queue final : public CopyQueue {
+   public:
+    explicit Queue(HostDevice& device) : device_(device) {}
+
+    void to_device(std::byte* to, const std::byte* from, uint64_t bytes) override {
+      device_.count_copy();
+      if (bytes == 0) return;
+      Copy copy{to, from, bytes, true, {}};
+      if (!device_.pinned_.hold(from, bytes)) {
+        copy.taken.assign(from, from + bytes);
+        copy.from = copy.taken.data();
+      }
+      device_.check_inside(copy);
+      copies_.push_back(std::move(copy));
+    }
+    void to_host(std::byte* to, const std::byte* from, uint64_t bytes) override {
+      device_.count_copy();
+      if (bytes == 0) return;
+      copies_.push_back({to, from, bytes, false, {}});
+      device_.check_inside(copies_.back());
+    }
+    void finish() override {
+      device_.check();
+      for (const Copy& copy : std::exchange(copies_, {})) device_.carry_out(copy);
+    }
+
+   private:
+    HostDevice& device_;
+    std::vector<Copy> copies_;
+  };
+
+  void check() const {
+    if (lost_) fail(ErrorKind::device_lost, "the device failed, as a test asked");
+  }
+  void count_copy() {
+    check();
+    if (copies_left_ < 0 || copies_left_.fetch_sub(1) != 0) return;
+    lost_ = true;
+    check();
+  }
+  void check_inside(const Copy& copy) const {
+    if (allocated_.hold(copy.to_device ? copy.to : copy.from, copy.bytes)) return;
+    fail(ErrorKind::internal, "a copy of {} bytes {} device memory that was not allocated",
+         copy.bytes, copy.to_device ? "to" : "from");
+  }
+  void carry_out(const Copy& copy) {
+    check_inside(copy);  // it may have been released meanwhile
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    (copy.to_device ? bytes_to_device_ : bytes_to_host_) += copy.bytes;
+  }
+
+  HostDeviceLimits limits_;
+  DeviceInfo info_;
+  std::mutex mutex_;  // of the next three, where two are changed together
+  std::map<std::byte*, Memory> memory_;
+  MemoryRanges allocated_;
+  MemoryRanges pinned_;
+  std::atomic<uint64_t> bytes_to_device_{0};
+  std::atomic<uint64_t> bytes_to_host_{0};
+  std::atomic<int> copies_left_{-1};  // before the one that fails; below zero: none fails
+  std::atomic<bool> lost_{false};
+};
+
+}  // namespace klotski::testing
