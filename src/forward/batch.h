@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "kernels/ops.h"
 
 namespace klotski {
 
@@ -31,23 +30,6 @@ struct Batch {
   void append(int64_t past, std::span<const TokenId> next, int64_t length, LogitsOf logits);
   // Rows whose logits are wanted, ascending.
   std::vector<int32_t> logit_rows() const;
-};
-
-// Rows that own their floats.
-class Buffer {
- public:
-  Buffer(int64_t count, int64_t width)
-      : count_(count), width_(width), data_(static_cast<size_t>(count * width)) {}
-  Rows rows() { return {data_.data(), count_, width_}; }
-  Rows rows(const BatchSequence& sequence) {
-    return {data_.data() + sequence.first_row * width_, sequence.tokens, width_};
-  }
-  std::span<float> floats() { return data_; }
-
- private:
-  int64_t count_;
-  int64_t width_;
-  std::vector<float> data_;
 };
 
 }  // namespace klotski

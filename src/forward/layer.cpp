@@ -1,7 +1,5 @@
 #include "forward/layer.h"
 
-#include <algorithm>
-
 #include "model/rope.h"
 
 namespace klotski {
@@ -9,10 +7,11 @@ namespace klotski {
 namespace {
 
 // A vector of weights as floats.
-std::vector<float> floats_of(const Ops& ops, const TensorView& vector, int64_t size) {
-  std::vector<float> values(static_cast<size_t>(size));
+List<float> floats_of(const Ops& ops, const TensorView& vector, int64_t size) {
+  List<float> values(ops, size);
   const TokenId first_row = 0;
-  ops.embed({values.data(), 1, size}, vector, std::span(&first_row, 1));
+  const List<TokenId> row(ops, std::span(&first_row, 1));
+  ops.embed({values.span().data(), 1, size}, vector, row.span());
   return values;
 }
 
@@ -26,26 +25,64 @@ void norm_heads(const Arithmetic& with, Rows heads, const TensorView& weight,
   with.ops.rms_norm(heads, heads, weight, with.model.norm_epsilon);
 }
 
-void clip(std::span<float> values, float limit) {
-  if (limit <= 0.0f) return;
-  for (float& value : values) value = std::clamp(value, -limit, limit);
+// Rotates queries and keys to their positions. Frequencies may depend on the length of a sequence,
+// never on the others' or on how a prompt was cut into pieces.
+void rotate(const Arithmetic& with, AttentionInputs& inputs, int64_t head_dim, const Batch& batch) {
+  const Rope& rope = with.model.rope;
+  std::vector<float> frequencies;
+  std::vector<int32_t> tables;
+  int32_t table = -1;
+  int64_t pairs = 0;
+  for (const BatchSequence& sequence : batch.sequences) {
+    if (table < 0 || frequencies_depend_on_length(rope)) {
+      const std::vector<float> own = rope_frequencies(rope, sequence.length);
+      pairs = std::ssize(own);
+      frequencies.insert(frequencies.end(), own.begin(), own.end());
+      ++table;
+    }
+    tables.insert(tables.end(), static_cast<size_t>(sequence.tokens), table);
+  }
+  const List<int32_t> positions(with.ops, std::span<const int32_t>(batch.positions));
+  const List<float> all_frequencies(with.ops, std::span<const float>(frequencies));
+  const List<int32_t> table_of(with.ops, std::span<const int32_t>(tables));
+  for (Buffer* heads : {&inputs.queries, &inputs.keys}) {
+    with.ops.rope({.heads = heads->rows(),
+                   .head_dim = head_dim,
+                   .pairs = pairs,
+                   .positions = positions.span(),
+                   .frequencies = all_frequencies.span(),
+                   .tables = table_of.span(),
+                   .scale = static_cast<float>(rope.attention_factor),
+                   .interleaved = rope.interleaved});
+  }
+}
+
+// A part that is not routed: one expert, weight one.
+Routing everyone_to_one(const Ops& ops, int64_t rows) {
+  const std::vector<ExpertId> experts(static_cast<size_t>(rows), ExpertId(0));
+  const std::vector<float> weights(static_cast<size_t>(rows), 1.0f);
+  return {.slots = 1,
+          .experts = List(ops, std::span<const ExpertId>(experts)),
+          .weights = List(ops, std::span<const float>(weights)),
+          .chosen = experts,
+          .gaps = {}};
 }
 
 }  // namespace
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
            std::span<const TokenId> tokens) {
-  with.ops.embed(hidden, model_weights[Role::embedding], tokens);
+  with.ops.embed(hidden, model_weights[Role::embedding], List(with.ops, tokens).span());
 }
 
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
                               LayerId layer, const Batch& batch) {
   const Attention& shape = with.model.layer(layer).attention;
-  Buffer normed(hidden.count, hidden.width);
+  Buffer normed(with.ops, hidden.count, hidden.width);
   with.ops.rms_norm(normed.rows(), hidden, weights[Role::attention_norm], with.model.norm_epsilon);
-  AttentionInputs inputs{.queries = Buffer(hidden.count, shape.query_width()),
-                         .keys = Buffer(hidden.count, shape.kv_width()),
-                         .values = Buffer(hidden.count, shape.kv_width())};
+  AttentionInputs inputs{.queries = Buffer(with.ops, hidden.count, shape.query_width()),
+                         .keys = Buffer(with.ops, hidden.count, shape.kv_width()),
+                         .values = Buffer(with.ops, hidden.count, shape.kv_width())};
   // Errors of queries and keys grow in the softmax, and those of keys and values stay in the cache:
   // their inputs keep more of their fraction.
   const Precision precision =
@@ -58,33 +95,19 @@ AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const We
   project(inputs.values, Role::value, Role::value_bias);
   norm_heads(with, inputs.queries.rows(), weights[Role::query_norm], shape);
   norm_heads(with, inputs.keys.rows(), weights[Role::key_norm], shape);
-  clip(inputs.queries.floats(), shape.clip);
-  clip(inputs.keys.floats(), shape.clip);
-  clip(inputs.values.floats(), shape.clip);
-
-  const Rope& rope = with.model.rope;
-  for (const BatchSequence& sequence : batch.sequences) {
-    // Frequencies may depend on the length of this sequence, never on the others' or on how a
-    // prompt was cut into pieces.
-    const std::vector<float> frequencies = rope_frequencies(rope, sequence.length);
-    for (Buffer* heads : {&inputs.queries, &inputs.keys}) {
-      with.ops.rope({.heads = heads->rows(sequence),
-                     .head_dim = shape.head_dim,
-                     .positions = std::span(batch.positions)
-                                      .subspan(static_cast<size_t>(sequence.first_row),
-                                               static_cast<size_t>(sequence.tokens)),
-                     .frequencies = frequencies,
-                     .scale = static_cast<float>(rope.attention_factor),
-                     .interleaved = rope.interleaved});
+  if (shape.clip > 0.0f) {
+    for (Buffer* rows : {&inputs.queries, &inputs.keys, &inputs.values}) {
+      with.ops.clip(rows->floats(), shape.clip);
     }
   }
+  rotate(with, inputs, shape.head_dim, batch);
   return inputs;
 }
 
 void attention(const Arithmetic& with, std::span<const AttendingSequence> sequences,
                const WeightSet& weights, LayerId layer) {
   const Attention& shape = with.model.layer(layer).attention;
-  std::vector<float> sinks;
+  List<float> sinks(with.ops, 0);
   if (shape.sinks) sinks = floats_of(with.ops, weights[Role::sinks], shape.query_heads);
   std::vector<AttentionArguments> arguments;
   arguments.reserve(sequences.size());
@@ -97,7 +120,7 @@ void attention(const Arithmetic& with, std::span<const AttendingSequence> sequen
                          .first_position = sequence.past,
                          .scale = shape.scale,
                          .window = shape.window,
-                         .sinks = sinks,
+                         .sinks = sinks.span(),
                          .precision = with.precision});
   }
   with.ops.attention(arguments);
@@ -105,7 +128,7 @@ void attention(const Arithmetic& with, std::span<const AttendingSequence> sequen
 
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
                     const WeightSet& weights) {
-  Buffer projected(hidden.count, hidden.width);
+  Buffer projected(with.ops, hidden.count, hidden.width);
   with.ops.matmul(projected.rows(), attended, weights[Role::attention_output],
                   weights[Role::attention_output_bias], with.precision);
   with.ops.add(hidden, projected.rows());
@@ -115,25 +138,29 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
               LayerId layer) {
   const FeedForward& part = with.model.layer(layer).feed_forward;
   with.ops.rms_norm(normed, hidden, weights[Role::feed_forward_norm], with.model.norm_epsilon);
-  Routing routing;
-  routing.slots = part.routed ? part.router.top_k : 1;
-  routing.experts.assign(static_cast<size_t>(hidden.count * routing.slots), ExpertId(0));
-  routing.weights.assign(routing.experts.size(), 1.0f);
-  if (!part.routed) return routing;
+  if (!part.routed) return everyone_to_one(with.ops, hidden.count);
 
-  if (with.router_gaps) routing.gaps.resize(static_cast<size_t>(hidden.count));
-  Buffer scores(hidden.count, part.experts);
+  const int64_t choices = hidden.count * part.router.top_k;
+  Routing routing{.slots = part.router.top_k,
+                  .experts = List<ExpertId>(with.ops, choices),
+                  .weights = List<float>(with.ops, choices),
+                  .chosen = {},
+                  .gaps = {}};
+  List<float> gaps(with.ops, with.router_gaps ? hidden.count : 0);
+  Buffer scores(with.ops, hidden.count, part.experts);
   with.ops.matmul(scores.rows(), normed, weights[Role::router], TensorView(), Precision::f32);
-  std::vector<float> bias;
+  List<float> bias(with.ops, 0);
   if (part.selection_bias) {
     bias = floats_of(with.ops, weights[Role::selection_bias], part.experts);
   }
   with.ops.route({.logits = scores.rows(),
-                  .selection_bias = bias,
+                  .selection_bias = bias.span(),
                   .rule = part.router,
-                  .experts = routing.experts,
-                  .weights = routing.weights,
-                  .gaps = routing.gaps});
+                  .experts = routing.experts.span(),
+                  .weights = routing.weights.span(),
+                  .gaps = gaps.span()});
+  routing.chosen = routing.experts.download();
+  routing.gaps = gaps.download();
   return routing;
 }
 
@@ -159,7 +186,7 @@ void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
                        const WeightSet& weights, LayerId layer) {
   const FeedForward& part = with.model.layer(layer).feed_forward;
   if (!part.shared) return;
-  Buffer output(hidden.count, hidden.width);
+  Buffer output(with.ops, hidden.count, hidden.width);
   const ExpertProduct product{.out = output.rows(),
                               .in = normed,
                               .out_rows = {},
@@ -169,20 +196,17 @@ void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
                               .down = weights[Role::shared_down],
                               .activation = part.activation};
   with.ops.experts(std::span(&product, 1), with.precision);
-  Buffer scale(hidden.count, 1);
-  std::fill(scale.floats().begin(), scale.floats().end(), 1.0f);
-  if (part.shared->gated) {
-    with.ops.matmul(scale.rows(), normed, weights[Role::shared_scale], TensorView(),
-                    Precision::f32);
-    with.ops.sigmoid(scale.floats());
-  }
+  if (!part.shared->gated) return with.ops.add(hidden, output.rows());
+  Buffer scale(with.ops, hidden.count, 1);
+  with.ops.matmul(scale.rows(), normed, weights[Role::shared_scale], TensorView(), Precision::f32);
+  with.ops.sigmoid(scale.floats());
   with.ops.combine(hidden, output.rows(), scale.floats());
 }
 
 void logits(const Arithmetic& with, Rows out, ConstRows hidden, const WeightSet& model_weights,
             std::span<const int32_t> rows) {
-  Buffer wanted(out.count, hidden.width);
-  with.ops.gather(wanted.rows(), hidden, rows);
+  Buffer wanted(with.ops, out.count, hidden.width);
+  with.ops.gather(wanted.rows(), hidden, List(with.ops, rows).span());
   with.ops.rms_norm(wanted.rows(), wanted.rows(), model_weights[Role::final_norm],
                     with.model.norm_epsilon);
   const Role head = with.model.tied_embeddings ? Role::embedding : Role::output;

@@ -1,12 +1,15 @@
 #pragma once
 
 // The arithmetic of a model, step by step, as free functions. They read the description and the
-// weights they are given; where keys, values and weights are kept is not their business.
+// weights they are given; where keys, values and weights are kept is not their business. Rows,
+// weights and an expert's lists of rows lie in the memory of the operations, tokens and row numbers
+// in the program's.
 
 #include <span>
 #include <vector>
 
 #include "forward/batch.h"
+#include "forward/buffer.h"
 #include "forward/weights.h"
 #include "kernels/ops.h"
 #include "model/description.h"
@@ -31,10 +34,11 @@ struct AttentionInputs {
 
 // The experts each row goes to, best first.
 struct Routing {
-  int64_t slots = 1;              // experts a row
-  std::vector<ExpertId> experts;  // [rows][slots]
-  std::vector<float> weights;     // [rows][slots]
-  std::vector<float> gaps;        // [rows], as in RouteArguments; empty where nobody asked
+  int64_t slots = 1;             // experts a row
+  List<ExpertId> experts;        // [rows][slots]
+  List<float> weights;           // [rows][slots]
+  std::vector<ExpertId> chosen;  // the experts again, for the program
+  std::vector<float> gaps;       // [rows], as in RouteArguments; empty where nobody asked
 };
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
@@ -66,8 +70,8 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
 // An expert and the rows that chose it.
 struct ChosenExpert {
   ExpertWeights weights;
-  std::vector<int32_t> in_rows;
-  std::vector<int32_t> out_rows;  // where their results go
+  std::span<const int32_t> in_rows;
+  std::span<const int32_t> out_rows;  // where their results go
 };
 
 // out[out_rows] = expert(in[in_rows]) for every expert; no two share an output.

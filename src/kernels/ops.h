@@ -1,9 +1,13 @@
 #pragma once
 
 // Every operation of the forward pass, named once. Activations are float32, row-major and
-// contiguous; weights keep the type they have in the file. All sums are accumulated in float32 in
-// an order that does not depend on the other rows, so that a row's result is the same bit for bit
-// in any batch.
+// contiguous; weights keep the type they have in the file. All sums are accumulated in float32, on
+// the CPU in an order that does not depend on the other rows, so that a row's result is the same
+// bit for bit in any batch.
+//
+// Rows, lists and weights lie in the memory of the operations (OpsMemory), which the program cannot
+// read where that is a device's. What describes them (arguments, spans of arguments, page
+// addresses) is the program's own.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,18 +51,20 @@ enum class Precision {
 
 struct RopeArguments {
   Rows heads;                          // [tokens][head_count * head_dim], rotated in place
-  int64_t head_dim = 0;                // the first 2 * frequencies.size() of each head are rotated
+  int64_t head_dim = 0;                // the first 2 * pairs of each head are rotated
+  int64_t pairs = 0;                   // at most head_dim / 2
   std::span<const int32_t> positions;  // one a token
-  std::span<const float> frequencies;  // radians a position, one a rotated pair
+  std::span<const float> frequencies;  // [tables][pairs], radians a position
+  std::span<const int32_t> tables;     // one a token: which row of frequencies is its own
   float scale = 1.0f;                  // on sine and cosine (yarn and longrope's attention factor)
   bool interleaved = false;            // pairs are (2i, 2i+1) instead of (i, i + pairs)
 };
 
 // Keys and values of one sequence and layer, in pages of `page_tokens` positions.
 struct KvPages {
-  std::span<const std::byte* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
-  std::span<const std::byte* const> values;  // per page: [page_tokens][kv_heads * head_dim]
-  DType type = DType::F32;                   // or BF16
+  std::span<std::byte* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
+  std::span<std::byte* const> values;  // per page: [page_tokens][kv_heads * head_dim]
+  DType type = DType::F32;             // or BF16
   int64_t page_tokens = 0;
 
   // A cache that keeps only the first and the latest positions (lossy): a token sees the first
@@ -66,6 +72,14 @@ struct KvPages {
   // them may be null. kept_window 0: all positions are kept.
   int64_t kept_prefix = 0;
   int64_t kept_window = 0;
+};
+
+// New keys and values of consecutive positions, and the pages that hold those positions.
+struct KvRows {
+  KvPages cache;  // written to; to BF16 rounded to nearest, ties to even
+  int64_t first_position = 0;
+  ConstRows keys;    // [tokens][kv_heads * head_dim]
+  ConstRows values;  // [tokens][kv_heads * head_dim]
 };
 
 // Causal attention of consecutive query tokens of one sequence over its cached positions.
@@ -120,6 +134,15 @@ struct RouteArguments {
   std::span<float> gaps = {};
 };
 
+// The choices of rows that lie together. Choice i is of row first_row + i / slots of the rows that
+// experts take, and its result goes to row first_output + i of what they give.
+struct RoutedRows {
+  std::span<const ExpertId> experts;  // [rows][slots]
+  int64_t slots = 1;
+  int64_t first_row = 0;
+  int64_t first_output = 0;
+};
+
 // One expert and the rows that chose it: out = down(activation(gate(in)) * up(in)).
 struct ExpertProduct {
   Rows out;
@@ -134,8 +157,24 @@ struct ExpertProduct {
   int64_t rows() const { return in_rows.empty() ? in.count : static_cast<int64_t>(in_rows.size()); }
 };
 
+// The memory that operations work in, and the way there and back.
+struct OpsMemory {
+  bool readable;  // by the program, as its own
+  // Bytes with any values, aligned for any element; throws does_not_fit.
+  std::byte* (*take)(uint64_t bytes);
+  // What was begun with it may still be under way: operations happen in the order of their calls.
+  void (*give_back)(std::byte* memory, uint64_t bytes);
+  void (*upload)(std::byte* to, const void* from, uint64_t bytes);    // `from` is free on return
+  void (*download)(void* to, const std::byte* from, uint64_t bytes);  // arrived on return
+  void (*finish)();  // returns when all that was called before is done; throws what went wrong
+};
+
 // One implementation of every operation. Outputs may not overlap inputs unless said.
 struct Ops {
+  OpsMemory memory;
+  // Bytes that operations take for themselves, at most, to compute so many rows of widths up to
+  // these; of OpsMemory where that is a device's.
+  uint64_t (*scratch_bytes)(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim);
   // out[i] = table[tokens[i]]
   void (*embed)(Rows out, const TensorView& table, std::span<const TokenId> tokens);
   // out = in / rms(in) * weight, row by row; out may be in
@@ -149,9 +188,17 @@ struct Ops {
   // read fastest where it is used again and again: no result depends on it. Returns that order.
   ElementOrder (*arrange)(std::byte* data, DType dtype, const Shape& shape, Precision precision);
   void (*rope)(const RopeArguments& arguments);
+  // values = min(max(values, -limit), limit)
+  void (*clip)(std::span<float> values, float limit);
+  // Puts keys and values of several sequences into their pages.
+  void (*store_kv)(std::span<const KvRows> sequences);
   // Of several sequences, each with its own length.
   void (*attention)(std::span<const AttentionArguments> sequences);
   void (*route)(const RouteArguments& arguments);
+  // The choices of all parts by expert, those of one expert in the order of parts and choices:
+  // in_rows and out_rows of expert 0, then of expert 1, ... Both as long as the parts' choices.
+  void (*sort_by_expert)(std::span<const RoutedRows> parts, int64_t experts,
+                         std::span<int32_t> in_rows, std::span<int32_t> out_rows);
   // out += in
   void (*add)(Rows out, ConstRows in);
   // out[i] = in[rows[i]]
@@ -170,9 +217,6 @@ const Ops& reference_ops();
 // in bf16, that inputs are rounded only where the processor has products for it (which may take
 // denormals for zero).
 const Ops& cpu_ops();
-
-// Bytes that cpu_ops() takes for itself, at most, to compute so many rows of widths up to these.
-uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim);
 
 // How many threads cpu_ops() computes with, the caller included; by default as many as this process
 // has processors. Only before their first use.

@@ -14,7 +14,7 @@ constexpr double kRoundedQueries = 5e-2;
 // Keys or values in pages that lie in memory in the order of their own choice.
 struct Pages {
   Weights stored;
-  std::vector<const std::byte*> pages;
+  std::vector<std::byte*> pages;
 
   Pages(const std::vector<float>& values, DType dtype, int64_t count)
       : stored(values, dtype, {count, static_cast<int64_t>(values.size()) / count}) {

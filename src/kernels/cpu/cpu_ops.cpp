@@ -39,8 +39,9 @@ void set_compute_threads(int threads) {
   if (wanted == kInUse) fail(ErrorKind::internal, "the compute threads are running already");
 }
 
-uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim) {
-  using namespace cpu;
+namespace cpu {
+
+uint64_t scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim) {
   const Kernels& chosen = kernels();
   // Of packed rows, in whichever precision takes more.
   const auto block = [&](int64_t width) {
@@ -65,10 +66,13 @@ uint64_t cpu_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width,
   return static_cast<uint64_t>(packed + threads * (sums + queries + kStripScratchBytes));
 }
 
+}  // namespace cpu
+
 const Ops& cpu_ops() {
   using cpu::machine;
   static const Ops kOps = [] {
     Ops fast = reference_ops();
+    fast.scratch_bytes = cpu::scratch_bytes;
     fast.matmul = [](Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
                      Precision precision) {
       cpu::matmul(machine(), out, in, weight, bias, precision);

@@ -11,7 +11,7 @@ namespace klotski::reference {
 namespace {
 
 // Reads the keys or values of one position and key-value head out of its page.
-void read_head(std::span<float> head, std::span<const std::byte* const> pages, const KvPages& cache,
+void read_head(std::span<float> head, std::span<std::byte* const> pages, const KvPages& cache,
                int64_t position, int64_t kv_heads, int64_t kv_head) {
   const TensorView page = {
       pages[static_cast<size_t>(position / cache.page_tokens)], cache.type, {}};

@@ -15,8 +15,8 @@ struct Cache {
   std::vector<float> keys = random_floats(3 * kPage * kKvHeads * kDim, 5);
   std::vector<float> values = random_floats(3 * kPage * kKvHeads * kDim, 6);
   std::vector<Weights> stored;
-  std::vector<const std::byte*> key_pages;
-  std::vector<const std::byte*> value_pages;
+  std::vector<std::byte*> key_pages;
+  std::vector<std::byte*> value_pages;
   DType type;
 
   explicit Cache(DType dtype) : type(dtype) {

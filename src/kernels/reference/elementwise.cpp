@@ -49,6 +49,10 @@ void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {
   }
 }
 
+void clip(std::span<float> values, float limit) {
+  for (float& value : values) value = std::min(std::max(value, -limit), limit);
+}
+
 void sigmoid(std::span<float> values) {
   for (float& value : values) value = 1.0f / (1.0f + std::exp(-value));
 }

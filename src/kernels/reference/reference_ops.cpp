@@ -3,15 +3,20 @@
 namespace klotski {
 
 const Ops& reference_ops() {
-  static constexpr Ops kOps = {
+  static const Ops kOps = {
+      .memory = program_memory(),
+      .scratch_bytes = reference::scratch_bytes,
       .embed = reference::embed,
       .rms_norm = reference::rms_norm,
       .matmul = reference::matmul,
       .experts = reference::experts,
       .arrange = [](std::byte*, DType, const Shape&, Precision) { return ElementOrder::rows; },
       .rope = reference::rope,
+      .clip = reference::clip,
+      .store_kv = reference::store_kv,
       .attention = reference::attention,
       .route = reference::route,
+      .sort_by_expert = reference::sort_by_expert,
       .add = reference::add,
       .gather = reference::gather,
       .combine = reference::combine,

@@ -144,10 +144,13 @@ TEST(ReferenceOps, RopeRotatesPairsByPositionTimesFrequency) {
     const std::vector<float> before = heads;
     const std::vector<float> frequencies = {0.5f, 0.1f};
     const std::vector<int32_t> positions = {3};
+    const std::vector<int32_t> tables = {0};
     ops.rope({.heads = {heads.data(), 1, 8},
               .head_dim = 4,
+              .pairs = 2,
               .positions = positions,
               .frequencies = frequencies,
+              .tables = tables,
               .scale = 2.0f,
               .interleaved = interleaved});
     for (size_t head = 0; head < 8; head += 4) {
@@ -166,12 +169,15 @@ TEST(ReferenceOps, RopeRotatesPairsByPositionTimesFrequency) {
 
 TEST(ReferenceOps, PartialRopeLeavesTheRestOfAHead) {
   std::vector<float> head = {1, 2, 3, 4, 5, 6};
-  const std::vector<float> frequencies = {1.0f};
+  const std::vector<float> frequencies = {7.0f, 1.0f};  // of two tables
   const std::vector<int32_t> positions = {1};
+  const std::vector<int32_t> tables = {1};
   ops.rope({.heads = {head.data(), 1, 6},
             .head_dim = 6,
+            .pairs = 1,
             .positions = positions,
-            .frequencies = frequencies});
+            .frequencies = frequencies,
+            .tables = tables});
   EXPECT_EQ(std::vector<float>(head.begin() + 2, head.end()), (std::vector<float>{3, 4, 5, 6}));
   EXPECT_NEAR(head[0], std::cos(1.0) - 2 * std::sin(1.0), 1e-6);
 }

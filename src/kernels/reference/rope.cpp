@@ -5,11 +5,13 @@
 namespace klotski::reference {
 
 void rope(const RopeArguments& arguments) {
-  const auto pairs = static_cast<int64_t>(arguments.frequencies.size());
+  const int64_t pairs = arguments.pairs;
   for (int64_t token = 0; token < arguments.heads.count; ++token) {
     const auto position = static_cast<float>(arguments.positions[static_cast<size_t>(token)]);
+    const float* frequencies =
+        arguments.frequencies.data() + arguments.tables[static_cast<size_t>(token)] * pairs;
     for (int64_t pair = 0; pair < pairs; ++pair) {
-      const float angle = position * arguments.frequencies[static_cast<size_t>(pair)];
+      const float angle = position * frequencies[pair];
       const float cosine = std::cos(angle) * arguments.scale;
       const float sine = std::sin(angle) * arguments.scale;
       const int64_t first = arguments.interleaved ? 2 * pair : pair;

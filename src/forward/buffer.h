@@ -1,0 +1,80 @@
+#pragma once
+
+// What operations read and write, in their memory.
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "forward/batch.h"
+#include "kernels/ops.h"
+
+namespace klotski {
+
+// Owns elements of any value until they are written.
+template <typename T>
+class List {
+ public:
+  List(const Ops& ops, int64_t size)
+      : memory_(&ops.memory),
+        data_(reinterpret_cast<T*>(
+            size == 0 ? nullptr : memory_->take(static_cast<uint64_t>(size) * sizeof(T)))),
+        size_(static_cast<size_t>(size)) {}
+  // A copy of the program's.
+  List(const Ops& ops, std::span<const T> values) : List(ops, std::ssize(values)) {
+    memory_->upload(reinterpret_cast<std::byte*>(data_), values.data(), values.size_bytes());
+  }
+  ~List() {
+    if (data_ != nullptr) memory_->give_back(reinterpret_cast<std::byte*>(data_), bytes());
+  }
+  List(List&& other) noexcept
+      : memory_(other.memory_),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  List& operator=(List&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  List(const List&) = delete;
+  List& operator=(const List&) = delete;
+
+  std::span<T> span() { return {data_, size_}; }
+  std::span<const T> span() const { return {data_, size_}; }
+  int64_t size() const { return static_cast<int64_t>(size_); }
+
+  std::vector<T> download() const {
+    std::vector<T> values(size_);
+    memory_->download(values.data(), reinterpret_cast<const std::byte*>(data_), bytes());
+    return values;
+  }
+
+ private:
+  uint64_t bytes() const { return size_ * sizeof(T); }
+
+  const OpsMemory* memory_;
+  T* data_;
+  size_t size_;
+};
+
+// Rows that own their floats.
+class Buffer {
+ public:
+  Buffer(const Ops& ops, int64_t count, int64_t width)
+      : count_(count), width_(width), floats_(ops, count * width) {}
+  Rows rows() { return {floats_.span().data(), count_, width_}; }
+  Rows rows(const BatchSequence& sequence) {
+    return {floats_.span().data() + sequence.first_row * width_, sequence.tokens, width_};
+  }
+  std::span<float> floats() { return floats_.span(); }
+  std::vector<float> download() const { return floats_.download(); }
+
+ private:
+  int64_t count_;
+  int64_t width_;
+  List<float> floats_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,230 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/attention_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+constexpr int kWarps = 4;
+// Up to here a pass over the keys and values for each token costs less than rows left empty.
+constexpr int kFewTokens = 8;
+
+struct PlainWork {
+  int sequence;
+  int token;
+};
+
+struct PlainLists {
+  const AttentionSequence* sequences;
+  const std::byte* const* pages;
+  const PlainWork* work;
+  int64_t count;
+};
+
+// One warp: one query. Lanes are positions where scores are computed, and elements of the output,
+// which lies in its own place in memory, where values are added to it.
+template <typename Element>
+class PlainQuery {
+ public:
+  __device__ PlainQuery(const AttentionShape& shape, const PlainLists& lists, int64_t query)
+      : shape_(shape), pages_(lists.pages) {
+    const PlainWork work = lists.work[query / shape.query_heads];
+    sequence_ = lists.sequences[work.sequence];
+    head_ = static_cast<int>(query % shape.query_heads);
+    lane_ = static_cast<int>(threadIdx.x) % 32;
+    own_ = sequence_.first_position + work.token;
+    const int64_t offset = work.token * shape.query_width() + int64_t{head_} * shape.head_dim;
+    query_ = sequence_.queries + offset;
+    output_ = sequence_.output + offset;
+  }
+
+  __device__ void run() {
+    for (int d = lane_; d < shape_.head_dim; d += 32) output_[d] = 0.0f;
+    const SeenRanges seen = seen_ranges(sequence_, own_, own_);
+    for (int p = seen.prefix_begin; p < seen.prefix_end; p += 32) attend(p, seen.prefix_end);
+    for (int p = seen.begin; p < seen.end; p += 32) attend(p, seen.end);
+    if (sequence_.sinks != nullptr) {  // joins the denominator and nothing else
+      const float sink = sequence_.sinks[head_] * kLog2E;
+      const float factor = raise(sink);
+      for (int d = lane_; d < shape_.head_dim; d += 32) output_[d] *= factor;
+      sum_ += power_of_two(sink - largest_);
+    }
+    for (int d = lane_; d < shape_.head_dim; d += 32) output_[d] /= sum_;
+  }
+
+ private:
+  __device__ const Element* cached(int64_t pages, int position) const {
+    const std::byte* page = pages_[pages + position / shape_.page_tokens];
+    const int64_t kv_head = head_ / shape_.group();
+    return reinterpret_cast<const Element*>(page) +
+           position % shape_.page_tokens * shape_.kv_width() + kv_head * shape_.head_dim;
+  }
+
+  __device__ float score(int position) const {
+    const Element* key = cached(sequence_.key_pages, position);
+    float sum = 0.0f;
+    for (int d = 0; d < shape_.head_dim; ++d) {
+      const float query = shape_.rounded_queries ? rounded(query_[d]) : query_[d];
+      sum = fmaf(query, to_float(key[d]), sum);
+    }
+    return sum * (sequence_.scale * kLog2E);
+  }
+
+  // Brings the sum to a larger measure; returns the factor for all that was added up so far.
+  __device__ float raise(float score) {
+    const float largest = fmaxf(largest_, score);
+    const float factor = largest_ == largest ? 1.0f : power_of_two(largest_ - largest);
+    largest_ = largest;
+    sum_ *= factor;
+    return factor;
+  }
+
+  // Positions first .. min(first + 32, end) - 1, all of them seen.
+  __device__ void attend(int first, int end) {
+    const int count = min(32, end - first);
+    const float own_score = lane_ < count ? score(first + lane_) : -INFINITY;
+    float largest = own_score;
+    for (int offset = 16; offset > 0; offset /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, offset));
+    }
+    const float factor = raise(largest);
+    const float share = power_of_two(own_score - largest_);
+    float sum = share;
+    for (int offset = 16; offset > 0; offset /= 2) {
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+    }
+    sum_ += sum;
+    for (int begin = 0; begin < shape_.head_dim; begin += 32) {
+      const int d = begin + lane_;
+      float weighted = 0.0f;
+      for (int i = 0; i < count; ++i) {
+        const float its_share = __shfl_sync(0xFFFFFFFFu, share, i);
+        if (d < shape_.head_dim) {
+          weighted =
+              fmaf(its_share, to_float(cached(sequence_.value_pages, first + i)[d]), weighted);
+        }
+      }
+      if (d < shape_.head_dim) output_[d] = output_[d] * factor + weighted;
+    }
+  }
+
+  const AttentionShape& shape_;
+  const std::byte* const* pages_;
+  AttentionSequence sequence_;
+  int head_;
+  int lane_;
+  int own_;  // position of the token
+  const float* query_;
+  float* output_;
+  float largest_ = -INFINITY;  // score, in units of log2
+  float sum_ = 0.0f;           // of 2^(score - largest)
+};
+
+template <typename Element>
+__global__ void plain_kernel(const AttentionShape shape, const PlainLists lists) {
+  const int64_t query = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (query < lists.count) PlainQuery<Element>(shape, lists, query).run();
+}
+
+AttentionShape shape_of(const AttentionArguments& arguments) {
+  const KvPages& cache = arguments.cache;
+  const bool bf16 = cache.type == DType::BF16;
+  return {.query_heads = static_cast<int>(arguments.query_heads),
+          .kv_heads = static_cast<int>(arguments.kv_heads),
+          .head_dim = static_cast<int>(arguments.queries.width / arguments.query_heads),
+          .page_tokens = static_cast<int>(cache.page_tokens),
+          .bf16_cache = bf16,
+          .rounded_queries = bf16 && arguments.precision == Precision::bf16};
+}
+
+int or_everything(int64_t window) {
+  return static_cast<int>(window == 0 ? kEverything : std::min<int64_t>(window, kEverything));
+}
+
+void append(const AttentionArguments& arguments, AttentionBatch& batch) {
+  const KvPages& cache = arguments.cache;
+  const int64_t end = arguments.first_position + arguments.queries.count;
+  const auto pages = static_cast<ptrdiff_t>((end + cache.page_tokens - 1) / cache.page_tokens);
+  const auto key_pages = static_cast<int64_t>(batch.pages.size());
+  batch.pages.insert(batch.pages.end(), cache.keys.begin(), cache.keys.begin() + pages);
+  batch.pages.insert(batch.pages.end(), cache.values.begin(), cache.values.begin() + pages);
+  batch.sequences.push_back(
+      {.queries = arguments.queries.data,
+       .output = arguments.output.data,
+       .sinks = arguments.sinks.empty() ? nullptr : arguments.sinks.data(),
+       .key_pages = key_pages,
+       .value_pages = key_pages + pages,
+       .tokens = static_cast<int>(arguments.queries.count),
+       .first_position = static_cast<int>(arguments.first_position),
+       .window = or_everything(arguments.window),
+       .kept_prefix = static_cast<int>(cache.kept_window == 0 ? 0 : cache.kept_prefix),
+       .kept_window = or_everything(cache.kept_window),
+       .scale = arguments.scale});
+}
+
+// The bits that any of the addresses has: there are thousands, and this takes several at a time.
+uintptr_t all_bits(std::span<std::byte* const> addresses) {
+  uintptr_t bits = 0;
+  for (const std::byte* address : addresses) bits |= reinterpret_cast<uintptr_t>(address);
+  return bits;
+}
+
+using Way = void (*)(const AttentionBatch&);
+
+Way way_of(const AttentionArguments& arguments) {
+  const AttentionShape shape = shape_of(arguments);
+  const auto aligned = [](uintptr_t address) { return address % 16 == 0; };
+  const KvPages& cache = arguments.cache;
+  if (!decode_takes(shape) || !aligned(all_bits(cache.keys) | all_bits(cache.values))) {
+    return plain_attention;
+  }
+  const bool rows_aligned = aligned(reinterpret_cast<uintptr_t>(arguments.queries.data) |
+                                    reinterpret_cast<uintptr_t>(arguments.output.data));
+  return prefill_takes(shape) && arguments.queries.count > kFewTokens && arguments.scale > 0 &&
+                 rows_aligned
+             ? prefill_attention
+             : decode_attention;
+}
+
+}  // namespace
+
+void plain_attention(const AttentionBatch& batch) {
+  std::vector<PlainWork> work;
+  for (size_t s = 0; s < batch.sequences.size(); ++s) {
+    for (int token = 0; token < batch.sequences[s].tokens; ++token) {
+      work.push_back({static_cast<int>(s), token});
+    }
+  }
+  const UploadedBatch<PlainWork> uploaded(batch, std::span<const PlainWork>(work));
+  const int64_t queries = static_cast<int64_t>(work.size()) * batch.shape.query_heads;
+  const PlainLists lists = {uploaded.sequences(), uploaded.pages(), uploaded.work(), queries};
+  const auto blocks = static_cast<unsigned>((queries + kWarps - 1) / kWarps);
+  const auto kernel = batch.shape.bf16_cache ? plain_kernel<__nv_bfloat16> : plain_kernel<float>;
+  kernel<<<blocks, kWarps * 32, 0, context().stream>>>(batch.shape, lists);
+  check_launch("attention");
+}
+
+void attention(std::span<const AttentionArguments> sequences) {
+  struct Part {
+    Way way;
+    AttentionBatch batch;
+  };
+  std::vector<Part> parts;  // few: the sequences of a layer have one shape
+  for (const AttentionArguments& arguments : sequences) {
+    if (arguments.queries.count == 0) continue;
+    const Way way = way_of(arguments);
+    const AttentionShape shape = shape_of(arguments);
+    auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& one) {
+      return one.way == way && one.batch.shape == shape;
+    });
+    if (part == parts.end()) part = parts.insert(part, {way, {shape, {}, {}}});
+    append(arguments, part->batch);
+  }
+  for (const Part& part : parts) part.way(part.batch);
+}
+
+}  // namespace klotski::cuda

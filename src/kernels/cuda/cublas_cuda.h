@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cublas_v2.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace klotski::cuda {
+
+// out[r][n] = beta * out[r][n] + sum over k of in[r][k] * weight[n][k], summed in float32.
+struct MatrixProduct {
+  void* out = nullptr;  // rows out_stride elements apart
+  const void* in = nullptr;
+  const void* weight = nullptr;
+  cudaDataType type = CUDA_R_32F;  // of in and weight
+  int64_t rows = 0;
+  int64_t out_width = 0;
+  int64_t in_width = 0;
+  int64_t out_stride = 0;
+  float beta = 0.0f;
+};
+
+// NVIDIA's matrix products, of a library that is looked for when the program runs: the same binary
+// serves machines without it.
+class Cublas {
+ public:
+  // Products run on the stream; those that need memory use the workspace. Throws
+  // device_unavailable where the library is missing.
+  Cublas(cudaStream_t stream, std::span<std::byte> workspace);
+  ~Cublas();
+  Cublas(const Cublas&) = delete;
+  Cublas& operator=(const Cublas&) = delete;
+
+  void multiply(const MatrixProduct& product) const;
+
+ private:
+  // The functions by the names that the library exports.
+  struct Library {
+    Library();
+    void check(cublasStatus_t status, const char* call) const;
+
+    decltype(&cublasCreate_v2) create;
+    decltype(&cublasDestroy_v2) destroy;
+    decltype(&cublasSetStream_v2) set_stream;
+    decltype(&cublasSetWorkspace_v2) set_workspace;
+    decltype(&cublasSetMathMode) set_math_mode;
+    decltype(&cublasGemmEx_64) multiply;
+    decltype(&cublasGetStatusString) status_string;
+  };
+
+  Library library_;
+  cublasHandle_t handle_ = nullptr;
+};
+
+// Of the CudaOps that lives now.
+const Cublas& cublas();
+
+}  // namespace klotski::cuda

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/expert_rows_cuda.h"
+#include "kernels/cuda/vectors_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+struct SegmentList {
+  const ExpertSegment* data;
+  int count;
+};
+
+// The last segment that begins at this row of the batch or before it.
+__device__ __forceinline__ const ExpertSegment& segment_of(SegmentList list, int64_t row) {
+  int begin = 0;
+  int end = list.count;
+  while (end - begin > 1) {
+    const int middle = (begin + end) / 2;
+    (list.data[middle].begin <= row ? begin : end) = middle;
+  }
+  return list.data[begin];
+}
+
+// A block a row.
+template <typename Stored>
+__global__ void fetch_rows(Stored* packed, SegmentList segments, int64_t width, bool aligned) {
+  const int64_t row = blockIdx.x;
+  const ExpertSegment& segment = segment_of(segments, row);
+  const int64_t place = row - segment.begin;
+  const float* in = segment.in + (segment.in_rows ? segment.in_rows[place] : place) * width;
+  Stored* out = packed + row * width;
+  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
+    store(out + i, load(in + i, width - i, aligned), width - i, aligned);
+  }
+}
+
+__global__ void scatter_rows(const float* packed, SegmentList segments, int64_t width,
+                             bool aligned) {
+  const int64_t row = blockIdx.x;
+  const ExpertSegment& segment = segment_of(segments, row);
+  if (!segment.out_rows) return;
+  float* out = segment.out + int64_t{segment.out_rows[row - segment.begin]} * width;
+  const float* in = packed + row * width;
+  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
+    store(out + i, load(in + i, width - i, aligned), width - i, aligned);
+  }
+}
+
+template <Activation kActivation>
+__device__ __forceinline__ float activated(float x) {
+  if constexpr (kActivation == Activation::silu) {
+    return x / (1.0f + expf(-x));
+  } else if constexpr (kActivation == Activation::gelu) {
+    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+  } else if constexpr (kActivation == Activation::gelu_tanh) {
+    return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+  } else {
+    return x < 0.0f ? 0.0f : x;
+  }
+}
+
+template <typename Stored, Activation kActivation>
+__global__ void gate_rows(Stored* out, const float* gate, const float* up, int64_t count) {
+  for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
+    Floats gated = load(gate + i, count - i, true);
+    const Floats factors = load(up + i, count - i, true);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      gated.values[k] = activated<kActivation>(gated.values[k]) * factors.values[k];
+    }
+    store(out + i, gated, count - i, true);
+  }
+}
+
+template <typename Stored>
+auto gate_kernel(Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      return gate_rows<Stored, Activation::silu>;
+    case Activation::gelu:
+      return gate_rows<Stored, Activation::gelu>;
+    case Activation::gelu_tanh:
+      return gate_rows<Stored, Activation::gelu_tanh>;
+    case Activation::relu:
+      break;
+  }
+  return gate_rows<Stored, Activation::relu>;
+}
+
+std::vector<ExpertSegment> segments_of(std::span<const ExpertPiece> pieces) {
+  std::vector<ExpertSegment> segments;
+  int64_t begin = 0;
+  for (const ExpertPiece& piece : pieces) {
+    const ExpertProduct& product = *piece.product;
+    const bool listed = !product.in_rows.empty();
+    segments.push_back({begin, listed ? product.in.data : product.in.row(piece.first),
+                        listed ? product.in_rows.data() + piece.first : nullptr, product.out.data,
+                        piece.scattered() ? product.out_rows.data() + piece.first : nullptr});
+    begin += piece.count;
+  }
+  return segments;
+}
+
+}  // namespace
+
+ExpertBatchRows::ExpertBatchRows(std::span<const ExpertPiece> pieces)
+    : in_width_(pieces.front().product->in.width),
+      out_width_(pieces.front().product->out.width),
+      in_aligned_(in_width_ % kVector == 0),
+      out_aligned_(out_width_ % kVector == 0),
+      segment_count_(static_cast<int>(pieces.size())),
+      segments_(segments_of(pieces)) {
+  for (const ExpertPiece& piece : pieces) {
+    rows_ += piece.count;
+    in_aligned_ = in_aligned_ && is_aligned(piece.product->in.data);
+    out_aligned_ = out_aligned_ && is_aligned(piece.product->out.data);
+    any_scattered_ = any_scattered_ || piece.scattered();
+  }
+}
+
+template <typename Stored>
+void ExpertBatchRows::fetch(Stored* packed) const {
+  fetch_rows<<<static_cast<unsigned>(rows_), kThreads, 0, context().stream>>>(
+      packed, {segments_.data(), segment_count_}, in_width_, in_aligned_);
+  check_launch("fetch_rows");
+}
+
+void ExpertBatchRows::scatter(const float* packed) const {
+  scatter_rows<<<static_cast<unsigned>(rows_), kThreads, 0, context().stream>>>(
+      packed, {segments_.data(), segment_count_}, out_width_, out_aligned_);
+  check_launch("scatter_rows");
+}
+
+template <typename Stored>
+void activate(Stored* out, const float* gate, const float* up, int64_t count,
+              Activation activation) {
+  const auto kernel = gate_kernel<Stored>(activation);
+  kernel<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, context().stream>>>(
+      out, gate, up, count);
+  check_launch("gate_rows");
+}
+
+template void ExpertBatchRows::fetch(float*) const;
+template void ExpertBatchRows::fetch(__half*) const;
+template void ExpertBatchRows::fetch(__nv_bfloat16*) const;
+template void activate(float*, const float*, const float*, int64_t, Activation);
+template void activate(__half*, const float*, const float*, int64_t, Activation);
+template void activate(__nv_bfloat16*, const float*, const float*, int64_t, Activation);
+
+}  // namespace klotski::cuda

@@ -1,0 +1,65 @@
+#pragma once
+
+// The steps of experts between their products: rows fetched, gated and put where they belong.
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/context_cuda.h"
+#include "kernels/ops.h"
+
+namespace klotski::cuda {
+
+// Rows of one expert that are computed together.
+struct ExpertPiece {
+  ExpertPiece(const ExpertProduct& whole, int64_t first_row, int64_t rows)
+      : product(&whole), first(first_row), count(rows) {}
+
+  bool scattered() const { return !product->out_rows.empty(); }
+  float* straight_out() const { return product->out.row(first); }  // where not scattered
+
+  const ExpertProduct* product;
+  int64_t first;
+  int64_t count;
+};
+
+// Such a piece for kernels, as rows of what a batch of them computes.
+struct ExpertSegment {
+  int64_t begin;            // the first row's place in the batch
+  const float* in;          // row 0 of the lists, or the first row where there is no list
+  const int32_t* in_rows;   // from the first row on, or null
+  float* out;               // row 0, where there is a list
+  const int32_t* out_rows;  // from the first row on, or null: already in its place
+};
+
+// Pieces one after the other, of products alike in widths.
+class ExpertBatchRows {
+ public:
+  explicit ExpertBatchRows(std::span<const ExpertPiece> pieces);
+
+  int64_t rows() const { return rows_; }
+  bool any_scattered() const { return any_scattered_; }
+
+  // packed = the input rows; Stored is float, __half or __nv_bfloat16.
+  template <typename Stored>
+  void fetch(Stored* packed) const;
+  // Output rows = packed, of the pieces that are scattered.
+  void scatter(const float* packed) const;
+
+ private:
+  int64_t rows_ = 0;
+  int64_t in_width_;
+  int64_t out_width_;
+  bool in_aligned_;
+  bool out_aligned_;
+  bool any_scattered_ = false;
+  int segment_count_;
+  Uploaded<ExpertSegment> segments_;
+};
+
+// out = activation(gate) * up; out may be gate
+template <typename Stored>
+void activate(Stored* out, const float* gate, const float* up, int64_t count,
+              Activation activation);
+
+}  // namespace klotski::cuda

@@ -1,0 +1,176 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/cublas_cuda.h"
+#include "kernels/cuda/expert_rows_cuda.h"
+#include "kernels/cuda/products_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+// Rows that are computed together, of one expert or of several: the scratch stays small, and the
+// weights are read seldom enough. Float32 rows take more scratch.
+constexpr int64_t kBatchRows = 1024;
+constexpr int64_t kPlainRows = 512;
+
+using Pieces = std::vector<ExpertPiece>;
+
+// Whether all three products have inputs of one part in the 16-bit type of all weights.
+bool in_16_bits(const ExpertProduct& product, Precision precision) {
+  const DType type = product.gate.dtype;
+  return precision == Precision::bf16 && (type == DType::BF16 || type == DType::F16) &&
+         product.up.dtype == type && product.down.dtype == type;
+}
+
+bool alike(const ExpertProduct& a, const ExpertProduct& b) {
+  return a.gate.dtype == b.gate.dtype && a.gate.rows() == b.gate.rows() &&
+         a.in.width == b.in.width && a.out.width == b.out.width && a.activation == b.activation;
+}
+
+// One batch of 16-bit rows: the products one by one, what is between them for all pieces at once.
+template <typename Stored>
+class Batch {
+ public:
+  Batch(const Pieces& pieces, cudaDataType type)
+      : pieces_(pieces),
+        type_(type),
+        first_(*pieces.front().product),
+        width_(first_.gate.rows()),
+        rows_(pieces),
+        in_(bytes(first_.in.width, sizeof(Stored))),
+        gate_(bytes(width_, sizeof(float))),
+        up_(bytes(width_, sizeof(float))),
+        gated_(bytes(width_, sizeof(Stored))),
+        out_(rows_.any_scattered() ? bytes(first_.out.width, sizeof(float)) : 0) {}
+
+  void run() const {
+    rows_.template fetch<Stored>(in_.as<Stored>());
+    int64_t row = 0;
+    for (const ExpertPiece& piece : pieces_) {
+      for (const bool up : {false, true}) {
+        const TensorView& weight = up ? piece.product->up : piece.product->gate;
+        const Scratch& to = up ? up_ : gate_;
+        multiply(piece, weight, in_.as<Stored>() + row * first_.in.width,
+                 to.as<float>() + row * width_);
+      }
+      row += piece.count;
+    }
+    activate(gated_.as<Stored>(), gate_.as<float>(), up_.as<float>(), row * width_,
+             first_.activation);
+    row = 0;
+    for (const ExpertPiece& piece : pieces_) {
+      float* to =
+          piece.scattered() ? out_.as<float>() + row * first_.out.width : piece.straight_out();
+      multiply(piece, piece.product->down, gated_.as<Stored>() + row * width_, to);
+      row += piece.count;
+    }
+    if (rows_.any_scattered()) rows_.scatter(out_.as<float>());
+  }
+
+ private:
+  uint64_t bytes(int64_t width, size_t element) const {
+    return static_cast<uint64_t>(rows_.rows() * width) * element;
+  }
+
+  void multiply(const ExpertPiece& piece, const TensorView& weight, const Stored* in,
+                float* out) const {
+    cublas().multiply({.out = out,
+                       .in = in,
+                       .weight = weight.data,
+                       .type = type_,
+                       .rows = piece.count,
+                       .out_width = weight.rows(),
+                       .in_width = weight.columns(),
+                       .out_stride = weight.rows()});
+  }
+
+  const Pieces& pieces_;
+  cudaDataType type_;
+  const ExpertProduct& first_;
+  int64_t width_;
+  ExpertBatchRows rows_;
+  Scratch in_;
+  Scratch gate_;
+  Scratch up_;
+  Scratch gated_;
+  Scratch out_;
+};
+
+void run_batch(Pieces& pieces) {
+  if (pieces.empty()) return;
+  if (pieces.front().product->gate.dtype == DType::BF16) {
+    Batch<__nv_bfloat16>(pieces, CUDA_R_16BF).run();
+  } else {
+    Batch<__half>(pieces, CUDA_R_16F).run();
+  }
+  pieces.clear();
+}
+
+// Any types and precision, through float32.
+void run_plain(const ExpertPiece& piece, Precision precision) {
+  const ExpertProduct& product = *piece.product;
+  const ExpertBatchRows rows(std::span(&piece, 1));
+  const int64_t width = product.gate.rows();
+  const int64_t in_count = piece.count * product.in.width;
+  const int64_t out_count = piece.scattered() ? piece.count * product.out.width : 0;
+  const Scratch in(static_cast<uint64_t>(in_count) * sizeof(float));
+  const Scratch gate(static_cast<uint64_t>(piece.count * width) * sizeof(float));
+  const Scratch up(static_cast<uint64_t>(piece.count * width) * sizeof(float));
+  const Scratch out(static_cast<uint64_t>(out_count) * sizeof(float));
+  const Rows in_rows = {in.as<float>(), piece.count, product.in.width};
+  const Rows gate_rows = {gate.as<float>(), piece.count, width};
+  const Rows up_rows = {up.as<float>(), piece.count, width};
+  float* to = piece.scattered() ? out.as<float>() : piece.straight_out();
+
+  rows.fetch(in_rows.data);
+  matmul(gate_rows, in_rows, product.gate, {}, precision);
+  matmul(up_rows, in_rows, product.up, {}, precision);
+  activate(gate_rows.data, gate_rows.data, up_rows.data, piece.count * width, product.activation);
+  matmul({to, piece.count, product.out.width}, gate_rows, product.down, {}, precision);
+  if (piece.scattered()) rows.scatter(to);
+}
+
+}  // namespace
+
+void experts(std::span<const ExpertProduct> products, Precision precision) {
+  Pieces batch;
+  int64_t batch_rows = 0;
+  for (const ExpertProduct& product : products) {
+    const bool plain = !in_16_bits(product, precision);
+    const int64_t rows = piece_rows(product.rows(), plain ? kPlainRows : kBatchRows);
+    for (int64_t first = 0; first < product.rows(); first += rows) {
+      const ExpertPiece piece(product, first, std::min(rows, product.rows() - first));
+      if (plain) {
+        run_plain(piece, precision);
+        continue;
+      }
+      if (batch_rows + piece.count > kBatchRows ||
+          (!batch.empty() && !alike(product, *batch.front().product))) {
+        run_batch(batch);
+        batch_rows = 0;
+      }
+      batch.push_back(piece);
+      batch_rows += piece.count;
+    }
+  }
+  run_batch(batch);
+}
+
+uint64_t experts_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
+  constexpr uint64_t kRounding = 16 * 256;  // of each piece of memory
+  constexpr int64_t kSlots = 16;            // experts of a row that may be in one call
+  const int64_t batch = std::min(rows * kSlots, kBatchRows);
+  const int64_t in_16_bits = batch * (2 * in_width + 10 * expert_width + 4 * in_width);
+  const int64_t plain = std::min(rows, kPlainRows);
+  const uint64_t in_floats = static_cast<uint64_t>(plain * 8 * (in_width + expert_width)) +
+                             matmul_scratch_bytes(plain, std::max(in_width, expert_width));
+  const uint64_t segments = static_cast<uint64_t>(batch) * sizeof(ExpertSegment);
+  return std::max(static_cast<uint64_t>(in_16_bits), in_floats) + segments + kRounding;
+}
+
+}  // namespace klotski::cuda

@@ -1,0 +1,242 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/experts_testing.h"
+#include "kernels/cuda/testing.h"
+
+namespace klotski {
+namespace {
+
+using GpuExperts = GpuTest;
+
+struct Types {
+  DType first;   // gate and up
+  DType second;  // down
+};
+
+// Weights whose products keep about the size of their inputs.
+std::vector<float> scaled_floats(int64_t rows, int64_t columns, unsigned seed) {
+  std::vector<float> values = random_floats(rows * columns, seed);
+  for (float& value : values) value /= std::sqrt(static_cast<float>(columns));
+  return values;
+}
+
+struct TestExpert {
+  TestExpert(const ExpertShape& s, const Types& types, unsigned seed)
+      : gate(scaled_floats(s.width, s.in, seed), types.first, {s.width, s.in}),
+        up(scaled_floats(s.width, s.in, seed + 1), types.first, {s.width, s.in}),
+        down(scaled_floats(s.out, s.width, seed + 2), types.second, {s.out, s.width}),
+        device_gate(gate),
+        device_up(up),
+        device_down(down) {}
+
+  // Its product of rows that are here, and of rows that are on the device.
+  ExpertProduct here(const ExpertProduct& rows) const {
+    return with(rows, gate.view, up.view, down.view);
+  }
+  ExpertProduct there(const ExpertProduct& rows) const {
+    return with(rows, device_gate.view(), device_up.view(), device_down.view());
+  }
+
+  static ExpertProduct with(ExpertProduct rows, const TensorView& g, const TensorView& u,
+                            const TensorView& d) {
+    rows.gate = g;
+    rows.up = u;
+    rows.down = d;
+    return rows;
+  }
+
+  Weights gate, up, down;
+  DeviceTensor device_gate, device_up, device_down;
+};
+
+// Rows and lists of a product that has no weights yet.
+ExpertProduct rows_of(Rows out, ConstRows in, std::span<const int32_t> out_rows = {},
+                      std::span<const int32_t> in_rows = {},
+                      Activation activation = Activation::silu) {
+  return {out, in, out_rows, in_rows, {}, {}, {}, activation};
+}
+
+std::vector<int32_t> shuffled(int64_t count, unsigned seed) {
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  return order;
+}
+
+// |found - expected| / |expected| over all elements; what nobody wrote must be so in both.
+double relative_error(std::span<const float> found, std::span<const float> expected) {
+  double difference = 0.0;
+  double size = 0.0;
+  EXPECT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(std::isnan(found[i]), std::isnan(expected[i])) << "element " << i;
+    if (std::isnan(expected[i])) continue;
+    difference +=
+        (double(found[i]) - double(expected[i])) * (double(found[i]) - double(expected[i]));
+    size += double(expected[i]) * double(expected[i]);
+  }
+  return std::sqrt(difference / std::max(size, 1e-30));
+}
+
+double tolerance(const Types& types, Precision precision) {
+  if (precision == Precision::f32) return 3e-5;
+  if (types.first == DType::F32 && types.second == DType::F32) return 3e-5;
+  return 1e-2;  // the reference rounds less: neither gate and up, nor anything for F16
+}
+
+struct Case {
+  ExpertShape shape;
+  Types types;
+  Precision precision;
+  Activation activation = Activation::silu;
+};
+
+// Experts with so many rows each, which they take from and put to places in no order.
+void check_scattered(const Ops& ops, const Case& given, const std::vector<int64_t>& rows) {
+  SCOPED_TRACE(std::string(dtype_name(given.types.first)) + " " +
+               std::string(dtype_name(given.types.second)) + " precision " +
+               std::to_string(static_cast<int>(given.precision)));
+  const ExpertShape& shape = given.shape;
+  const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  const int64_t places = total + 5;
+  const std::vector<float> in = random_floats(places * shape.in, 1);
+  const std::vector<int32_t> in_rows = shuffled(places, 2);
+  const std::vector<int32_t> out_rows = shuffled(places, 3);
+  const DeviceArray<float> device_in{std::span<const float>(in)};
+  const DeviceArray<int32_t> device_in_rows{std::span<const int32_t>(in_rows)};
+  const DeviceArray<int32_t> device_out_rows{std::span<const int32_t>(out_rows)};
+  const DeviceOutput device_out(places, shape.out);
+  std::vector<float> out(static_cast<size_t>(places * shape.out), kPoison);
+
+  std::vector<TestExpert> experts;
+  experts.reserve(rows.size());
+  std::vector<ExpertProduct> here;
+  std::vector<ExpertProduct> there;
+  size_t first = 0;
+  for (size_t e = 0; e < rows.size(); ++e) {
+    const auto count = static_cast<size_t>(rows[e]);
+    if (count == 0) continue;
+    experts.emplace_back(shape, given.types, static_cast<unsigned>(10 * e + 10));
+    here.push_back(
+        experts.back().here(rows_of({out.data(), places, shape.out}, {in.data(), places, shape.in},
+                                    std::span(out_rows).subspan(first, count),
+                                    std::span(in_rows).subspan(first, count), given.activation)));
+    there.push_back(experts.back().there(
+        rows_of(device_out.rows(), {device_in.data(), places, shape.in},
+                device_out_rows.span().subspan(first, count),
+                device_in_rows.span().subspan(first, count), given.activation)));
+    first += count;
+  }
+  reference_ops().experts(here, given.precision);
+  ops.experts(there, given.precision);
+  EXPECT_LE(relative_error(device_out.download(), out), tolerance(given.types, given.precision));
+}
+
+TEST_F(GpuExperts, EveryTypeAndPrecision) {
+  const Types all_types[] = {{DType::BF16, DType::BF16}, {DType::F16, DType::F16},
+                             {DType::F32, DType::F32},   {DType::BF16, DType::F16},
+                             {DType::F16, DType::F32},   {DType::F32, DType::BF16}};
+  for (const ExpertShape& shape : {ExpertShape{72, 88, 72}, ExpertShape{5, 7, 3}}) {
+    for (const Types& types : all_types) {
+      for (const Precision precision : kPrecisions) {
+        check_scattered(ops(), {shape, types, precision}, {1, 7, 40, 2});
+      }
+    }
+  }
+}
+
+TEST_F(GpuExperts, EveryActivation) {
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+    for (const DType type : kStoredTypes) {
+      for (const Precision precision : kPrecisions) {
+        check_scattered(ops(), {{64, 48, 64}, {type, type}, precision, activation}, {9, 3});
+      }
+    }
+  }
+}
+
+TEST_F(GpuExperts, ManyRowsAreDividedIntoPieces) {
+  for (const Precision precision : kPrecisions) {
+    check_scattered(ops(), {{24, 16, 24}, {DType::BF16, DType::BF16}, precision},
+                    {2049, 1, 1500, 700, 4100, 3});
+  }
+}
+
+TEST_F(GpuExperts, ManyExpertsOfFewRows) {
+  std::vector<int64_t> rows(300);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i % 5);
+  check_scattered(ops(), {{32, 24, 32}, {DType::BF16, DType::BF16}, Precision::bf16}, rows);
+}
+
+// Neither list: all rows in their order.
+TEST_F(GpuExperts, RowsInOrderGoStraightToTheirPlace) {
+  const ExpertShape shape = {40, 24, 16};
+  for (const int64_t rows : {1, 2100}) {
+    for (const Precision precision : kPrecisions) {
+      const std::vector<float> in = random_floats(rows * shape.in, 1);
+      const DeviceArray<float> device_in{std::span<const float>(in)};
+      const DeviceOutput device_out(rows, shape.out);
+      std::vector<float> out(static_cast<size_t>(rows * shape.out), kPoison);
+      const TestExpert expert(shape, {DType::BF16, DType::BF16}, 4);
+      const ExpertProduct here =
+          expert.here(rows_of({out.data(), rows, shape.out}, {in.data(), rows, shape.in}));
+      const ExpertProduct there =
+          expert.there(rows_of(device_out.rows(), {device_in.data(), rows, shape.in}));
+      reference_ops().experts(std::span(&here, 1), precision);
+      ops().experts(std::span(&there, 1), precision);
+      EXPECT_LE(relative_error(device_out.download(), out),
+                tolerance({DType::BF16, DType::BF16}, precision));
+    }
+  }
+}
+
+// Products of different shapes, types and lists in one call.
+TEST_F(GpuExperts, ProductsNeedNotBeAlike) {
+  const std::vector<float> in = random_floats(6 * 16, 1);
+  const DeviceArray<float> device_in{std::span<const float>(in)};
+  const std::vector<int32_t> list = {4, 1, 5};
+  const DeviceArray<int32_t> device_list{std::span<const int32_t>(list)};
+  std::vector<TestExpert> experts;
+  experts.reserve(4);
+  experts.emplace_back(ExpertShape{16, 8, 16}, Types{DType::BF16, DType::BF16}, 1);
+  experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::BF16, DType::BF16}, 4);
+  experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::F16, DType::F16}, 7);
+  experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::F32, DType::F32}, 10);
+  std::vector<std::vector<float>> outs(4, std::vector<float>(6 * 16, kPoison));
+  std::vector<DeviceOutput> device_outs;
+  device_outs.reserve(4);
+  std::vector<ExpertProduct> here;
+  std::vector<ExpertProduct> there;
+  for (size_t e = 0; e < 4; ++e) {
+    device_outs.emplace_back(6, 16);
+    const auto listed = std::span(list).first(e % 2 == 0 ? 3 : 0);
+    const auto device_listed = device_list.span().first(listed.size());
+    here.push_back(experts[e].here(
+        rows_of({outs[e].data(), 6, 16}, {in.data(), 6, 16}, listed, listed, Activation::gelu)));
+    there.push_back(experts[e].there(rows_of(device_outs[e].rows(), {device_in.data(), 6, 16},
+                                             device_listed, device_listed, Activation::gelu)));
+  }
+  reference_ops().experts(here, Precision::bf16);
+  ops().experts(there, Precision::bf16);
+  for (size_t e = 0; e < 4; ++e)
+    EXPECT_LE(relative_error(device_outs[e].download(), outs[e]), 1e-2);
+}
+
+TEST_F(GpuExperts, NothingToDoIsDone) {
+  ops().experts({}, Precision::bf16);
+  const TestExpert expert({8, 8, 8}, {DType::BF16, DType::BF16}, 1);
+  const ExpertProduct none = expert.there(rows_of({nullptr, 0, 8}, {nullptr, 0, 8}));
+  for (const Precision precision : kPrecisions) ops().experts(std::span(&none, 1), precision);
+  ops().memory.finish();
+}
+
+}  // namespace
+}  // namespace klotski

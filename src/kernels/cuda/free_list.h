@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+
+namespace klotski::cuda {
+
+// Hands out pieces of an arena whose bytes it never touches: the smallest free piece that is large
+// enough, and of those the first. Neighbouring free pieces are one.
+class FreeList {
+ public:
+  static constexpr uint64_t kAlignment = 256;
+
+  explicit FreeList(std::span<std::byte> arena);
+
+  // No bytes are a piece too, which takes none. Throws does_not_fit.
+  std::byte* take(uint64_t bytes);
+  void give_back(std::byte* memory, uint64_t bytes);
+
+  uint64_t free_bytes() const { return free_bytes_; }
+  uint64_t largest_piece() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
+
+ private:
+  using Pieces = std::map<uint64_t, uint64_t>;  // offset -> bytes
+
+  void add(uint64_t offset, uint64_t bytes);
+  Pieces::iterator remove(Pieces::iterator piece);
+
+  std::byte* begin_;  // aligned
+  uint64_t size_ = 0;
+  uint64_t free_bytes_ = 0;
+  Pieces by_offset_;
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // (bytes, offset)
+};
+
+}  // namespace klotski::cuda

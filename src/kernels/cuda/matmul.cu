@@ -1,0 +1,163 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/cublas_cuda.h"
+#include "kernels/cuda/few_outputs_cuda.h"
+#include "kernels/cuda/products_cuda.h"
+#include "kernels/cuda/vectors_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+constexpr int64_t kPieceRows = 4096;  // at a time: the scratch stays small
+constexpr int kMostParts = 3;         // 8 bits of the fraction each: all of a float32's
+constexpr int64_t kSlabBytes = int64_t{32} << 20;  // of weights, converted to float32
+
+// Numbers between one part of the inputs and the next.
+int64_t part_stride(int64_t count) { return (count + 127) / 128 * 128; }
+
+// Each number as a sum of numbers that Stored can hold, the largest first, `stride` apart.
+template <typename Stored, int kParts>
+__global__ void split(Stored* parts, int64_t stride, const float* in, int64_t count, bool aligned) {
+  for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
+    Floats rest = load(in + i, count - i, aligned);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      store(parts + part * stride + i, rest, count - i, true);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const float taken = to_float(rounded_to<Stored>(rest.values[k]));
+        // What an infinity leaves would be no number.
+        const bool finite = isfinite(taken) && isfinite(rest.values[k]);
+        rest.values[k] = finite ? rest.values[k] - taken : 0.0f;
+      }
+    }
+  }
+}
+
+template <typename Stored>
+void launch_split(Stored* out, ConstRows in, int parts) {
+  const int64_t count = in.count * in.width;
+  const unsigned blocks = striding_blocks((count + kVector - 1) / kVector);
+  const auto kernel = parts == 1   ? split<Stored, 1>
+                      : parts == 2 ? split<Stored, 2>
+                                   : split<Stored, kMostParts>;
+  kernel<<<blocks, kThreads, 0, context().stream>>>(out, part_stride(count), in.data, count,
+                                                    is_aligned(in.data));
+  check_launch("split");
+}
+
+// A product with 16-bit weights; the inputs are sums of so many numbers of their type.
+template <typename Stored>
+void multiply_parts(Rows out, ConstRows in, const TensorView& weight, int parts) {
+  const int64_t stride = part_stride(in.count * in.width);
+  const Scratch scratch(static_cast<uint64_t>(stride * parts) * sizeof(Stored));
+  launch_split(scratch.as<Stored>(), in, parts);
+  for (int part = 0; part < parts; ++part) {
+    cublas().multiply({.out = out.data,
+                       .in = scratch.as<Stored>() + part * stride,
+                       .weight = weight.data,
+                       .type = weight.dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F,
+                       .rows = in.count,
+                       .out_width = out.width,
+                       .in_width = in.width,
+                       .out_stride = out.width,
+                       .beta = part == 0 ? 0.0f : 1.0f});
+  }
+}
+
+template <typename Stored>
+__global__ void convert(float* out, const Stored* in, int64_t count, bool aligned) {
+  for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
+    store(out + i, load(in + i, count - i, aligned), count - i, true);
+  }
+}
+
+// Output columns from first_output on, as many as `weight`, which is float32, has rows.
+void multiply_floats(Rows out, ConstRows in, const float* weight, int64_t first_output,
+                     int64_t outputs) {
+  cublas().multiply({.out = out.data + first_output,
+                     .in = in.data,
+                     .weight = weight,
+                     .rows = in.count,
+                     .out_width = outputs,
+                     .in_width = in.width,
+                     .out_stride = out.width});
+}
+
+// No sum of few F16 numbers is any float32: the weights are converted instead, a slab at a time.
+void multiply_converted(Rows out, ConstRows in, const TensorView& weight) {
+  const int64_t most = std::max<int64_t>(kSlabBytes / (4 * std::max<int64_t>(in.width, 1)), 1);
+  const int64_t slab_rows = std::min(most, out.width);
+  const Scratch slab(static_cast<uint64_t>(slab_rows * in.width) * sizeof(float));
+  const auto* stored = reinterpret_cast<const __half*>(weight.data);
+  for (int64_t first = 0; first < out.width; first += slab_rows) {
+    const int64_t rows = std::min(slab_rows, out.width - first);
+    const int64_t count = rows * in.width;
+    const __half* from = stored + first * in.width;
+    convert<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, context().stream>>>(
+        slab.as<float>(), from, count, is_aligned(from));
+    check_launch("convert");
+    multiply_floats(out, in, slab.as<float>(), first, rows);
+  }
+}
+
+void multiply(Rows out, ConstRows in, const TensorView& weight, Precision precision) {
+  const bool exact = precision == Precision::f32;
+  const int parts = exact ? kMostParts : precision == Precision::two_bf16 ? 2 : 1;
+  if (weight.dtype == DType::F32) {
+    multiply_floats(out, in, reinterpret_cast<const float*>(weight.data), 0, out.width);
+  } else if (weight.dtype == DType::BF16) {
+    multiply_parts<__nv_bfloat16>(out, in, weight, parts);
+  } else if (weight.dtype == DType::F16 && exact) {
+    multiply_converted(out, in, weight);
+  } else if (weight.dtype == DType::F16) {
+    multiply_parts<__half>(out, in, weight, parts);
+  } else {
+    fail(ErrorKind::internal, "weights of type {} reached a kernel", dtype_name(weight.dtype));
+  }
+}
+
+template <typename Stored>
+__global__ void add_bias(float* out, const Stored* bias, int64_t count, int64_t width) {
+  for (int64_t i = global_thread(); i < count; i += all_threads()) {
+    out[i] += to_float(bias[i % width]);
+  }
+}
+
+void launch_add_bias(Rows out, const TensorView& bias) {
+  const int64_t count = out.count * out.width;
+  with_stored_type(bias.dtype, [&](auto type) {
+    using Stored = decltype(type);
+    add_bias<<<striding_blocks(count), kThreads, 0, context().stream>>>(
+        out.data, reinterpret_cast<const Stored*>(bias.data), count, out.width);
+  });
+  check_launch("add_bias");
+}
+
+}  // namespace
+
+void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
+            Precision precision) {
+  if (out.count == 0 || out.width == 0) return;
+  if (precision == Precision::f32 && out.width <= kFewOutputs) {
+    few_outputs(out, in, weight);
+  } else {
+    const int64_t rows = piece_rows(out.count, kPieceRows);
+    for (int64_t first = 0; first < out.count; first += rows) {
+      const int64_t count = std::min(rows, out.count - first);
+      multiply({out.row(first), count, out.width}, {in.row(first), count, in.width}, weight,
+               precision);
+    }
+  }
+  if (bias.data) launch_add_bias(out, bias);
+}
+
+uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width) {
+  const int64_t piece = part_stride(piece_rows(rows, kPieceRows) * in_width);
+  return static_cast<uint64_t>(piece * kMostParts * 2 + kSlabBytes + 4 * in_width);
+}
+
+}  // namespace klotski::cuda

@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cuda/testing.h"
+
+namespace klotski {
+namespace {
+
+using GpuMemory = GpuTest;
+
+std::vector<uint8_t> pattern(size_t bytes, unsigned seed) {
+  std::vector<uint8_t> values(bytes);
+  uint32_t state = seed * 2654435761u + 1;
+  for (uint8_t& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<uint8_t>(state >> 24);
+  }
+  return values;
+}
+
+TEST_F(GpuMemory, BytesComeBackAsTheyWent) {
+  for (const size_t bytes : {0u, 1u, 3u, 15u, 16u, 17u, (1u << 20) + 3, 20u << 20}) {
+    const DeviceArray<uint8_t> array(bytes + 40);
+    for (const size_t offset : {0u, 1u, 7u, 16u, 31u}) {
+      auto* place = reinterpret_cast<std::byte*>(array.data() + offset);
+      std::vector<uint8_t> source = pattern(bytes, static_cast<unsigned>(bytes + offset));
+      const std::vector<uint8_t> expected = source;
+      ops().memory.upload(place, source.data(), bytes);
+      std::fill(source.begin(), source.end(), uint8_t{0});  // free on return
+      std::vector<uint8_t> found(bytes + 2, uint8_t{7});
+      ops().memory.download(found.data() + 1, place, bytes);
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found.begin() + 1))
+          << bytes << " bytes at " << offset;
+      EXPECT_EQ(found.front(), 7);
+      EXPECT_EQ(found.back(), 7);
+    }
+  }
+}
+
+TEST_F(GpuMemory, AnUploadTouchesItsOwnBytesOnly) {
+  const std::vector<uint8_t> before = pattern(4096, 1);
+  const std::vector<uint8_t> changed(100, uint8_t{0});
+  for (size_t offset = 0; offset < 40; ++offset) {
+    const DeviceArray<uint8_t> array{std::span<const uint8_t>(before)};
+    ops().memory.upload(reinterpret_cast<std::byte*>(array.data() + offset), changed.data(),
+                        changed.size() - offset);
+    std::vector<uint8_t> expected = before;
+    std::fill_n(expected.begin() + static_cast<ptrdiff_t>(offset), changed.size() - offset,
+                uint8_t{0});
+    EXPECT_EQ(array.download(), expected);
+  }
+}
+
+TEST_F(GpuMemory, ManySmallUploadsKeepTheirOrder) {
+  constexpr size_t kUploads = 3000;  // more than the staging memory holds at once
+  const DeviceArray<uint32_t> last(1);
+  const DeviceArray<uint32_t> all(kUploads * 1024);
+  for (uint32_t i = 0; i < kUploads; ++i) {
+    const std::vector<uint32_t> values(1024, i);
+    ops().memory.upload(reinterpret_cast<std::byte*>(last.data()), &i, sizeof(i));
+    ops().memory.upload(reinterpret_cast<std::byte*>(all.data() + i * 1024), values.data(), 4096);
+  }
+  EXPECT_EQ(last.download().front(), kUploads - 1);
+  const std::vector<uint32_t> found = all.download();
+  for (size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], i / 1024);
+}
+
+TEST_F(GpuMemory, PiecesDoNotOverlap) {
+  struct Piece {
+    std::byte* memory;
+    std::vector<uint8_t> bytes;
+  };
+  std::mt19937 random(5);
+  std::vector<Piece> pieces;
+  const auto give_back_one = [&] {
+    std::swap(pieces[random() % pieces.size()], pieces.back());
+    std::vector<uint8_t> found(pieces.back().bytes.size());
+    ops().memory.download(found.data(), pieces.back().memory, found.size());
+    EXPECT_EQ(found, pieces.back().bytes);
+    ops().memory.give_back(pieces.back().memory, found.size());
+    pieces.pop_back();
+  };
+  for (unsigned step = 0; step < 400; ++step) {
+    if (random() % 5 < 3 || pieces.empty()) {
+      const size_t bytes = random() % 3 == 0 ? random() % 300000 : random() % 3000;
+      pieces.push_back({ops().memory.take(bytes), pattern(bytes, step)});
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(pieces.back().memory) % 256, 0u);
+      ops().memory.upload(pieces.back().memory, pieces.back().bytes.data(), bytes);
+    } else {
+      give_back_one();
+    }
+  }
+  while (!pieces.empty()) give_back_one();
+}
+
+TEST_F(GpuMemory, AllOfItCanBeTakenAgain) {
+  const uint64_t most = kTestArenaBytes - CudaOps::kProductWorkspace;
+  ops().memory.give_back(ops().memory.take(most), most);
+  try {
+    ops().memory.take(most + 256);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::does_not_fit);
+  }
+  ops().memory.finish();
+}
+
+TEST_F(GpuMemory, IsTheOperationsOwn) {
+  EXPECT_FALSE(ops().memory.readable);
+  const std::vector<float> values = random_floats(64, 1);
+  const Weights weights(values, DType::BF16, {8, 8});
+  std::vector<std::byte> bytes = weights.bytes;
+  EXPECT_EQ(ops().arrange(bytes.data(), DType::BF16, {8, 8}, Precision::bf16), ElementOrder::rows);
+  EXPECT_EQ(bytes, weights.bytes);
+}
+
+}  // namespace
+}  // namespace klotski

@@ -1,0 +1,87 @@
+#include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/vectors_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+template <typename Stored>
+struct Norm {
+  float* out;
+  const float* in;
+  const Stored* weight;
+  int64_t rows;
+  int64_t width;
+  float epsilon;
+  bool aligned;  // of every row
+};
+
+__device__ __forceinline__ float sum_of_warp(float value) {
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kWholeWarp, value, distance);
+  }
+  return value;
+}
+
+// kRowThreads threads a row, kThreads a block. Each thread adds up the squares of eight neighbours
+// at a time, warps add up theirs pairwise, then the warps of a row one after the other.
+template <typename Stored, unsigned kRowThreads>
+__global__ void normalise(Norm<Stored> task) {
+  const int64_t row = int64_t{blockIdx.x} * (kThreads / kRowThreads) + threadIdx.x / kRowThreads;
+  const int64_t thread = threadIdx.x % kRowThreads;
+  if (row >= task.rows) return;  // whole warps, and only where a row is no more than one
+  const float* in = task.in + row * task.width;
+  float* out = task.out + row * task.width;
+
+  float sum = 0.0f;
+  for (int64_t i = thread * kVector; i < task.width; i += kRowThreads * kVector) {
+    const Floats loaded = load(in + i, task.width - i, task.aligned);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum = fmaf(loaded.values[k], loaded.values[k], sum);
+  }
+  sum = sum_of_warp(sum);
+  if constexpr (kRowThreads > kWarp) {
+    __shared__ float warp_sums[kRowThreads / kWarp];
+    if (thread % kWarp == 0) warp_sums[thread / kWarp] = sum;
+    __syncthreads();
+    sum = 0.0f;
+    for (const float warp_sum : warp_sums) sum += warp_sum;
+  }
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(task.width) + task.epsilon);
+
+  for (int64_t i = thread * kVector; i < task.width; i += kRowThreads * kVector) {
+    Floats values = load(in + i, task.width - i, task.aligned);
+    const Floats weights = load(task.weight + i, task.width - i, task.aligned);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      values.values[k] = values.values[k] * scale * weights.values[k];
+    }
+    store(out + i, values, task.width - i, task.aligned);
+  }
+}
+
+template <typename Stored, unsigned kRowThreads>
+void launch(const Norm<Stored>& task) {
+  normalise<Stored, kRowThreads>
+      <<<blocks_of(task.rows, kThreads / kRowThreads), kThreads, 0, context().stream>>>(task);
+}
+
+}  // namespace
+
+void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) {
+  constexpr int64_t kWarpWidth = 1024;  // what a warp reads in four rounds
+  if (in.count == 0) return;
+  with_stored_type(weight.dtype, [&](auto type) {
+    using Stored = decltype(type);
+    const bool aligned =
+        rows_aligned(in.data, in.width) && is_aligned(out.data) && is_aligned(weight.data);
+    const Norm<Stored> task = {out.data, in.data,  reinterpret_cast<const Stored*>(weight.data),
+                               in.count, in.width, epsilon,
+                               aligned};
+    in.width <= kWarpWidth ? launch<Stored, kWarp>(task) : launch<Stored, kThreads>(task);
+  });
+  check_launch("normalise");
+}
+
+}  // namespace klotski::cuda

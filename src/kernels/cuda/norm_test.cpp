@@ -1,0 +1,99 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/cuda/testing.h"
+
+namespace klotski {
+namespace {
+
+using GpuNorm = GpuTest;
+using GpuEmbed = GpuTest;
+
+constexpr float kEpsilon = 1e-5f;
+
+std::vector<float> by_reference(ConstRows in, const Weights& weight) {
+  std::vector<float> out(static_cast<size_t>(in.count * in.width), kPoison);
+  reference_ops().rms_norm({out.data(), in.count, in.width}, in, weight.view, kEpsilon);
+  return out;
+}
+
+// Both sum float32 numbers, in different orders.
+void expect_norm(std::span<const float> found, std::span<const float> expected) {
+  expect_close(found, expected, absolute({expected.begin(), expected.end()}), 3e-5);
+}
+
+TEST_F(GpuNorm, AgreesWithTheReference) {
+  for (const int64_t width : {1, 5, 64, 128, 1000, 1024, 1025, 1032, 4096, 7168, 7171}) {
+    for (const int64_t rows : {0, 1, 3, 9, 70}) {
+      for (const DType dtype : kStoredTypes) {
+        SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width));
+        const std::vector<float> x = random_floats(rows * width, 1);
+        const Weights weight(random_floats(width, 2), dtype, {width});
+        const DeviceArray<float> in{std::span<const float>(x)};
+        const DeviceTensor w(weight);
+        const DeviceOutput out(rows, width);
+        ops().rms_norm(out.rows(), {in.data(), rows, width}, w.view(), kEpsilon);
+        expect_norm(out.download(), by_reference({x.data(), rows, width}, weight));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(GpuNorm, MayWriteOverItsInput) {
+  for (const int64_t width : {128, 4096}) {
+    const std::vector<float> x = random_floats(7 * width, 1);
+    const Weights weight(random_floats(width, 2), DType::BF16, {width});
+    const DeviceArray<float> in{std::span<const float>(x)};
+    const DeviceTensor w(weight);
+    const DeviceOutput apart(7, width);
+    ops().rms_norm(apart.rows(), {in.data(), 7, width}, w.view(), kEpsilon);
+    ops().rms_norm({in.data(), 7, width}, {in.data(), 7, width}, w.view(), kEpsilon);
+    EXPECT_TRUE(same_bits(in.download(), apart.download()));
+  }
+}
+
+TEST_F(GpuNorm, ARowDependsOnNothingElse) {
+  for (const int64_t width : {136, 2048}) {
+    const std::vector<float> x = random_floats(20 * width + 1, 3);
+    const Weights weight(random_floats(width, 2), DType::F32, {width});
+    const DeviceArray<float> in{std::span<const float>(x)};
+    const DeviceTensor w(weight);
+    const DeviceOutput all(20, width);
+    ops().rms_norm(all.rows(), {in.data() + 1, 20, width}, w.view(), kEpsilon);
+    // Alone, and where it can be read 16 bytes at a time.
+    const DeviceArray<float> last{std::span<const float>(x).last(static_cast<size_t>(width))};
+    const DeviceOutput alone(1, width);
+    ops().rms_norm(alone.rows(), {last.data(), 1, width}, w.view(), kEpsilon);
+    const std::vector<float> rows = all.download();
+    EXPECT_TRUE(same_bits(alone.download(), std::span(rows).last(static_cast<size_t>(width))));
+  }
+}
+
+TEST_F(GpuEmbed, CopiesTheRowsOfTokens) {
+  for (const int64_t width : {1, 7, 64, 2056, 5000}) {
+    for (const DType dtype : kStoredTypes) {
+      const Weights table(random_floats(50 * width, 1), dtype, {50, width});
+      const std::vector<TokenId> tokens = {49, 0, 3, 3, 17};
+      const DeviceTensor device_table(table);
+      const DeviceArray<TokenId> device_tokens{std::span<const TokenId>(tokens)};
+      const DeviceOutput out(5, width);
+      ops().embed(out.rows(), device_table.view(), device_tokens.span());
+      std::vector<float> expected(static_cast<size_t>(5 * width), kPoison);
+      reference_ops().embed({expected.data(), 5, width}, table.view, tokens);
+      EXPECT_TRUE(same_bits(out.download(), expected)) << width;
+    }
+  }
+}
+
+TEST_F(GpuEmbed, NoTokensAreNoWork) {
+  const Weights table(random_floats(8, 1), DType::BF16, {2, 4});
+  const DeviceTensor device_table(table);
+  ops().embed({nullptr, 0, 4}, device_table.view(), {});
+  ops().memory.finish();
+}
+
+}  // namespace
+}  // namespace klotski

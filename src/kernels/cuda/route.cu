@@ -1,0 +1,180 @@
+#include <climits>
+
+#include "base/error.h"
+#include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/vectors_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+constexpr int64_t kMostExperts = 1024;
+constexpr unsigned kTokens = 4;  // of a block, a warp each
+
+struct Routing {
+  const float* logits;
+  const float* bias;  // or null
+  int64_t tokens;
+  int experts;
+  RouterRule rule;
+  ExpertId* chosen;
+  float* weights;
+  float* gaps;  // or null
+};
+
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7F800000); }
+
+// A place in the order of values, largest first, ties to the lower index, a NaN last.
+struct Place {
+  float key;
+  int index;
+
+  __device__ bool before(const Place& other) const {
+    return key > other.key || (key == other.key && index < other.index);
+  }
+};
+
+__device__ __forceinline__ Place place_of(const float* values, int index) {
+  const float value = values[index];
+  return {isnan(value) ? -infinity() : value, index};
+}
+
+__device__ __forceinline__ Place before_all() { return {infinity(), -1}; }
+
+// The first place of `count` values that comes after another one. There must be one.
+__device__ Place next_place(const float* values, int count, const Place& last) {
+  Place best = {-infinity(), INT_MAX};
+  for (int i = static_cast<int>(threadIdx.x % kWarp); i < count; i += kWarp) {
+    const Place place = place_of(values, i);
+    if (last.before(place) && place.before(best)) best = place;
+  }
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    const Place other = {__shfl_xor_sync(kWholeWarp, best.key, distance),
+                         __shfl_xor_sync(kWholeWarp, best.index, distance)};
+    if (other.before(best)) best = other;
+  }
+  return best;
+}
+
+// scores = softmax or sigmoid of the logits
+__device__ void score(float* scores, const float* logits, int count, ScoreFunction function) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  if (function == ScoreFunction::sigmoid) {
+    for (int i = lane; i < count; i += kWarp) scores[i] = 1.0f / (1.0f + expf(-logits[i]));
+    return;
+  }
+  float largest = -infinity();
+  for (int i = lane; i < count; i += kWarp) largest = fmaxf(largest, logits[i]);
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, distance));
+  }
+  float sum = 0.0f;
+  for (int i = lane; i < count; i += kWarp) sum += scores[i] = expf(logits[i] - largest);
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(kWholeWarp, sum, distance);
+  }
+  for (int i = lane; i < count; i += kWarp) scores[i] /= sum;
+}
+
+// What a group counts as: its best expert, or the best two.
+__device__ float group_score(const float* members, int count, bool two) {
+  Place best = place_of(members, 0);
+  Place second = {-infinity(), INT_MAX};
+  for (int i = 1; i < count; ++i) {
+    const Place place = place_of(members, i);
+    if (place.before(best)) {
+      second = best;
+      best = place;
+    } else if (place.before(second)) {
+      second = place;
+    }
+  }
+  return two && count > 1 ? members[best.index] + members[second.index] : members[best.index];
+}
+
+// Experts outside the best groups can no longer be chosen. Returns by how much those lead.
+__device__ float keep_best_groups(float* choice, float* groups, int experts,
+                                  const RouterRule& rule) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const int size = experts / rule.groups;
+  for (int group = lane; group < rule.groups; group += kWarp) {
+    groups[group] =
+        group_score(choice + group * size, size, rule.group_score == GroupScore::best_two);
+  }
+  __syncwarp();
+  Place last = before_all();
+  for (int kept = 0; kept < rule.groups_kept; ++kept) last = next_place(groups, rule.groups, last);
+  for (int expert = lane; expert < experts; expert += kWarp) {
+    if (last.before(place_of(groups, expert / size))) choice[expert] = -infinity();
+  }
+  __syncwarp();
+  if (rule.groups_kept >= rule.groups) return infinity();
+  return groups[last.index] - groups[next_place(groups, rule.groups, last).index];
+}
+
+// A warp a token; its numbers lie in shared memory.
+__global__ void choose(Routing task) {
+  extern __shared__ float shared[];
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const int64_t token = int64_t{blockIdx.x} * kTokens + threadIdx.x / kWarp;
+  if (token >= task.tokens) return;
+  const int experts = task.experts;
+  const RouterRule& rule = task.rule;
+  float* scores = shared + threadIdx.x / kWarp * (2 * experts + rule.groups);
+  float* choice = scores + experts;
+
+  score(scores, task.logits + token * experts, experts, rule.score);
+  for (int i = lane; i < experts; i += kWarp) {
+    choice[i] = task.bias ? scores[i] + task.bias[i] : scores[i];
+  }
+  __syncwarp();
+  float gap = infinity();
+  if (rule.groups > 1) gap = keep_best_groups(choice, choice + experts, experts, rule);
+
+  ExpertId* chosen = task.chosen + token * rule.top_k;
+  float* weights = task.weights + token * rule.top_k;
+  Place last = before_all();
+  float sum = 0.0f;
+  for (int slot = 0; slot < rule.top_k; ++slot) {
+    last = next_place(choice, experts, last);
+    sum += scores[last.index];
+    if (lane == 0) {
+      chosen[slot].value = last.index;
+      weights[slot] = scores[last.index];
+    }
+  }
+  __syncwarp();
+  for (int slot = lane; slot < rule.top_k; slot += kWarp) {
+    weights[slot] = (rule.renormalise ? weights[slot] / sum : weights[slot]) * rule.scale;
+  }
+  if (!task.gaps) return;
+  if (rule.top_k < experts) {
+    const float lead = choice[last.index] - choice[next_place(choice, experts, last).index];
+    if (lead < gap) gap = lead;
+  }
+  if (lane == 0) task.gaps[token] = gap;
+}
+
+}  // namespace
+
+void route(const RouteArguments& arguments) {
+  const ConstRows& logits = arguments.logits;
+  if (logits.count == 0) return;
+  if (logits.width > kMostExperts) {
+    fail(ErrorKind::bad_model, "a layer has {} experts, and a device chooses among {} at most",
+         logits.width, kMostExperts);
+  }
+  const auto experts = static_cast<int>(logits.width);
+  const size_t shared_bytes =
+      kTokens * sizeof(float) * static_cast<size_t>(2 * experts + arguments.rule.groups);
+  choose<<<blocks_of(logits.count, kTokens), kTokens * kWarp, shared_bytes, context().stream>>>(
+      {logits.data, arguments.selection_bias.empty() ? nullptr : arguments.selection_bias.data(),
+       logits.count, experts, arguments.rule, arguments.experts.data(), arguments.weights.data(),
+       arguments.gaps.empty() ? nullptr : arguments.gaps.data()});
+  check_launch("choose");
+}
+
+}  // namespace klotski::cuda

@@ -1,0 +1,119 @@
+#include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/vectors_cuda.h"
+
+namespace klotski::cuda {
+
+namespace {
+
+int64_t vectors_in(int64_t count) { return (count + kVector - 1) / kVector; }
+
+// values[i] = function(values[i])
+template <typename Function>
+__global__ void change_each(float* values, int64_t count, bool aligned, Function function) {
+  for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
+    Floats changed = load(values + i, count - i, aligned);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) changed.values[k] = function(changed.values[k]);
+    store(values + i, changed, count - i, aligned);
+  }
+}
+
+template <typename Function>
+void launch_change(std::span<float> values, const Function& function) {
+  if (values.empty()) return;
+  const auto count = static_cast<int64_t>(values.size());
+  change_each<<<striding_blocks(vectors_in(count)), kThreads, 0, context().stream>>>(
+      values.data(), count, is_aligned(values.data()), function);
+  check_launch("change_each");
+}
+
+struct Clip {
+  float limit;
+  // A NaN stays one.
+  __device__ float operator()(float value) const {
+    return value < -limit ? -limit : limit < value ? limit : value;
+  }
+};
+
+struct Sigmoid {
+  __device__ float operator()(float value) const { return 1.0f / (1.0f + expf(-value)); }
+};
+
+__global__ void add_each(float* out, const float* in, int64_t count, bool aligned) {
+  for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
+    Floats sums = load(out + i, count - i, aligned);
+    const Floats added = load(in + i, count - i, aligned);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sums.values[k] += added.values[k];
+    store(out + i, sums, count - i, aligned);
+  }
+}
+
+// A block a row.
+__global__ void gather_rows(float* out, const float* in, const int32_t* rows, int64_t width,
+                            bool aligned) {
+  const float* from = in + int64_t{rows[blockIdx.x]} * width;
+  float* to = out + int64_t{blockIdx.x} * width;
+  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
+    store(to + i, load(from + i, width - i, aligned), width - i, aligned);
+  }
+}
+
+struct Combination {
+  float* out;
+  const float* in;
+  const float* weights;
+  int64_t slots;
+  int64_t width;
+  bool aligned;  // of every row
+};
+
+// A block a row of the output. Each product is rounded before it is added, as in the reference.
+__global__ void add_weighted(Combination task) {
+  float* out = task.out + int64_t{blockIdx.x} * task.width;
+  const int64_t first = int64_t{blockIdx.x} * task.slots;
+  for (int64_t i = threadIdx.x * kVector; i < task.width; i += kThreads * kVector) {
+    Floats sums = load(out + i, task.width - i, task.aligned);
+    for (int64_t slot = first; slot < first + task.slots; ++slot) {
+      const float weight = task.weights[slot];
+      const Floats in = load(task.in + slot * task.width + i, task.width - i, task.aligned);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        sums.values[k] = __fadd_rn(sums.values[k], __fmul_rn(weight, in.values[k]));
+      }
+    }
+    store(out + i, sums, task.width - i, task.aligned);
+  }
+}
+
+}  // namespace
+
+void clip(std::span<float> values, float limit) { launch_change(values, Clip{limit}); }
+
+void sigmoid(std::span<float> values) { launch_change(values, Sigmoid{}); }
+
+void add(Rows out, ConstRows in) {
+  const int64_t count = out.count * out.width;
+  if (count == 0) return;
+  add_each<<<striding_blocks(vectors_in(count)), kThreads, 0, context().stream>>>(
+      out.data, in.data, count, is_aligned(out.data) && is_aligned(in.data));
+  check_launch("add_each");
+}
+
+void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
+  if (out.count == 0) return;
+  const bool aligned = rows_aligned(out.data, out.width) && is_aligned(in.data);
+  gather_rows<<<static_cast<unsigned>(out.count), kThreads, 0, context().stream>>>(
+      out.data, in.data, rows.data(), out.width, aligned);
+  check_launch("gather_rows");
+}
+
+void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {
+  if (out.count == 0) return;
+  const bool aligned = rows_aligned(out.data, out.width) && is_aligned(slots_in.data);
+  add_weighted<<<static_cast<unsigned>(out.count), kThreads, 0, context().stream>>>(
+      {out.data, slots_in.data, weights.data(), slots_in.count / out.count, out.width, aligned});
+  check_launch("add_weighted");
+}
+
+}  // namespace klotski::cuda

@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/cuda/testing.h"
+
+namespace klotski {
+namespace {
+
+using GpuRows = GpuTest;
+
+TEST_F(GpuRows, AddIsExact) {
+  for (const int64_t count : {1, 7, 8, 9, 1000, 300001}) {
+    for (const int64_t offset : {0, 1, 4}) {
+      const std::vector<float> a = random_floats(count + offset, 1);
+      const std::vector<float> b = random_floats(count, 2);
+      std::vector<float> expected = a;
+      reference_ops().add({expected.data() + offset, count, 1}, {b.data(), count, 1});
+      const DeviceArray<float> out{std::span<const float>(a)};
+      const DeviceArray<float> in{std::span<const float>(b)};
+      ops().add({out.data() + offset, count, 1}, {in.data(), count, 1});
+      EXPECT_TRUE(same_bits(out.download(), expected)) << count << " at " << offset;
+    }
+  }
+}
+
+TEST_F(GpuRows, GatherCopiesRows) {
+  const std::vector<int32_t> rows = {6, 0, 6, 3, 2};
+  for (const int64_t width : {1, 9, 64, 2055, 4096}) {
+    const std::vector<float> from = random_floats(7 * width, 3);
+    std::vector<float> expected(static_cast<size_t>(5 * width), kPoison);
+    reference_ops().gather({expected.data(), 5, width}, {from.data(), 7, width}, rows);
+    const DeviceArray<float> in{std::span<const float>(from)};
+    const DeviceArray<int32_t> device_rows{std::span<const int32_t>(rows)};
+    const DeviceOutput out(5, width);
+    ops().gather(out.rows(), {in.data(), 7, width}, device_rows.span());
+    EXPECT_TRUE(same_bits(out.download(), expected)) << width;
+  }
+}
+
+TEST_F(GpuRows, CombineAddsSlotsInTheirOrder) {
+  for (const int64_t slots : {1, 2, 8}) {
+    for (const int64_t width : {1, 9, 64, 4096}) {
+      constexpr int64_t kTokens = 13;
+      const std::vector<float> before = random_floats(kTokens * width, 1);
+      const std::vector<float> from = random_floats(kTokens * slots * width, 2);
+      const std::vector<float> weights = random_floats(kTokens * slots, 3);
+      std::vector<float> expected = before;
+      reference_ops().combine({expected.data(), kTokens, width},
+                              {from.data(), kTokens * slots, width}, weights);
+      const DeviceArray<float> out{std::span<const float>(before)};
+      const DeviceArray<float> in{std::span<const float>(from)};
+      const DeviceArray<float> device_weights{std::span<const float>(weights)};
+      ops().combine({out.data(), kTokens, width}, {in.data(), kTokens * slots, width},
+                    device_weights.span());
+      EXPECT_TRUE(same_bits(out.download(), expected)) << slots << " slots of " << width;
+    }
+  }
+}
+
+TEST_F(GpuRows, ClipKeepsWithinTheLimit) {
+  std::vector<float> values = random_floats(1003, 4);
+  values[17] = kInfinity;
+  values[1002] = -kInfinity;
+  const DeviceArray<float> device{std::span<const float>(values)};
+  ops().clip(device.span(), 0.5f);
+  reference_ops().clip(values, 0.5f);
+  EXPECT_EQ(device.download(), values);
+  const std::vector<float> nan = {kPoison, 3.0f};
+  const DeviceArray<float> device_nan{std::span<const float>(nan)};
+  ops().clip(device_nan.span(), 0.5f);
+  EXPECT_TRUE(std::isnan(device_nan.download()[0]));
+  EXPECT_EQ(device_nan.download()[1], 0.5f);
+}
+
+TEST_F(GpuRows, SigmoidIsTheReferences) {
+  std::vector<float> values = random_floats(1003, 5);
+  for (float& value : values) value *= 10.0f;
+  values[0] = 200.0f;
+  values[1] = -200.0f;
+  const DeviceArray<float> device{std::span<const float>(values)};
+  ops().sigmoid(device.span());
+  reference_ops().sigmoid(values);
+  expect_close(device.download(), values, std::vector<float>(values.size(), 1.0f), 1e-6);
+}
+
+TEST_F(GpuRows, NothingToDoIsDone) {
+  ops().add({nullptr, 0, 4}, {nullptr, 0, 4});
+  ops().gather({nullptr, 0, 4}, {nullptr, 0, 4}, {});
+  ops().combine({nullptr, 0, 4}, {nullptr, 0, 4}, {});
+  ops().clip({}, 1.0f);
+  ops().sigmoid({});
+  ops().memory.finish();
+}
+
+}  // namespace
+}  // namespace klotski

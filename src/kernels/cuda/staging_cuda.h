@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace klotski::cuda {
+
+// Copies between the program's memory and the device's in the order of a stream. Kernels do them,
+// through pinned memory that the device sees: its copy engines may be busy with weights for many
+// milliseconds, and what is behind those in their queues waits.
+class Staging {
+ public:
+  explicit Staging(cudaStream_t stream) : stream_(stream) {}
+
+  void upload(std::byte* to, const std::byte* from, uint64_t bytes);    // `from` is free on return
+  void download(std::byte* to, const std::byte* from, uint64_t bytes);  // arrived on return
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { cudaFreeHost(memory); }
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  // Pinned memory, and as the device addresses it.
+  struct Piece {
+    Piece();
+
+    std::unique_ptr<std::byte, Free> host;
+    std::byte* device = nullptr;
+    // All that was put into it has been read.
+    std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Free> emptied;
+  };
+
+  void next_piece();
+
+  cudaStream_t stream_;
+  Piece sending_[2];  // filled in turns
+  Piece landing_;
+  int current_ = 0;    // of sending_
+  uint64_t used_ = 0;  // bytes of it
+};
+
+}  // namespace klotski::cuda

@@ -1,0 +1,126 @@
+#pragma once
+
+// What the tests on a device share: one device and one CudaOps for the whole process.
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "device/device.h"
+#include "kernels/cpu/testing.h"
+#include "kernels/cuda_ops.h"
+#include "kernels/ops.h"
+
+namespace klotski {
+
+inline constexpr uint64_t kTestArenaBytes = uint64_t{2} << 30;
+
+// The operations of device 0. Never destroyed: the driver may be gone before static objects are.
+inline const Ops& gpu_ops() {
+  [[maybe_unused]] static const CudaOps* const opened = [] {
+    Device* device = open_device(0).release();
+    return new CudaOps(*device, {device->allocate(kTestArenaBytes), kTestArenaBytes});
+  }();
+  return CudaOps::table();
+}
+
+class GpuTest : public ::testing::Test {
+ public:
+  static const Ops& ops() { return gpu_ops(); }
+
+ protected:
+  void SetUp() override {
+    static const DeviceList list = list_devices();
+    if (list.devices.empty()) GTEST_SKIP() << list.why_none;
+  }
+};
+
+// Values in the memory of the operations.
+template <typename T>
+class DeviceArray {
+ public:
+  // Every byte 0xFF: a float that nobody wrote is no number, an index is -1.
+  explicit DeviceArray(size_t count) : DeviceArray(count, nullptr) {
+    const std::vector<std::byte> poison(bytes(), std::byte{0xFF});
+    gpu_ops().memory.upload(memory_, poison.data(), bytes());
+  }
+  explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size(), nullptr) {
+    gpu_ops().memory.upload(memory_, values.data(), bytes());
+  }
+  ~DeviceArray() {
+    if (memory_) gpu_ops().memory.give_back(memory_, bytes());
+  }
+  DeviceArray(DeviceArray&& other) noexcept
+      : count_(std::exchange(other.count_, 0)), memory_(std::exchange(other.memory_, nullptr)) {}
+  DeviceArray& operator=(DeviceArray&&) = delete;
+
+  T* data() const { return reinterpret_cast<T*>(memory_); }
+  size_t size() const { return count_; }
+  std::span<T> span() const { return {data(), count_}; }
+
+  std::vector<T> download() const {
+    std::vector<T> values(count_);
+    gpu_ops().memory.download(values.data(), memory_, bytes());
+    return values;
+  }
+
+ private:
+  DeviceArray(size_t count, std::nullptr_t)
+      : count_(count), memory_(gpu_ops().memory.take(count * sizeof(T))) {}
+  uint64_t bytes() const { return count_ * sizeof(T); }
+
+  size_t count_;
+  std::byte* memory_;
+};
+
+// A tensor there, of one that is here.
+class DeviceTensor {
+ public:
+  explicit DeviceTensor(const Weights& weights) : bytes_(weights.bytes), view_(weights.view) {
+    view_.data = bytes_.data();
+  }
+  const TensorView& view() const { return view_; }
+
+ private:
+  DeviceArray<std::byte> bytes_;
+  TensorView view_;
+};
+
+// An output between guards that nobody may write to; its rows begin as NaNs.
+class DeviceOutput {
+ public:
+  DeviceOutput(int64_t rows, int64_t width)
+      : rows_(rows), width_(width), floats_(static_cast<size_t>(rows * width + 2 * kGuard)) {}
+
+  Rows rows() const { return {floats_.data() + kGuard, rows_, width_}; }
+
+  // Fails where a guard was written to.
+  std::vector<float> download() const {
+    const std::vector<float> all = floats_.download();
+    const std::vector<float> guard(kGuard, all_ones());
+    EXPECT_TRUE(same_bits(std::span(all).first(kGuard), guard)) << "written before the output";
+    EXPECT_TRUE(same_bits(std::span(all).last(kGuard), guard)) << "written behind the output";
+    return {all.begin() + kGuard, all.end() - kGuard};
+  }
+
+ private:
+  static constexpr int64_t kGuard = 64;
+  static float all_ones() {
+    const uint32_t bits = 0xFFFFFFFFu;
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+  }
+
+  int64_t rows_;
+  int64_t width_;
+  DeviceArray<float> floats_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,24 @@
+#include <vector>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace klotski::reference {
+
+void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::span<int32_t> in_rows,
+                    std::span<int32_t> out_rows) {
+  std::vector<size_t> next(static_cast<size_t>(experts) + 1, 0);  // where an expert's next goes
+  for (const RoutedRows& part : parts) {
+    for (const ExpertId expert : part.experts) ++next[static_cast<size_t>(expert.value) + 1];
+  }
+  for (size_t e = 1; e < next.size(); ++e) next[e] += next[e - 1];
+  for (const RoutedRows& part : parts) {
+    for (int64_t i = 0; i < std::ssize(part.experts); ++i) {
+      const ExpertId expert = part.experts[static_cast<size_t>(i)];
+      const size_t at = next[static_cast<size_t>(expert.value)]++;
+      in_rows[at] = static_cast<int32_t>(part.first_row + i / part.slots);
+      out_rows[at] = static_cast<int32_t>(part.first_output + i);
+    }
+  }
+}
+
+}  // namespace klotski::reference
