@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/memory_limit.h"
@@ -22,11 +23,8 @@ TimelineSpan span_of_call(Executor::Tasks tasks) {
 
 }  // namespace
 
-Executor::Executor(Run run, MayJoin may_join, Observe observe, Timeline& timeline,
-                   const ExecutorOptions& options)
-    : run_(std::move(run)),
-      may_join_(std::move(may_join)),
-      observe_(std::move(observe)),
+Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options)
+    : calls_(std::move(calls)),
       timeline_(timeline),
       options_(options),
       random_(options.stress_seed.value_or(0)) {
@@ -86,11 +84,18 @@ void Executor::drain(bool loads_may_go_on) {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] {
     return std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
-      const bool load = node.task.work == Work::load || node.task.work == Work::settle;
+      const bool load = node.task.work == Work::fetch || node.task.work == Work::load ||
+                        node.task.work == Work::settle;
       return node.done || (load && loads_may_go_on && !error_);
     });
   });
   throw_if_failed();
+}
+
+void Executor::restart_clock() {
+  const std::lock_guard lock(mutex_);
+  timeline_.restart();
+  lane_free_.fill(std::chrono::nanoseconds(0));
 }
 
 bool Executor::failed() const {
@@ -129,12 +134,13 @@ Executor::Numbers Executor::pick(Lane lane) {
 // Where the tasks end that run in one call with the one at `begin`.
 size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
   size_t end = begin + 1;
-  if (!may_join_ || error_) return end;
+  if (!calls_.may_join || error_) return end;
   const Node& first = node(queue[begin]);
   std::vector<const Task*> together = {&first.task};
   for (; end < queue.size(); ++end) {
     const Node& next = node(queue[end]);
-    if (next.waits_for > 0 || next.step != first.step || !may_join_(together, next.task)) break;
+    if (next.waits_for > 0 || next.step != first.step || !calls_.may_join(together, next.task))
+      break;
     if (options_.stress_seed && random_() % 4 == 0) break;
     together.push_back(&next.task);
   }
@@ -143,65 +149,90 @@ size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
 
 void Executor::work(Lane lane) {
   std::unique_lock lock(mutex_);
+  std::optional<Call> next;  // has begun already
   while (true) {
-    Numbers picked;
-    lane_wakes_[lane_index(lane)].wait(lock, [&] {
-      if (!closed_) picked = pick(lane);
-      return closed_ || !picked.empty();
-    });
-    if (closed_) return;
-    run_call(lock, picked);
+    std::optional<Call> call = std::exchange(next, std::nullopt);
+    if (!call) {
+      Numbers picked;
+      lane_wakes_[lane_index(lane)].wait(lock, [&] {
+        if (!closed_) picked = pick(lane);
+        return closed_ || !picked.empty();
+      });
+      if (closed_) return;
+      call = begun_call(lock, picked);
+    }
+    if (call->begun) next = begin_next(lock, lane);
+    run_call(lock, *call);
   }
 }
 
-void Executor::run_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers) {
-  const bool give_up = error_ != nullptr;
+// The next call of the lane, if it may begin while another is under way.
+std::optional<Executor::Call> Executor::begin_next(std::unique_lock<std::mutex>& lock, Lane lane) {
+  if (closed_) return std::nullopt;
+  const Numbers picked = pick(lane);
+  if (picked.empty()) return std::nullopt;
+  return begun_call(lock, picked);
+}
+
+// A call that has begun, unless it is given up or nothing of it begins early.
+Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers) {
+  Call call{.numbers = numbers, .tasks = {}, .waits = {}, .span = {}};
+  for (const TaskNumber number : numbers) call.tasks.push_back(&node(number).task);
+  call.span = span_of_call(call.tasks);
+  call.span.step = node(numbers[0]).step;
+  if (!calls_.begin || error_) return call;
+  lock.unlock();
+  try {
+    call.begun = calls_.begin(call.tasks);
+  } catch (...) {
+    call.failure = std::current_exception();
+  }
+  lock.lock();
+  return call;
+}
+
+void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
+  const bool give_up = error_ != nullptr || call.failure;
   std::chrono::microseconds delay(0);
   if (options_.stress_seed) {
     delay = options_.stress_delay * static_cast<int64_t>(random_() % 256) / 256;
   }
-  std::chrono::nanoseconds& lane_free = lane_free_[lane_index(node(numbers[0]).task.lane)];
-  std::vector<const Task*> tasks;  // they stay where they are: only done ones are removed
-  std::vector<std::optional<Lane>> waits;
-  for (const TaskNumber number : numbers) {
+  std::chrono::nanoseconds& lane_free = lane_free_[lane_index(call.tasks[0]->lane)];
+  for (const TaskNumber number : call.numbers) {
     const Node& running = node(number);
     const bool waited = running.ready_at > std::max(lane_free, running.submitted_at);
-    tasks.push_back(&running.task);
-    waits.push_back(waited ? std::optional(running.ready_by) : std::nullopt);
+    call.waits.push_back(waited ? std::optional(running.ready_by) : std::nullopt);
   }
-  TimelineSpan span = span_of_call(tasks);
-  span.step = node(numbers[0]).step;
   lock.unlock();
 
-  std::exception_ptr failure;
   if (delay.count() > 0) std::this_thread::sleep_for(delay);
-  span.start = span.end = timeline_.now();
+  call.span.start = call.span.end = timeline_.now();
   try {
-    if (!give_up) carry_out(tasks, waits, span);
+    // What has begun must end, whatever became of the others.
+    if (!give_up || call.begun) carry_out(call);
   } catch (...) {
-    failure = std::current_exception();
+    call.failure = std::current_exception();
   }
 
   lock.lock();
-  lane_free = span.end;
-  if (failure && !error_) {
-    error_ = failure;
+  lane_free = call.span.end;
+  if (call.failure && !error_) {
+    error_ = call.failure;
     for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
   }
-  for (const TaskNumber number : numbers) finish(number, span.end);
+  for (const TaskNumber number : call.numbers) finish(number, call.span.end);
 }
 
 // The call is one span. It began when its first task could.
-void Executor::carry_out(Tasks tasks, std::span<const std::optional<Lane>> waits,
-                         TimelineSpan& span) {
-  run_(tasks);
-  span.end = timeline_.now();
-  span.waited_for = waits[0];
-  timeline_.record(span);
-  if (!observe_) return;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    span.waited_for = waits[i];
-    observe_(*tasks[i], span);
+void Executor::carry_out(Call& call) {
+  calls_.run(call.tasks);
+  call.span.end = timeline_.now();
+  call.span.waited_for = call.waits[0];
+  timeline_.record(call.span);
+  if (!calls_.observe) return;
+  for (size_t i = 0; i < call.tasks.size(); ++i) {
+    call.span.waited_for = call.waits[i];
+    calls_.observe(*call.tasks[i], call.span);
   }
 }
 

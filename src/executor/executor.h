@@ -33,6 +33,10 @@ class Executor {
   using Tasks = std::span<const Task* const>;
   // Carries out one task, or several that were joined.
   using Run = std::function<void(Tasks)>;
+  // Sets a call's work going without waiting for it: true where there is something to set going.
+  // Run follows, and waits. The lane's next call begins before the one at hand is over, so that
+  // nothing is idle between them. Empty: nothing begins early.
+  using Begin = std::function<bool(Tasks)>;
   // Whether the lane's next task, which may begin too, is carried out in one call with those before
   // it. All of a call are done together, and are one span: they may differ in their expert only.
   // Asked under the executor's lock: it must be quick, and not throw. Empty: never.
@@ -41,8 +45,14 @@ class Executor {
   // the task itself had to wait for.
   using Observe = std::function<void(const Task&, const TimelineSpan&)>;
 
-  Executor(Run run, MayJoin may_join, Observe observe, Timeline& timeline,
-           const ExecutorOptions& options = {});
+  struct Calls {
+    Run run;
+    MayJoin may_join{};
+    Observe observe{};
+    Begin begin{};
+  };
+
+  Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options = {});
   ~Executor();  // lets running tasks finish; the others are dropped
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -58,6 +68,9 @@ class Executor {
   void wait(TaskNumber number);
   // Waits until nothing is left to do but, if they may go on, loads of weights.
   void drain(bool loads_may_go_on);
+
+  // Nothing is left to do: forgets what the timeline holds, and starts its clock again.
+  void restart_clock();
 
   // A task has failed since the last recover().
   bool failed() const;
@@ -82,15 +95,24 @@ class Executor {
   void work(Lane lane);
   Numbers pick(Lane lane);
   size_t join(const std::deque<TaskNumber>& queue, size_t begin);
-  void run_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers);
-  void carry_out(Tasks tasks, std::span<const std::optional<Lane>> waits, TimelineSpan& span);
+  // A call on its way: its tasks, which stay where they are since only done ones are removed.
+  struct Call {
+    Numbers numbers;
+    std::vector<const Task*> tasks;
+    std::vector<std::optional<Lane>> waits;  // what each task had to wait for
+    TimelineSpan span;
+    bool begun = false;
+    std::exception_ptr failure{};
+  };
+  Call begun_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers);
+  std::optional<Call> begin_next(std::unique_lock<std::mutex>& lock, Lane lane);
+  void run_call(std::unique_lock<std::mutex>& lock, Call& call);
+  void carry_out(Call& call);
   void finish(TaskNumber number, std::chrono::nanoseconds at);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
 
-  Run run_;
-  MayJoin may_join_;
-  Observe observe_;
+  Calls calls_;
   Timeline& timeline_;
   ExecutorOptions options_;
 

@@ -7,6 +7,8 @@
 #include <future>
 #include <random>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "schedule/testing.h"
@@ -85,17 +87,18 @@ void run_random_schedules(int schedules, const ExecutorOptions& options) {
     }
     memory.run(ran, entry.first, entry.second);
   };
-  Executor executor(
-      [&](Executor::Tasks tasks) {
-        joined += static_cast<int64_t>(tasks.size()) - 1;
-        for (size_t i = 1; i < tasks.size(); ++i) EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
-        // None waits for another, so that any order will do.
-        for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
-      },
-      [](Executor::Tasks together, const Task& next) {
-        return together.size() < 4 && next.bytes % 5 != 0;
-      },
-      {}, timeline, options);
+  Executor executor({[&](Executor::Tasks tasks) {
+                       joined += static_cast<int64_t>(tasks.size()) - 1;
+                       for (size_t i = 1; i < tasks.size(); ++i)
+                         EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
+                       // None waits for another, so that any order will do.
+                       for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
+                     },
+                     [](Executor::Tasks together, const Task& next) {
+                       return together.size() < 4 && next.bytes % 5 != 0;
+                     },
+                     {}},
+                    timeline, options);
   int64_t number = 0;
   for (int schedule = 0; schedule < schedules; ++schedule) {
     Fragment fragment;
@@ -146,13 +149,14 @@ TEST(Executor, AMistakeInTheDeclarationsIsNoticed) {
   std::atomic<int> value = 0;
   std::atomic<int> wrong = 0;
   {
-    Executor executor(each([&](const Task& ran) {
-                        if (ran.lane == Lane::disk_read) ++value;
-                        if (ran.lane == Lane::compute && value != static_cast<int>(ran.bytes))
-                          ++wrong;
-                      }),
-                      {}, {}, timeline,
-                      {.stress_seed = 1, .stress_delay = std::chrono::microseconds(50)});
+    Executor executor({each([&](const Task& ran) {
+                         if (ran.lane == Lane::disk_read) ++value;
+                         if (ran.lane == Lane::compute && value != static_cast<int>(ran.bytes))
+                           ++wrong;
+                       }),
+                       {},
+                       {}},
+                      timeline, {.stress_seed = 1, .stress_delay = std::chrono::microseconds(50)});
     for (int i = 1; i <= 200; ++i) {
       Task reader = task(Lane::compute, {}, {});
       reader.bytes = static_cast<uint64_t>(i);
@@ -166,11 +170,13 @@ TEST(Executor, AMistakeInTheDeclarationsIsNoticed) {
 TEST(Executor, AFailureStopsEverythingBehindItAndIsReported) {
   Timeline timeline(0);
   std::atomic<int> ran_after = 0;
-  Executor executor(each([&](const Task& ran) {
-                      if (ran.bytes == 1) fail(ErrorKind::internal, "the disk is broken");
-                      if (ran.bytes == 2) ++ran_after;
-                    }),
-                    {}, {}, timeline);
+  Executor executor({each([&](const Task& ran) {
+                       if (ran.bytes == 1) fail(ErrorKind::internal, "the disk is broken");
+                       if (ran.bytes == 2) ++ran_after;
+                     }),
+                     {},
+                     {}},
+                    timeline);
   Task failing = task(Lane::disk_read, {}, {place(0)});
   failing.bytes = 1;
   Task behind = task(Lane::compute, {place(0)}, {});
@@ -194,9 +200,9 @@ TEST(Executor, EndsWhileTasksAreLeft) {
   std::atomic<int> ran = 0;
   for (int trial = 0; trial < 50; ++trial) {
     Timeline timeline(0);
-    Executor executor(each([&](const Task&) { ++ran; }),
-                      [](Executor::Tasks, const Task&) { return true; }, {}, timeline,
-                      {.stress_seed = static_cast<uint64_t>(trial)});
+    Executor executor(
+        {each([&](const Task&) { ++ran; }), [](Executor::Tasks, const Task&) { return true; }, {}},
+        timeline, {.stress_seed = static_cast<uint64_t>(trial)});
     Fragment fragment;
     for (int i = 0; i < 40; ++i) {
       fragment.push_back(task(static_cast<Lane>(i % static_cast<int>(kLaneCount)), {place(i % 3)},
@@ -209,11 +215,13 @@ TEST(Executor, EndsWhileTasksAreLeft) {
 
 TEST(Executor, RecordsWhatATaskWaitedFor) {
   Timeline timeline(100);
-  Executor executor(each([&](const Task& ran) {
-                      if (ran.lane == Lane::disk_read)
-                        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-                    }),
-                    {}, {}, timeline);
+  Executor executor({each([&](const Task& ran) {
+                       if (ran.lane == Lane::disk_read)
+                         std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                     }),
+                     {},
+                     {}},
+                    timeline);
   executor.set_step(7);
   executor.wait(executor.submit(
       {task(Lane::disk_read, {}, {place(0)}), task(Lane::compute, {place(0)}, {})}));
@@ -243,20 +251,22 @@ class Joining : public ::testing::Test {
   void run(Fragment fragment, int32_t first_alone, const ExecutorOptions& options = {}) {
     std::promise<void> go;
     std::shared_future<void> gone = go.get_future().share();
-    Executor executor(
-        [&, gone](Executor::Tasks tasks) {
-          if (tasks[0]->work != Work::expert) return gone.wait();
-          calls.emplace_back();
-          for (const Task* one : tasks) calls.back().push_back(one->unit.expert.value);
-          if (calls.back().back() == failing) fail(ErrorKind::internal, "an expert is broken");
-        },
-        [&](Executor::Tasks together, const Task& next) {
-          return together[0]->work == Work::expert && next.unit.expert.value < first_alone;
-        },
-        [&](const Task& ran, const TimelineSpan&) {
-          if (ran.work == Work::expert) observed.push_back(ran.unit.expert.value);
-        },
-        timeline, options);
+    Executor executor({[&, gone](Executor::Tasks tasks) {
+                         if (tasks[0]->work != Work::expert) return gone.wait();
+                         calls.emplace_back();
+                         for (const Task* one : tasks)
+                           calls.back().push_back(one->unit.expert.value);
+                         if (calls.back().back() == failing)
+                           fail(ErrorKind::internal, "an expert is broken");
+                       },
+                       [&](Executor::Tasks together, const Task& next) {
+                         return together[0]->work == Work::expert &&
+                                next.unit.expert.value < first_alone;
+                       },
+                       [&](const Task& ran, const TimelineSpan&) {
+                         if (ran.work == Work::expert) observed.push_back(ran.unit.expert.value);
+                       }},
+                      timeline, options);
     Task busy = task(Lane::compute, {}, {place(9)});
     fragment.insert(fragment.begin(), busy);
     executor.submit(std::move(fragment));
@@ -297,12 +307,13 @@ TEST_F(Joining, NothingIsSkipped) {
 TEST_F(Joining, WhatHasNotArrivedIsNotWaitedFor) {
   std::promise<void> arrive;
   std::vector<size_t> sizes;
-  Executor executor(
-      [&](Executor::Tasks tasks) {
-        if (tasks[0]->lane == Lane::disk_read) return arrive.get_future().wait();
-        sizes.push_back(tasks.size());
-      },
-      [](Executor::Tasks, const Task&) { return true; }, {}, timeline);
+  Executor executor({[&](Executor::Tasks tasks) {
+                       if (tasks[0]->lane == Lane::disk_read) return arrive.get_future().wait();
+                       sizes.push_back(tasks.size());
+                     },
+                     [](Executor::Tasks, const Task&) { return true; },
+                     {}},
+                    timeline);
   executor.submit({task(Lane::disk_read, {}, {place(1)})});
   const TaskNumber ready = executor.submit({expert(0)});
   executor.submit({expert(1, {place(1)}), expert(2)});
@@ -323,15 +334,15 @@ TEST_F(Joining, AFailureIsThatOfAllOfTheCall) {
 TEST_F(Joining, EachTaskIsObservedWithItsOwnWait) {
   // The first comes late from disk; the second was there all the time.
   std::vector<std::optional<Lane>> waits;
-  Executor executor(
-      each([&](const Task& ran) {
-        if (ran.lane == Lane::disk_read) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      }),
-      [](Executor::Tasks, const Task&) { return true; },
-      [&](const Task& ran, const TimelineSpan& span) {
-        if (ran.lane == Lane::compute) waits.push_back(span.waited_for);
-      },
-      timeline);
+  Executor executor({each([&](const Task& ran) {
+                       if (ran.lane == Lane::disk_read)
+                         std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                     }),
+                     [](Executor::Tasks, const Task&) { return true; },
+                     [&](const Task& ran, const TimelineSpan& span) {
+                       if (ran.lane == Lane::compute) waits.push_back(span.waited_for);
+                     }},
+                    timeline);
   executor.submit({task(Lane::disk_read, {}, {place(1)}), expert(0, {place(1)}), expert(1)});
   executor.drain(false);
   EXPECT_EQ(waits, std::vector<std::optional<Lane>>({Lane::disk_read, std::nullopt}));
@@ -358,6 +369,78 @@ TEST_F(Joining, UnderStressEveryTaskRunsOnceInCallsOfManySizes) {
     ASSERT_EQ(all, std::vector<int32_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   }
   EXPECT_GT(sizes.size(), 3u);
+}
+
+// Copies that a device makes by itself: the next one begins before the one at hand is waited for.
+TEST(ExecutorBegins, TheNextCallEarlyAndInOrder) {
+  Timeline timeline(0);
+  std::vector<std::string> happened;
+  std::promise<void> submitted;
+  Executor executor({.run =
+                         [&](Executor::Tasks tasks) {
+                           happened.push_back("run " + std::to_string(tasks[0]->bytes));
+                         },
+                     .begin =
+                         [&](Executor::Tasks tasks) {
+                           if (tasks[0]->bytes == 0) submitted.get_future().wait();
+                           happened.push_back("begin " + std::to_string(tasks[0]->bytes));
+                           return true;
+                         }},
+                    timeline);
+  for (uint64_t i = 0; i < 3; ++i) {
+    Task copy = task(Lane::to_device, {}, {place(static_cast<int32_t>(i))});
+    copy.bytes = i;
+    executor.submit({copy});
+  }
+  submitted.set_value();
+  executor.drain(false);
+  EXPECT_EQ(happened,
+            std::vector<std::string>({"begin 0", "begin 1", "run 0", "begin 2", "run 1", "run 2"}));
+}
+
+// What waits for the call at hand does not begin before it is over.
+TEST(ExecutorBegins, NothingThatHasToWait) {
+  Timeline timeline(0);
+  std::vector<std::string> happened;
+  Executor executor({.run = [&](Executor::Tasks) { happened.emplace_back("run"); },
+                     .begin =
+                         [&](Executor::Tasks) {
+                           happened.emplace_back("begin");
+                           return true;
+                         }},
+                    timeline);
+  executor.submit({task(Lane::to_device, {}, {place(0)}), task(Lane::to_device, {}, {place(0)})});
+  executor.drain(false);
+  EXPECT_EQ(happened, std::vector<std::string>({"begin", "run", "begin", "run"}));
+}
+
+// A call that cannot begin fails like one that cannot run; what has begun is waited for all the
+// same.
+TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
+  Timeline timeline(0);
+  std::atomic<int> begun{0};
+  std::atomic<int> waited_for{0};
+  Executor executor({.run = [&](Executor::Tasks) { ++waited_for; },
+                     .begin =
+                         [&](Executor::Tasks tasks) {
+                           if (tasks[0]->bytes == 3)
+                             fail(ErrorKind::device_lost, "the copy failed");
+                           ++begun;
+                           return true;
+                         }},
+                    timeline);
+  Fragment copies;
+  for (uint64_t i = 0; i < 6; ++i) {
+    copies.push_back(task(Lane::to_device, {}, {place(static_cast<int32_t>(i))}));
+    copies.back().bytes = i;
+  }
+  const TaskNumber last = executor.submit(std::move(copies));
+  EXPECT_THROW(executor.wait(last), Error);
+  executor.recover();
+  EXPECT_EQ(begun, waited_for);
+  EXPECT_EQ(begun, 3);
+  executor.wait(executor.submit({task(Lane::to_device, {}, {place(0)})}));
+  EXPECT_EQ(waited_for, 4);
 }
 
 }  // namespace

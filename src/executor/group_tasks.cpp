@@ -1,6 +1,7 @@
 #include "executor/group_tasks.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -25,7 +26,12 @@ int64_t most_choices(const ModelDescription& model) {
 
 }  // namespace
 
-uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, int64_t logit_rows) {
+uint64_t group_row_bytes(const ModelDescription& model, int64_t rows) {
+  return static_cast<uint64_t>(rows * model.hidden * (2 + most_choices(model))) * sizeof(float);
+}
+
+uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const Policy& policy,
+                          int64_t rows, int64_t logit_rows) {
   int64_t attention_width = 0;
   int64_t query_width = 0;
   int64_t head_dim = 0;
@@ -41,20 +47,23 @@ uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, i
       shared_width = std::max(shared_width, layer.feed_forward.shared->width);
     }
   }
-  const int64_t group = policy.group_rows() * model.hidden * (2 + most_choices(model));
-  const int64_t attention = policy.micro_batch_rows * (attention_width + 2 * model.hidden);
+  const int64_t attention = policy.micro_batch_rows * (attention_width + model.hidden);
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
-  const int64_t floats = group + attention + logits;
-  return static_cast<uint64_t>(floats) * sizeof(float) +
-         cpu_scratch_bytes(policy.group_rows(), std::max(model.hidden, query_width),
+  const int64_t floats = attention + logits;
+  return group_row_bytes(model, rows) + static_cast<uint64_t>(floats) * sizeof(float) +
+         ops.scratch_bytes(policy.group_rows(), std::max(model.hidden, query_width),
                            std::max(expert_width, shared_width), head_dim);
 }
 
 GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,
-                       const Policy& policy, Tier& compute_tier)
-    : with_(with), slots_(slots), cache_(cache), most_choices_(most_choices(with.model)) {
+                       const Policy& policy, const ComputeMemory& memory)
+    : with_(with),
+      slots_(slots),
+      cache_(cache),
+      policy_(policy),
+      most_choices_(most_choices(with.model)) {
   if (policy.kv_stages == 0) return;
-  stage_buffers_.emplace(compute_tier, "KV staging", policy.kv_stages, policy.kv_stage_bytes);
+  stage_buffers_.emplace(memory.pool("KV staging", policy.kv_stages, policy.kv_stage_bytes));
   for (int64_t i = 0; i < policy.kv_stages; ++i) stages_.emplace_back(stage_buffers_->buffer(i));
 }
 
@@ -62,18 +71,25 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   members_.clear();
   int64_t rows = 0;
   for (const MicroBatch& micro_batch : group) {
-    members_.push_back(
-        {.micro_batch = &micro_batch, .first_row = rows, .routing = {}, .chosen_at = {}});
+    members_.push_back({.micro_batch = &micro_batch, .first_row = rows, .routing = {}});
     rows += micro_batch.batch.rows();
   }
-  if (rows == hidden_.rows().count) return;
+  sorted_.reset();
+  if (rows == rows_) return;
+  rows_ = 0;
+  own_rows_.reset();  // gives its memory back before more is taken
   const int64_t width = with_.model.hidden;
-  hidden_ = Buffer(0, 0);  // gives its memory back before more is taken
-  normed_ = Buffer(0, 0);
-  outputs_ = Buffer(0, 0);
-  outputs_ = Buffer(rows * most_choices_, width);
-  normed_ = Buffer(rows, width);
-  hidden_ = Buffer(rows, width);  // last: its size says that all are there
+  const int64_t lent = policy_.slots_lent_to(rows);
+  float* memory = nullptr;
+  if (lent > 0) {
+    memory = reinterpret_cast<float*>(slots_.last_expert_slots(lent).data());
+  } else {
+    memory = own_rows_.emplace(with_.ops, rows * width * (2 + most_choices_)).span().data();
+  }
+  hidden_ = {memory, rows, width};
+  normed_ = {hidden_.row(rows), rows, width};
+  outputs_ = {normed_.row(rows), rows * most_choices_, width};
+  rows_ = rows;
 }
 
 bool GroupTasks::may_join(std::span<const Task* const> together, const Task& next) const {
@@ -83,13 +99,41 @@ bool GroupTasks::may_join(std::span<const Task* const> together, const Task& nex
   return (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
 }
 
+bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
+  if (tasks[0]->work != Work::load || tasks[0]->lane != Lane::to_device) return false;
+  slots_.begin_load(*tasks[0]);
+  return true;
+}
+
 void GroupTasks::run(std::span<const Task* const> tasks) {
+  const bool computes = tasks[0]->lane == Lane::compute;
+  try {
+    carry_out(tasks);
+  } catch (...) {
+    if (computes) wait_quietly();
+    throw;
+  }
+  // Operations may have begun and not ended: the task has ended when they have.
+  if (computes) with_.ops.memory.finish();
+}
+
+// A task that failed has begun what still uses its weights and rows; why it failed is known.
+void GroupTasks::wait_quietly() const noexcept {
+  try {
+    with_.ops.memory.finish();
+  } catch (...) {
+  }
+}
+
+void GroupTasks::carry_out(std::span<const Task* const> tasks) {
   const Task& task = *tasks[0];
   switch (task.work) {
+    case Work::fetch:
+      return slots_.fetch(task);
     case Work::load:
-      return slots_.load(task.unit, task.slot);
+      return slots_.load(task);
     case Work::settle:
-      return slots_.settle(task.unit, task.slot);
+      return slots_.settle(task);
     case Work::embed:
       return embed(task);
     case Work::attention:
@@ -110,17 +154,20 @@ void GroupTasks::run(std::span<const Task* const> tasks) {
 }
 
 std::span<const ExpertId> GroupTasks::choices(int32_t micro_batch) const {
-  return members_[static_cast<size_t>(micro_batch)].routing->experts;
+  return members_[static_cast<size_t>(micro_batch)].routing->chosen;
 }
 
 std::span<const float> GroupTasks::router_gaps(int32_t micro_batch) const {
   return members_[static_cast<size_t>(micro_batch)].routing->gaps;
 }
 
-Rows GroupTasks::logits() { return logits_->rows(); }
+Rows GroupTasks::logits() {
+  const Rows rows = logits_->rows();
+  return with_.ops.memory.readable ? rows : Rows{read_logits_.data(), rows.count, rows.width};
+}
 
-Rows GroupTasks::rows_of(Buffer& rows, const Member& member) const {
-  return {rows.rows().row(member.first_row), member.micro_batch->batch.rows(), rows.rows().width};
+Rows GroupTasks::rows_of(Rows rows, const Member& member) const {
+  return {rows.row(member.first_row), member.micro_batch->batch.rows(), rows.width};
 }
 
 KvStage* GroupTasks::stage(const Task& task) {
@@ -139,19 +186,20 @@ void GroupTasks::attention(const Task& task) {
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   const Rows hidden = rows_of(hidden_, here);
   AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, batch);
-  Buffer attended(hidden.count, inputs.queries.rows().width);
+  Buffer attended(with_.ops, hidden.count, inputs.queries.rows().width);
   std::vector<KvView> views;
   views.reserve(batch.sequences.size());  // the arguments point into them
+  std::vector<KvRows> new_rows;
   std::vector<AttendingSequence> sequences;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
     const KvSequence& sequence = *here.micro_batch->sequences[i];
-    cache_.write(sequence, task.layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows),
-                 stage(task));
-    views.push_back(cache_.pages(sequence, task.layer, stage(task)));
-    sequences.push_back(
-        {attended.rows(rows), inputs.queries.rows(rows), views.back().pages(), rows.past});
+    const KvPages pages =
+        views.emplace_back(cache_.pages(sequence, task.layer, stage(task))).pages();
+    new_rows.push_back({pages, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows)});
+    sequences.push_back({attended.rows(rows), inputs.queries.rows(rows), pages, rows.past});
   }
+  with_.ops.store_kv(new_rows);
   klotski::attention(with_, sequences, weights, task.layer);
   post_attention(with_, hidden, attended.rows(), weights);
 }
@@ -160,12 +208,7 @@ void GroupTasks::gate(const Task& task) {
   Member& here = member(task);
   here.routing = route(with_, rows_of(normed_, here), rows_of(hidden_, here),
                        slots_.weights(task.unit, task.slot), task.layer);
-  here.chosen_at.assign(static_cast<size_t>(with_.model.layer(task.layer).feed_forward.experts),
-                        {});
-  for (size_t i = 0; i < here.routing->experts.size(); ++i) {
-    const auto expert = static_cast<size_t>(here.routing->experts[i].value);
-    here.chosen_at[expert].push_back(static_cast<int32_t>(i));
-  }
+  sorted_.reset();
 }
 
 // The results wait in the place of their row and choice, so that the sum in combine() does not
@@ -174,30 +217,54 @@ void GroupTasks::experts(std::span<const Task* const> tasks) {
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
   for (const Task* task : tasks) chosen.push_back(chosen_expert(*task));
-  run_experts(with_, outputs_.rows(), normed_.rows(), chosen, tasks[0]->layer);
+  run_experts(with_, outputs_, normed_, chosen, tasks[0]->layer);
 }
 
 ChosenExpert GroupTasks::chosen_expert(const Task& task) {
-  ChosenExpert chosen{
-      .weights = slots_.expert(task.unit, task.slot), .in_rows = {}, .out_rows = {}};
+  const SortedChoices& choices = sorted(task);
+  const auto expert = static_cast<size_t>(task.unit.expert.value);
+  const size_t begin = choices.begin[expert];
+  const size_t count = choices.begin[expert + 1] - begin;
+  return {.weights = slots_.expert(task.unit, task.slot),
+          .in_rows = choices.in_rows.span().subspan(begin, count),
+          .out_rows = choices.out_rows.span().subspan(begin, count)};
+}
+
+// What the gates chose, sorted once for all experts of the layer.
+const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
+  if (sorted_ && sorted_->micro_batch == task.micro_batch) return *sorted_;
+  const int64_t experts = with_.model.layer(task.layer).feed_forward.experts;
+  std::vector<size_t> begin(static_cast<size_t>(experts) + 1, 0);
+  std::vector<RoutedRows> parts;
   for (size_t k = 0; k < members_.size(); ++k) {
     if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
     const Member& here = members_[k];
-    for (const int32_t at : here.chosen_at[static_cast<size_t>(task.unit.expert.value)]) {
-      chosen.in_rows.push_back(static_cast<int32_t>(here.first_row + at / here.routing->slots));
-      chosen.out_rows.push_back(static_cast<int32_t>(first_output(here) + at));
+    parts.push_back({.experts = here.routing->experts.span(),
+                     .slots = here.routing->slots,
+                     .first_row = here.first_row,
+                     .first_output = first_output(here)});
+    for (const ExpertId expert : here.routing->chosen) {
+      ++begin[static_cast<size_t>(expert.value) + 1];
     }
   }
-  return chosen;
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  const auto choices = static_cast<int64_t>(begin.back());
+  sorted_.reset();
+  sorted_.emplace(SortedChoices{.micro_batch = task.micro_batch,
+                                .in_rows = List<int32_t>(with_.ops, choices),
+                                .out_rows = List<int32_t>(with_.ops, choices),
+                                .begin = std::move(begin)});
+  with_.ops.sort_by_expert(parts, experts, sorted_->in_rows.span(), sorted_->out_rows.span());
+  return *sorted_;
 }
 
 void GroupTasks::combine(const Task& task) {
   const Member& here = member(task);
   const Rows hidden = rows_of(hidden_, here);
   const Routing& routing = *here.routing;
-  const Rows outputs = {outputs_.rows().row(first_output(here)), hidden.count * routing.slots,
+  const Rows outputs = {outputs_.row(first_output(here)), hidden.count * routing.slots,
                         hidden.width};
-  with_.ops.combine(hidden, outputs, routing.weights);
+  with_.ops.combine(hidden, outputs, routing.weights.span());
   add_shared_expert(with_, hidden, rows_of(normed_, here), slots_.weights(task.unit, task.slot),
                     task.layer);
 }
@@ -206,9 +273,10 @@ void GroupTasks::compute_logits(const Task& task) {
   const Member& here = member(task);
   const std::vector<int32_t> wanted = here.micro_batch->batch.logit_rows();
   logits_.reset();
-  logits_.emplace(static_cast<int64_t>(wanted.size()), with_.model.vocabulary);
+  logits_.emplace(with_.ops, static_cast<int64_t>(wanted.size()), with_.model.vocabulary);
   klotski::logits(with_, logits_->rows(), rows_of(hidden_, here),
                   slots_.weights(task.unit, task.slot), wanted);
+  if (!with_.ops.memory.readable) read_logits_ = logits_->download();
 }
 
 void GroupTasks::load_kv(const Task& task) {

@@ -17,19 +17,24 @@ struct MicroBatch {
   std::vector<KvSequence*> sequences;  // as in batch.sequences
 };
 
-// Bytes of all rows and scratch that a group of so many rows needs.
-uint64_t activation_bytes(const ModelDescription& model, const Policy& policy, int64_t logit_rows);
+// Bytes of the rows of a group: what layers pass on, and what experts take and give.
+uint64_t group_row_bytes(const ModelDescription& model, int64_t rows);
+// Bytes of these for `rows` rows, and of all else that tasks of a full group compute with.
+uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const Policy& policy,
+                          int64_t rows, int64_t logit_rows);
 
 // What each kind of task does, on the rows of one group. The rows of all micro-batches lie one
 // after the other, so that an expert finds those that chose it in one place.
 class GroupTasks {
  public:
   GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache, const Policy& policy,
-             Tier& compute_tier);
+             const ComputeMemory& memory);
 
   // Takes the group to work on next; it must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
 
+  // Sets the copies of a load to a device going; run() waits for them. False for other tasks.
+  bool begin_early(std::span<const Task* const> tasks);
   // Carries a task out, or experts that may_join() has joined. Called by the worker of their lane.
   void run(std::span<const Task* const> tasks);
   // Whether an expert that is ready to run joins those that run next: the kernels then have enough
@@ -48,21 +53,31 @@ class GroupTasks {
     const MicroBatch* micro_batch = nullptr;
     int64_t first_row = 0;
     std::optional<Routing> routing;
-    std::vector<std::vector<int32_t>> chosen_at;  // by expert: where it stands in the routing
   };
 
+  // The choices of a micro-batch or of the group, by expert.
+  struct SortedChoices {
+    int32_t micro_batch;
+    List<int32_t> in_rows;
+    List<int32_t> out_rows;
+    std::vector<size_t> begin;  // by expert, and the end
+  };
+
+  void carry_out(std::span<const Task* const> tasks);
+  void wait_quietly() const noexcept;
   void embed(const Task& task);
   void attention(const Task& task);
   void gate(const Task& task);
   void experts(std::span<const Task* const> tasks);
   ChosenExpert chosen_expert(const Task& task);
+  const SortedChoices& sorted(const Task& task);
   void combine(const Task& task);
   void compute_logits(const Task& task);
   void load_kv(const Task& task);
   void store_kv(const Task& task);
 
   Member& member(const Task& task) { return members_[static_cast<size_t>(task.micro_batch)]; }
-  Rows rows_of(Buffer& rows, const Member& member) const;
+  Rows rows_of(Rows rows, const Member& member) const;
   // Where a micro-batch's expert outputs begin: its own place whatever the layer.
   int64_t first_output(const Member& member) const { return member.first_row * most_choices_; }
   KvStage* stage(const Task& task);
@@ -70,14 +85,19 @@ class GroupTasks {
   Arithmetic with_;
   WeightSlots& slots_;
   PagedKvCache& cache_;
+  const Policy& policy_;
   std::optional<BufferPool> stage_buffers_;
   std::vector<KvStage> stages_;  // of spilled keys and values
   std::vector<Member> members_;
-  int64_t most_choices_ = 1;  // experts a token, in any layer
-  Buffer hidden_{0, 0};       // [rows][hidden]
-  Buffer normed_{0, 0};       // [rows][hidden]
-  Buffer outputs_{0, 0};      // [rows][choices][hidden]
+  std::optional<SortedChoices> sorted_;  // of the gates that ran last
+  int64_t most_choices_ = 1;             // experts a token, in any layer
+  int64_t rows_ = 0;                     // that there is memory for
+  std::optional<List<float>> own_rows_;  // unless they lie in lent slots
+  Rows hidden_;                          // [rows][hidden]
+  Rows normed_;                          // [rows][hidden]
+  Rows outputs_;                         // [rows][choices][hidden]
   std::optional<Buffer> logits_;
+  std::vector<float> read_logits_;  // where the program cannot read them in their place
 };
 
 }  // namespace klotski

@@ -13,7 +13,7 @@ void PrefetchAudit::observe(const Task& task, const TimelineSpan& span) {
     }
     if (task.reason != LoadReason::demand) unused_[task.slot] = task.bytes;
   } else if (task.work == Work::expert && unused != unused_.end()) {
-    const bool late = span.waited_for == Lane::disk_read;
+    const bool late = span.waited_for == Lane::disk_read || span.waited_for == Lane::to_device;
     (late ? bytes_.late : bytes_.useful) += unused->second;
     unused_.erase(unused);
   }

@@ -1,57 +1,80 @@
 #include "executor/weight_slots.h"
 
 #include <cstring>
+#include <string>
 
 namespace klotski {
 
 namespace {
 
-std::vector<DirectFile> open_shards(const Checkpoint& checkpoint) {
-  std::vector<DirectFile> files;
-  for (size_t shard = 0; shard < checkpoint.shard_count(); ++shard) {
-    files.emplace_back(checkpoint.file(static_cast<uint32_t>(shard)));
+// What went wrong before is what counts.
+template <typename Finish>
+void finish_quietly(const Finish& finish) noexcept {
+  try {
+    finish();
+  } catch (...) {
   }
-  return files;
 }
 
 }  // namespace
 
-WeightSlots::WeightSlots(const Checkpoint& checkpoint, const UnitLayouts& layouts,
-                         const Policy& policy, Tier& compute_tier, const Ops& ops,
-                         const DiskReaderOptions& options)
-    : layouts_(layouts),
-      files_(open_shards(checkpoint)),
+WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const Policy& policy,
+                         const ComputeMemory& memory, const Ops& ops)
+    : source_(source),
+      layouts_(layouts),
       ops_(ops),
       precision_(policy.precision),
-      reader_(options) {
+      below_(memory.weights_below) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     if (policy.slots[k] == 0) continue;
-    pools_[k].emplace(compute_tier, std::string(unit_kind_name(kind)) + " weights", policy.slots[k],
-                      layouts.buffer_bytes(kind));
+    pools_[k].emplace(
+        memory.pool(std::string(unit_kind_name(kind)) + " weights", policy.slots[k],
+                    below_ ? layouts.packed_bytes(kind) : layouts.buffer_bytes(kind)));
     states_[k].resize(static_cast<size_t>(policy.slots[k]));
   }
+  if (!memory.device) return;
+  for (std::unique_ptr<CopyQueue>& link : links_) link = memory.device->device().new_queue();
 }
 
 std::span<std::byte> WeightSlots::buffer(const WeightUnit& unit, int32_t slot) const {
   return pools_[index_of(unit.kind)]->buffer(slot);
 }
 
-void WeightSlots::load(const WeightUnit& unit, int32_t slot) {
-  state(unit, slot) = {};
-  std::vector<ReadExtent> extents;
-  for (const UnitRead& read : layouts_.of(unit).reads) {
-    extents.push_back({.file = &files_[read.shard],
-                       .offset = read.offset,
-                       .bytes = read.bytes,
-                       .destination = buffer(unit, slot).data() + read.at});
-  }
-  reader_.read(extents);
+std::span<std::byte> WeightSlots::last_expert_slots(int64_t count) const {
+  const BufferPool& experts = *pools_[index_of(UnitKind::expert)];
+  return experts.bytes().subspan(static_cast<size_t>(experts.count() - count) *
+                                 experts.buffer_bytes());
 }
 
-void WeightSlots::settle(const WeightUnit& unit, int32_t slot) {
-  std::byte* data = buffer(unit, slot).data();
-  for (const PlacedTensor& tensor : layouts_.of(unit).tensors) {
+void WeightSlots::fetch(const Task& task) {
+  below_->fetch(source_, layouts_, task.unit, task.slot_below);
+}
+
+void WeightSlots::begin_load(const Task& task) {
+  CopyQueue& link = *links_[static_cast<size_t>(begun_ % 2)];
+  std::byte* to = buffer(task.unit, task.slot).data();
+  const std::byte* from = below_->slot(task.unit.kind, task.slot_below);
+  try {
+    for (const PlacedTensor& tensor : layouts_.of(task.unit).tensors) {
+      link.to_device(to + tensor.packed_at, from + tensor.arrives_at, tensor.bytes);
+    }
+  } catch (...) {
+    finish_quietly([&] { link.finish(); });  // the slot may be filled again at once
+    throw;
+  }
+  ++begun_;
+}
+
+void WeightSlots::load(const Task& task) {
+  state(task.unit, task.slot) = {};
+  if (below_) return links_[static_cast<size_t>(finished_++ % 2)]->finish();
+  source_.read(task.unit, layouts_.of(task.unit), buffer(task.unit, task.slot));
+}
+
+void WeightSlots::settle(const Task& task) {
+  std::byte* data = buffer(task.unit, task.slot).data();
+  for (const PlacedTensor& tensor : layouts_.of(task.unit).tensors) {
     if (tensor.at != tensor.arrives_at) {
       std::memmove(data + tensor.at, data + tensor.arrives_at, tensor.bytes);
     }
@@ -64,7 +87,7 @@ WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
   std::byte* data = buffer(unit, slot).data();
   Slot& here = state(unit, slot);
   for (const PlacedTensor& tensor : tensors) {
-    weights.set(tensor.role, {.data = data + tensor.at,
+    weights.set(tensor.role, {.data = data + place(tensor),
                               .dtype = tensor.dtype,
                               .shape = tensor.shape,
                               .order = here.orders[static_cast<size_t>(tensor.role)]});
@@ -73,7 +96,7 @@ WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
   for (const PlacedTensor& tensor : tensors) {
     if (!may_be_arranged(weights, tensor.role)) continue;
     TensorView view = weights[tensor.role];
-    view.order = ops_.arrange(data + tensor.at, view.dtype, view.shape, precision_);
+    view.order = ops_.arrange(data + place(tensor), view.dtype, view.shape, precision_);
     here.orders[static_cast<size_t>(tensor.role)] = view.order;
     weights.set(tensor.role, std::move(view));
   }

@@ -1,33 +1,42 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "executor/compute_memory.h"
 #include "forward/weights.h"
-#include "memory/arena.h"
-#include "memory/disk_reader.h"
-#include "model/unit_layout.h"
+#include "model/unit_source.h"
 #include "schedule/policy.h"
+#include "schedule/task.h"
 
 namespace klotski {
 
-// The slots of the compute tier and the way from the checkpoint's files into them. Which unit goes
-// where is decided elsewhere; that nobody reads a slot while it is written is the schedule's care.
+// The slots of the compute tier, those of the memory below it where it is a device's, and the way
+// of a weight from its source into them. Which unit goes where is decided elsewhere; that nobody
+// reads a slot while it is written is the schedule's care.
 class WeightSlots {
  public:
-  // The checkpoint and the layouts must live longer.
-  WeightSlots(const Checkpoint& checkpoint, const UnitLayouts& layouts, const Policy& policy,
-              Tier& compute_tier, const Ops& ops, const DiskReaderOptions& options);
+  // All given by reference must live longer.
+  WeightSlots(UnitSource& source, const UnitLayouts& layouts, const Policy& policy,
+              const ComputeMemory& memory, const Ops& ops);
 
   // Bytes of a slot, enough for any unit of the kind.
-  uint64_t slot_bytes(UnitKind kind) const { return layouts_.buffer_bytes(kind); }
+  uint64_t slot_bytes(UnitKind kind) const { return pools_[index_of(kind)]->buffer_bytes(); }
 
-  // Fills the slot from the files. One thread at a time.
-  void load(const WeightUnit& unit, int32_t slot);
+  // The last so many slots of experts as one piece of memory.
+  std::span<std::byte> last_expert_slots(int64_t count) const;
+
+  // Fills a slot of the memory below from the source. One thread at a time.
+  void fetch(const Task& task);
+  // Fills a slot from the source; where there is a memory below, waits for the oldest copy from
+  // there that has begun. One thread at a time.
+  void load(const Task& task);
+  // Begins to fill a slot from the memory below; at most two at a time.
+  void begin_load(const Task& task);
   // Moves tensors that the file does not align to where the kernels can read them.
-  void settle(const WeightUnit& unit, int32_t slot);
+  void settle(const Task& task);
 
   // Views of a unit that lies in the slot and is about to be used. One that is used a second time
   // since it was loaded is likely to be used again: its matrices are arranged, once, for faster
@@ -42,17 +51,21 @@ class WeightSlots {
   };
 
   std::span<std::byte> buffer(const WeightUnit& unit, int32_t slot) const;
+  uint64_t place(const PlacedTensor& tensor) const { return below_ ? tensor.packed_at : tensor.at; }
   Slot& state(const WeightUnit& unit, int32_t slot) {
     return states_[index_of(unit.kind)][static_cast<size_t>(slot)];
   }
 
+  UnitSource& source_;
   const UnitLayouts& layouts_;
-  std::vector<DirectFile> files_;  // by shard
-  std::array<std::optional<BufferPool>, kUnitKinds> pools_;
-  std::array<std::vector<Slot>, kUnitKinds> states_;
   const Ops& ops_;
   Precision precision_;
-  DiskReader reader_;
+  std::array<std::optional<BufferPool>, kUnitKinds> pools_;
+  std::array<std::vector<Slot>, kUnitKinds> states_;
+  WeightsBelow* below_;
+  std::array<std::unique_ptr<CopyQueue>, 2> links_;  // in turn
+  int64_t begun_ = 0;
+  int64_t finished_ = 0;
 };
 
 }  // namespace klotski

@@ -79,6 +79,24 @@ void ExpertCache::forget(ExpertKey key) {
   slot_of_.erase(found);
 }
 
+void ExpertCache::withhold(int64_t slots) {
+  if (leased_slots_ > 0 || slots >= this->slots()) {
+    fail(ErrorKind::internal, "{} of {} expert slots were to be withheld, {} under lease", slots,
+         this->slots(), leased_slots_);
+  }
+  const int64_t usable = this->slots() - slots;
+  for (int64_t slot = 0; slot < this->slots(); ++slot) {
+    const std::optional<ExpertKey> key = slots_[static_cast<size_t>(slot)].key;
+    if (slot >= usable) {
+      if (key) forget(*key);
+      free_.erase(slot);
+    } else if (!key) {
+      free_.insert(slot);
+    }
+  }
+  withheld_ = slots;
+}
+
 void ExpertCache::return_lease(int64_t slot) {
   Slot& state = slots_[static_cast<size_t>(slot)];
   if (--state.leases > 0) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,6 +43,9 @@ struct CacheCounters {
   int64_t misses = 0;  // grants that must load
   int64_t evictions = 0;
 
+  CacheCounters operator-(const CacheCounters& before) const {
+    return {hits - before.hits, misses - before.misses, evictions - before.evictions};
+  }
   int64_t requests() const { return hits + misses; }
   double hit_share() const {  // 0 without a request
     return requests() == 0 ? 0.0 : static_cast<double>(hits) / static_cast<double>(requests());
@@ -71,12 +75,23 @@ class ExpertCache {
   // A load failed: the expert is no longer resident and its slot is free once its leases are gone.
   void forget(ExpertKey key);
 
+  // The last so many slots are not to be used from now on, and what they hold is forgotten; 0: all
+  // are. No expert is under lease; at least one slot is left.
+  void withhold(int64_t slots);
+
   void now_at(LayerId layer) { rule_->now_at(layer); }
 
   bool resident(ExpertKey key) const { return slot_of_.count(key) != 0; }
   int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
   // Slots that are not under lease: so many different experts can be acquired from here on.
-  int64_t free_or_evictable() const { return slots() - leased_slots_; }
+  int64_t free_or_evictable() const { return slots() - withheld_ - leased_slots_; }
+  // Whether a slot is free, or could be taken from an expert of which `may_leave` is true.
+  template <typename MayLeave>
+  bool room_where(const MayLeave& may_leave) const {
+    return !free_.empty() || std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+      return slot.key && slot.leases == 0 && may_leave(*slot.key);
+    });
+  }
   const CacheCounters& counters() const { return counters_; }
 
  private:
@@ -95,6 +110,7 @@ class ExpertCache {
   std::map<ExpertKey, int64_t> slot_of_;
   std::set<int64_t> free_;  // the lowest is taken first
   int64_t leased_slots_ = 0;
+  int64_t withheld_ = 0;
   CacheCounters counters_;
 
   std::vector<ExpertKey> candidates_;  // kept for its memory

@@ -1,13 +1,11 @@
 #include "kv/paged_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "base/error.h"
 #include "memory/alignment.h"
 #include "tensor/dtype.h"
-#include "tensor/half.h"
 
 namespace klotski {
 
@@ -46,10 +44,11 @@ uint64_t PagedKvCache::page_bytes(const ModelDescription& model, DType type) {
   return bytes;
 }
 
-PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits, SpillCalls& calls)
+PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits)
     : type_(limits.type),
       streaming_(limits.streaming),
-      spill_(limits.spill_folder, limits.spill_bytes, spilled_page_bytes(model, type_), calls) {
+      memory_(limits.memory),
+      spill_(limits.spill_bytes, spilled_page_bytes(model, type_), limits.spill_store) {
   for (const Layer& layer : model.layers) {
     layer_offset_.push_back(page_bytes_);
     layer_width_.push_back(layer.attention.kv_width());
@@ -103,8 +102,8 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
 // A page among those booked.
 int32_t PagedKvCache::next_page(KvSequence& sequence) {
   if (!sequence.spilled_ && free_.empty()) {
-    storage_.push_back(std::make_unique<Line[]>(page_bytes_ / kLineBytes));
-    free_.push_back(static_cast<int32_t>(storage_.size() - 1));
+    if (memory_ == nullptr) storage_.push_back(std::make_unique<Line[]>(page_bytes_ / kLineBytes));
+    free_.push_back(pages_made_++);
   }
   std::vector<int32_t>& source = sequence.spilled_ ? sequence.spare_ : free_;
   const int32_t page = source.back();
@@ -151,27 +150,6 @@ void PagedKvCache::release(KvSequence& sequence) {
   sequence = KvSequence();
 }
 
-void PagedKvCache::write(const KvSequence& sequence, LayerId layer, int64_t first_position,
-                         ConstRows keys, ConstRows values, const KvStage* stage) {
-  const auto width = static_cast<size_t>(layer_width_[static_cast<size_t>(layer.value)]);
-  for (int64_t i = 0; i < keys.count; ++i) {
-    const int64_t position = first_position + i;
-    std::byte* page = page_at(sequence, layer, static_cast<size_t>(position / kPageTokens), stage);
-    std::byte* key = page + static_cast<uint64_t>(position % kPageTokens) * row_bytes(layer);
-    put_row(key, {keys.row(i), width});
-    put_row(key + kPageTokens * row_bytes(layer), {values.row(i), width});
-  }
-}
-
-void PagedKvCache::put_row(std::byte* to, std::span<const float> row) const {
-  if (type_ == DType::F32) {
-    std::memcpy(to, row.data(), row.size_bytes());
-    return;
-  }
-  auto* const rounded = reinterpret_cast<uint16_t*>(to);
-  for (size_t i = 0; i < row.size(); ++i) rounded[i] = float_to_bf16(row[i]);
-}
-
 uint64_t PagedKvCache::row_bytes(LayerId layer) const {
   return static_cast<uint64_t>(layer_width_[static_cast<size_t>(layer.value)]) *
          element_bytes(type_);
@@ -184,7 +162,7 @@ KvView PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvSt
   view.kept_ = streaming_;
   for (size_t i = 0; i < sequence.pages_.size(); ++i) {
     const bool given_back = sequence.pages_[i] == KvSequence::kGivenBack;
-    const std::byte* page = given_back ? nullptr : page_at(sequence, layer, i, stage);
+    std::byte* page = given_back ? nullptr : page_at(sequence, layer, i, stage);
     view.keys_.push_back(page);
     view.values_.push_back(given_back ? nullptr : page + keys_bytes);
   }
@@ -195,8 +173,10 @@ KvView PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvSt
 std::byte* PagedKvCache::page_at(const KvSequence& sequence, LayerId layer, size_t page,
                                  const KvStage* stage) const {
   if (!sequence.spilled_) {
-    Line* lines = storage_[static_cast<size_t>(sequence.pages_[page])].get();
-    return reinterpret_cast<std::byte*>(lines) + layer_offset_[static_cast<size_t>(layer.value)];
+    const auto number = static_cast<size_t>(sequence.pages_[page]);
+    std::byte* begin = memory_ != nullptr ? memory_ + number * page_bytes_
+                                          : reinterpret_cast<std::byte*>(storage_[number].get());
+    return begin + layer_offset_[static_cast<size_t>(layer.value)];
   }
   if (stage && stage->layer_ == layer) {
     for (const KvStage::Area& area : stage->areas_) {

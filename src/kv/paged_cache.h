@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,8 +22,10 @@ inline DType kv_type(Precision precision) {
 struct KvLimits {
   DType type;  // of every key and value: F32, or BF16 in half the bytes
   uint64_t memory_bytes = 0;
-  uint64_t spill_bytes = 0;  // of a file for the sequences that memory has no room for
-  std::filesystem::path spill_folder = {};
+  // A device's memory of that size, for operations that work there; null: the program's own.
+  std::byte* memory = nullptr;
+  uint64_t spill_bytes = 0;  // below it, for the sequences that memory has no room for
+  SpillPages::MakeStore spill_store = {};
   StreamingWindow streaming = {};
 };
 
@@ -33,24 +34,22 @@ struct KvLimits {
 //
 // A step of a sequence:
 //   reserve   makes room for its new positions; nothing that was committed changes from here on
-//   for every layer: load (if any sequence is spilled), write, pages + attention, store
+//   for every layer: load (if any sequence is spilled), pages + attention, store
 //   commit    makes the new positions part of the sequence
 // A step that fails before commit is undone by not committing: the next reserve takes its place.
 // Only pages with new positions are stored; the one that also holds committed positions gets those
 // again as they were. If the disk fails in the middle of that write they are lost, and the sequence
 // is refused by load from then on: release it and compute it anew.
 //
-// load, write, pages and store may run on several threads for different sequences and stages; not
+// load, pages and store may run on several threads for different sequences and stages; not
 // beside place, reserve, commit or release.
 class PagedKvCache {
  public:
   static constexpr int64_t kPageTokens = kKvPageTokens;
   static constexpr uint64_t kLineBytes = 64;  // divides a layer's [keys | values] of any width
 
-  // Memory is taken page by page as sequences grow, the file's space at once. `calls` must live
-  // longer than the cache.
-  PagedKvCache(const ModelDescription& model, const KvLimits& limits,
-               SpillCalls& calls = SpillCalls::system());
+  // Memory is taken page by page as sequences grow, the space below at once.
+  PagedKvCache(const ModelDescription& model, const KvLimits& limits);
 
   static uint64_t page_bytes(const ModelDescription& model, DType type);
   // Of one page [keys | values] of each layer, in the file and in a stage.
@@ -86,13 +85,8 @@ class PagedKvCache {
   // Writes the stage's pages with new positions back to the file.
   void store(const KvStage& stage);
 
-  // Puts one layer's keys and values of consecutive reserved positions from `first_position` on
-  // into memory, or into the stage that was loaded for this layer; to BF16 they are rounded to
-  // nearest, ties to even.
-  void write(const KvSequence& sequence, LayerId layer, int64_t first_position, ConstRows keys,
-             ConstRows values, const KvStage* stage = nullptr);
-
-  // The layer's pages of a sequence, reserved ones included. Keys begin at a multiple of
+  // The layer's pages of a sequence, reserved ones included: in memory, or in the stage that was
+  // loaded for this layer. Keys begin at a multiple of
   // kLineBytes, and values too, but for BF16 of an odd width: those at half of one.
   KvView pages(const KvSequence& sequence, LayerId layer, const KvStage* stage = nullptr) const;
 
@@ -101,7 +95,6 @@ class PagedKvCache {
   int32_t next_page(KvSequence& sequence);
   void give_back_unseen(KvSequence& sequence);
   uint64_t row_bytes(LayerId layer) const;
-  void put_row(std::byte* to, std::span<const float> row) const;
   std::byte* page_at(const KvSequence& sequence, LayerId layer, size_t page,
                      const KvStage* stage) const;
   std::byte* staged_page(const KvStage::Area& area, LayerId layer, size_t page) const;
@@ -121,7 +114,9 @@ class PagedKvCache {
   int64_t capacity_pages_ = 0;
   int64_t booked_pages_ = 0;
   int64_t pages_in_use_ = 0;
-  std::vector<std::unique_ptr<Line[]>> storage_;  // pages in memory: every layer [keys | values]
+  std::byte* memory_ = nullptr;                   // of a device: page after page
+  std::vector<std::unique_ptr<Line[]>> storage_;  // or pages in memory: every layer [keys | values]
+  int32_t pages_made_ = 0;
   std::vector<int32_t> free_;
   SpillPages spill_;
 };

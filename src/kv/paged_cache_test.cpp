@@ -156,7 +156,7 @@ std::vector<float> through_cache(DType type, const std::vector<float>& row) {
   KvSequence sequence;
   EXPECT_TRUE(cache.reserve(sequence, 16));
   const ConstRows rows(row.data(), 1, width);
-  cache.write(sequence, LayerId(1), 5, rows, rows);
+  testing::put_rows(cache, sequence, LayerId(1), 5, rows, rows);
   const KvView view = cache.pages(sequence, LayerId(1));
   std::vector<float> keys;
   for (int64_t i = 5 * width; i < 6 * width; ++i) {

@@ -63,8 +63,8 @@ class KvView {
 
  private:
   friend class PagedKvCache;
-  std::vector<const std::byte*> keys_;  // null where the page was given back
-  std::vector<const std::byte*> values_;
+  std::vector<std::byte*> keys_;  // null where the page was given back
+  std::vector<std::byte*> values_;
   DType type_ = DType::F32;
   StreamingWindow kept_;
 };

@@ -6,8 +6,8 @@
 
 namespace klotski {
 
-SpillPages::SpillPages(const std::filesystem::path& folder, uint64_t limit_bytes,
-                       std::span<const uint64_t> page_bytes_of_layers, SpillCalls& calls) {
+SpillPages::SpillPages(uint64_t limit_bytes, std::span<const uint64_t> page_bytes_of_layers,
+                       const MakeStore& make) {
   uint64_t place_bytes = 0;
   for (const uint64_t bytes : page_bytes_of_layers) {
     layers_.push_back({.offset = 0, .page_bytes = round_up_to_alignment(bytes)});
@@ -21,7 +21,7 @@ SpillPages::SpillPages(const std::filesystem::path& folder, uint64_t limit_bytes
     layer.offset = offset;
     offset += places * layer.page_bytes;
   }
-  if (places > 0) file_.emplace(folder, offset, calls);
+  if (places > 0) store_ = make(offset);
 }
 
 uint64_t SpillPages::largest_page_bytes() const {
@@ -51,11 +51,11 @@ void SpillPages::give_back(std::span<const int32_t> places) {
 }
 
 void SpillPages::read(LayerId layer, int32_t first, std::span<std::byte> pages) const {
-  file_->read(offset_of(layer, first), pages);
+  store_->read(offset_of(layer, first), pages);
 }
 
 void SpillPages::write(LayerId layer, int32_t first, std::span<const std::byte> pages) {
-  file_->write(offset_of(layer, first), pages);
+  store_->write(offset_of(layer, first), pages);
 }
 
 uint64_t SpillPages::offset_of(LayerId layer, int32_t place) const {

@@ -2,24 +2,28 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
-#include "memory/spill_file.h"
+#include "memory/spill_store.h"
 
 namespace klotski {
 
-// Pages of keys and values in a file. A region of the file for each layer; in it, place after
+// Pages of keys and values below the memory that is computed in: in a file, say. A region of it for
+// each layer; in it, place after
 // place, one page [keys | values], rounded up to what direct transfers ask for. The pages of a
 // sequence take neighbouring places as far as there are any, so that many are read at once.
 class SpillPages {
  public:
-  // As many places as fit in limit_bytes, all layers together. The file takes its space at once.
-  SpillPages(const std::filesystem::path& folder, uint64_t limit_bytes,
-             std::span<const uint64_t> page_bytes_of_layers, SpillCalls& calls);
+  // Makes a store of so many bytes.
+  using MakeStore = std::function<std::unique_ptr<SpillStore>(uint64_t bytes)>;
+  // As many places as fit in limit_bytes, all layers together; the store is made at once.
+  SpillPages(uint64_t limit_bytes, std::span<const uint64_t> page_bytes_of_layers,
+             const MakeStore& make);
 
   int64_t capacity() const { return static_cast<int64_t>(taken_.size()); }
   int64_t in_use() const { return in_use_; }
@@ -35,6 +39,9 @@ class SpillPages {
   // Neighbouring pages of a layer from `first` on. Any thread, for places of different sequences.
   void read(LayerId layer, int32_t first, std::span<std::byte> pages) const;
   void write(LayerId layer, int32_t first, std::span<const std::byte> pages);
+  // What was read or written has arrived when these return.
+  void finish_reads() const { store_->finish_reads(); }
+  void finish_writes() { store_->finish_writes(); }
 
  private:
   struct Region {
@@ -48,7 +55,7 @@ class SpillPages {
   std::vector<Region> layers_;
   std::vector<bool> taken_;  // by place
   int64_t in_use_ = 0;
-  std::optional<SpillFile> file_;
+  std::unique_ptr<SpillStore> store_;
 };
 
 }  // namespace klotski

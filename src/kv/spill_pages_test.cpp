@@ -15,9 +15,7 @@ namespace {
 const std::vector<uint64_t> kPages = {100, 5000};  // one and two blocks
 constexpr uint64_t kPlaceBytes = 3 * kDirectAlignment;
 
-SpillPages pages_of(uint64_t limit) {
-  return SpillPages(::testing::TempDir(), limit, kPages, SpillCalls::system());
-}
+SpillPages pages_of(uint64_t limit) { return SpillPages(limit, kPages, testing::file_store()); }
 
 TEST(SpillPages, CountsWholePlacesWithinTheLimit) {
   EXPECT_EQ(pages_of(0).capacity(), 0);

@@ -23,11 +23,12 @@ using testing::write_marks;
 const ModelDescription model = two_layers();
 const auto every_page = [](int64_t) { return true; };
 
-KvLimits limits_of(DType type, uint64_t memory_pages, uint64_t spill_pages) {
+KvLimits limits_of(DType type, uint64_t memory_pages, uint64_t spill_pages,
+                   SpillCalls& calls = SpillCalls::system()) {
   return {.type = type,
           .memory_bytes = memory_pages * PagedKvCache::page_bytes(model, type),
           .spill_bytes = spill_pages * kSpillPageBytes,
-          .spill_folder = ::testing::TempDir()};
+          .spill_store = testing::file_store(::testing::TempDir(), calls)};
 }
 
 constexpr int64_t kWrong = 5000;  // added to the number of a sequence whose step is given up
@@ -202,7 +203,7 @@ class FaultyCalls : public SpillCalls {
 
 class SpilledCacheFaults : public ::testing::TestWithParam<DType> {
  protected:
-  SpilledCacheFaults() : cache_(model, limits_of(GetParam(), 0, 20), calls_) {
+  SpilledCacheFaults() : cache_(model, limits_of(GetParam(), 0, 20, calls_)) {
     EXPECT_TRUE(cache_.place(sequence_, 200, 50));
     step(50);
     cache_.commit(sequence_, 50);
@@ -263,7 +264,7 @@ TEST_P(SpilledCacheFaults, AFailedWriteOfNewPagesLosesNothing) {
 
 TEST_P(SpilledCache, AFolderWithoutRoomOrPermissionIsRefusedAtOnce) {
   KvLimits limits = limits_of(GetParam(), 1, 2);
-  limits.spill_folder = "/nonexistent-folder";
+  limits.spill_store = testing::file_store("/nonexistent-folder");
   EXPECT_THROW(PagedKvCache(model, limits), Error);
 }
 

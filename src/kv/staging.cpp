@@ -59,6 +59,7 @@ void PagedKvCache::load(KvStage& stage, std::span<KvSequence* const> sequences,
         area, layer, 0, pages_for(area.sequence->length_),
         [&](int32_t place, std::span<std::byte> pages) { spill_.read(layer, place, pages); });
   }
+  if (!areas.empty()) spill_.finish_reads();
   stage.layer_ = layer;
   stage.areas_ = std::move(areas);
 }
@@ -72,6 +73,7 @@ void PagedKvCache::store(const KvStage& stage) {
       visit_runs(area, stage.layer_, first, end, [&](int32_t place, std::span<std::byte> pages) {
         spill_.write(stage.layer_, place, pages);
       });
+      spill_.finish_writes();
     } catch (...) {
       sequence.lost_ = sequence.length_ % kPageTokens != 0;
       throw;

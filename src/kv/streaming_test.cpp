@@ -22,7 +22,7 @@ KvLimits limits_of(DType type, uint64_t memory_pages, uint64_t spill_pages,
   return {.type = type,
           .memory_bytes = memory_pages * PagedKvCache::page_bytes(model, type),
           .spill_bytes = spill_pages * testing::kSpillPageBytes,
-          .spill_folder = ::testing::TempDir(),
+          .spill_store = testing::file_store(),
           .streaming = streaming};
 }
 
@@ -126,8 +126,9 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
     for (int64_t i = 0; i < tokens; ++i) {
       const std::vector<float> key = random_row(random, shape.kv_width());
       const std::vector<float> value = random_row(random, shape.kv_width());
-      cache.write(sequence, layer, sequence.length() + i, {key.data(), 1, shape.kv_width()},
-                  {value.data(), 1, shape.kv_width()}, &stage);
+      testing::put_rows(cache, sequence, layer, sequence.length() + i,
+                        {key.data(), 1, shape.kv_width()}, {value.data(), 1, shape.kv_width()},
+                        &stage);
       keys.push_back(kept_as(type, key));
       values.push_back(kept_as(type, value));
       const std::vector<float> query = random_row(random, shape.query_width());

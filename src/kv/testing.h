@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kv/paged_cache.h"
 #include "memory/alignment.h"
+#include "memory/spill_file.h"
 #include "tensor/half.h"
 
 namespace klotski::testing {
@@ -65,6 +67,23 @@ inline float mark(int64_t sequence, int64_t position, LayerId layer, int64_t ele
   return static_cast<float>(number % 256 + 1);
 }
 
+// In a temporary file of a folder.
+inline SpillPages::MakeStore file_store(const std::string& folder = ::testing::TempDir(),
+                                        SpillCalls& calls = SpillCalls::system()) {
+  return [folder, &calls](uint64_t bytes) -> std::unique_ptr<SpillStore> {
+    return std::make_unique<SpillFile>(folder, bytes, calls);
+  };
+}
+
+// Keys and values of consecutive reserved positions, in memory or in the stage.
+inline void put_rows(PagedKvCache& cache, const KvSequence& sequence, LayerId layer,
+                     int64_t first_position, ConstRows keys, ConstRows values,
+                     const KvStage* stage = nullptr) {
+  const KvView view = cache.pages(sequence, layer, stage);
+  const KvRows rows{view.pages(), first_position, keys, values};
+  reference_ops().store_kv(std::span(&rows, 1));
+}
+
 inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int64_t number,
                         const KvSequence& sequence, LayerId layer, int64_t tokens,
                         const KvStage* stage) {
@@ -77,8 +96,8 @@ inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int6
   }
   std::vector<float> values = keys;
   for (float& value : values) value = -value;
-  cache.write(sequence, layer, sequence.length(), {keys.data(), tokens, width},
-              {values.data(), tokens, width}, stage);
+  put_rows(cache, sequence, layer, sequence.length(), {keys.data(), tokens, width},
+           {values.data(), tokens, width}, stage);
 }
 
 inline float cached_value(const std::byte* page, DType type, int64_t at) {

@@ -80,13 +80,22 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 BufferPool::BufferPool(Tier& tier, std::string_view kind, int64_t count, uint64_t bytes_each)
     : count_(count),
       buffer_bytes_(rounded_buffer_bytes(bytes_each)),
-      arena_(tier, kind, pool_bytes(kind, count, buffer_bytes_)) {}
+      arena_(std::in_place, tier, kind, pool_bytes(kind, count, buffer_bytes_)),
+      memory_(arena_->bytes()) {}
+
+BufferPool::BufferPool(std::span<std::byte> memory, int64_t count, uint64_t bytes_each)
+    : count_(count), buffer_bytes_(rounded_buffer_bytes(bytes_each)), memory_(memory) {
+  if (pool_bytes("a pool", count, buffer_bytes_) > memory.size()) {
+    fail(ErrorKind::internal, "{} bytes of memory for {} buffers of {}", memory.size(), count,
+         buffer_bytes_);
+  }
+}
 
 std::span<std::byte> BufferPool::buffer(int64_t index) const {
   if (index < 0 || index >= count_) {
     fail(ErrorKind::internal, "buffer {} of a pool of {}", index, count_);
   }
-  return arena_.bytes().subspan(static_cast<size_t>(index) * buffer_bytes_, buffer_bytes_);
+  return memory_.subspan(static_cast<size_t>(index) * buffer_bytes_, buffer_bytes_);
 }
 
 }  // namespace klotski

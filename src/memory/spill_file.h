@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <span>
 
+#include "memory/spill_store.h"
+
 namespace klotski {
 
 // The seam for spill files; each answers as the system call of its name. Tests replace it to fail
@@ -24,12 +26,12 @@ class SpillCalls {
 // A temporary file without a name, for what does not fit in memory; it is gone when the process is,
 // however that ends. Its space is taken when it is made, so that a full disk shows then, not
 // midway.
-class SpillFile {
+class SpillFile : public SpillStore {
  public:
   // Throws does_not_fit where the folder has no room for `bytes`. `calls` must live longer.
   SpillFile(const std::filesystem::path& folder, uint64_t bytes,
             SpillCalls& calls = SpillCalls::system());
-  ~SpillFile();
+  ~SpillFile() override;
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
@@ -39,8 +41,8 @@ class SpillFile {
   // Offsets, lengths and addresses are multiples of kDirectAlignment. Any number of threads at
   // once, as long as they keep to different bytes. A failed write leaves its bytes in no known
   // state.
-  void write(uint64_t offset, std::span<const std::byte> data);
-  void read(uint64_t offset, std::span<std::byte> out) const;
+  void write(uint64_t offset, std::span<const std::byte> data) override;
+  void read(uint64_t offset, std::span<std::byte> out) const override;
 
  private:
   template <typename Call>

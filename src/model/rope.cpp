@@ -96,6 +96,10 @@ std::vector<double> exact_frequencies(const Rope& rope, int64_t sequence_length)
 
 }  // namespace
 
+bool frequencies_depend_on_length(const Rope& rope) {
+  return rope.kind == RopeKind::dynamic || rope.kind == RopeKind::longrope;
+}
+
 std::vector<float> rope_frequencies(const Rope& rope, int64_t sequence_length) {
   const std::vector<double> exact = exact_frequencies(rope, sequence_length);
   return {exact.begin(), exact.end()};

@@ -33,6 +33,8 @@ uint64_t element_bytes(const TensorEntry& entry) {
 
 bool element_aligned(const TensorEntry& entry) { return entry.offset % element_bytes(entry) == 0; }
 
+constexpr uint64_t kPackedAlignment = 256;  // of each tensor: what devices load fastest
+
 struct Piece {
   Role role;
   const TensorEntry* entry;
@@ -82,7 +84,11 @@ UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoi
                               .shape = entry.shape,
                               .bytes = entry.bytes,
                               .arrives_at = arrives_at,
-                              .at = arrives_at - arrives_at % element_bytes(entry)});
+                              .at = arrives_at - arrives_at % element_bytes(entry),
+                              .packed_at = layout.packed_bytes});
+    layout.own_bytes += entry.bytes;
+    layout.packed_bytes +=
+        (entry.bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
     layout.buffer_bytes = read.at + read.bytes;
   }
   for (const UnitRead& read : layout.reads) layout.read_bytes += read.bytes;
@@ -95,6 +101,7 @@ UnitLayouts::UnitLayouts(const ModelDescription& model, const Checkpoint& checkp
       UnitLayout layout = layout_unit(model, checkpoint, unit);
       ++units_[kind];
       buffer_bytes_[kind] = std::max(buffer_bytes_[kind], layout.buffer_bytes);
+      packed_bytes_[kind] = std::max(packed_bytes_[kind], layout.packed_bytes);
       layouts_.emplace(unit, std::move(layout));
     }
   }

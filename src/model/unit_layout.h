@@ -27,6 +27,7 @@ struct PlacedTensor {
   uint64_t bytes = 0;
   uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
   uint64_t at = 0;          // where the kernels want it: aligned to its elements
+  uint64_t packed_at = 0;   // where it lies in a device's memory, other tensors beside it
 };
 
 // How a unit lies in the checkpoint's files, and in one buffer of the compute tier.
@@ -35,6 +36,8 @@ struct UnitLayout {
   std::vector<PlacedTensor> tensors;
   uint64_t read_bytes = 0;
   uint64_t buffer_bytes = 0;
+  uint64_t own_bytes = 0;     // of the tensors themselves
+  uint64_t packed_bytes = 0;  // of a buffer of a device
 
   // Whether a tensor has to be moved into place after it was read: its file does not align it.
   bool must_settle() const;
@@ -51,13 +54,15 @@ class UnitLayouts {
 
   const UnitLayout& of(const WeightUnit& unit) const { return layouts_.at(unit); }
   int64_t units(UnitKind kind) const { return units_[index_of(kind)]; }
-  // A buffer that can hold any unit of the kind.
+  // A buffer that can hold any unit of the kind; of a device's memory, packed.
   uint64_t buffer_bytes(UnitKind kind) const { return buffer_bytes_[index_of(kind)]; }
+  uint64_t packed_bytes(UnitKind kind) const { return packed_bytes_[index_of(kind)]; }
 
  private:
   std::map<WeightUnit, UnitLayout> layouts_;
   std::array<int64_t, kUnitKinds> units_{};
   std::array<uint64_t, kUnitKinds> buffer_bytes_{};
+  std::array<uint64_t, kUnitKinds> packed_bytes_{};
 };
 
 }  // namespace klotski

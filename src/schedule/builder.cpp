@@ -6,7 +6,7 @@ namespace klotski {
 
 UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit) {
   const UnitLayout& layout = layouts.of(unit);
-  return {layout.read_bytes, layout.must_settle()};
+  return {layout.read_bytes, layout.must_settle(), layout.own_bytes};
 }
 
 FragmentBuilder::FragmentBuilder(const Policy& policy, Residency& residency, Known known)
@@ -24,6 +24,23 @@ int32_t FragmentBuilder::stage_of(int32_t micro_batch) const {
   return micro_batch % static_cast<int32_t>(policy_.kv_stages);
 }
 
+// Brings a unit from disk into the memory below unless it is there; returns its slot there.
+int32_t FragmentBuilder::fetch(const WeightUnit& unit, LoadReason reason,
+                               std::vector<Resource> after) {
+  const Residency::Leased below = residency_.below(unit);
+  if (!below.must_load) return below.slot;
+  fragment_.push_back({.work = Work::fetch,
+                       .lane = Lane::disk_read,
+                       .unit = unit,
+                       .slot_below = below.slot,
+                       .layer = unit.layer,
+                       .bytes = known_.facts(unit).read_bytes,
+                       .reason = reason,
+                       .writes = {{Place::below, below.slot, unit.kind}},
+                       .after = std::move(after)});
+  return below.slot;
+}
+
 bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
                             std::vector<Resource> after) {
   const auto leased = residency_.lease(unit);
@@ -39,6 +56,14 @@ bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
             .reason = reason,
             .writes = {slot_of(unit)},
             .after = std::move(after)};
+  if (policy_.memory_below()) {
+    load.lane = Lane::to_device;
+    load.bytes = facts.own_bytes;
+    load.slot_below = fetch(unit, reason, load.after);
+    load.reads = {{Place::below, load.slot_below, unit.kind}};
+    fragment_.push_back(std::move(load));
+    return true;
+  }
   fragment_.push_back(load);
   if (facts.must_settle) {
     load.work = Work::settle;
@@ -49,13 +74,32 @@ bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
   return true;
 }
 
+void FragmentBuilder::preload(const WeightUnit& unit) {
+  need(unit);
+  done(unit);
+}
+
+void FragmentBuilder::preload_below(const WeightUnit& unit) {
+  fetch(unit, LoadReason::certain, {});
+}
+
 std::vector<Resource> FragmentBuilder::of_all_batches(Place place) const {
   std::vector<Resource> resources;
   for (int32_t k = 0; k < micro_batches(); ++k) resources.push_back({place, k});
   return resources;
 }
 
+// What is only wanted for later takes the place of nothing that is to stay.
+bool FragmentBuilder::enough_ahead(const WeightUnit& unit, LoadReason reason) const {
+  if (unit.kind != UnitKind::expert || reason == LoadReason::certain) return false;
+  if (residency_.resident(unit)) return false;
+  const bool limited = policy_.loads_ahead > 0 && residency_.lent_slots() == 0;
+  return (limited && residency_.loads_ahead() >= policy_.loads_ahead) ||
+         !residency_.room_beside_kept();
+}
+
 bool FragmentBuilder::request(const WeightUnit& unit, LoadReason reason) {
+  if (enough_ahead(unit, reason)) return false;
   // A guess at experts rests on what the gates before it chose.
   std::vector<Resource> after;
   if (reason == LoadReason::prefetch) after = of_all_batches(Place::routing);
@@ -63,6 +107,7 @@ bool FragmentBuilder::request(const WeightUnit& unit, LoadReason reason) {
 }
 
 bool FragmentBuilder::request_in_step(const WeightUnit& unit, LoadReason reason) {
+  if (enough_ahead(unit, reason)) return false;
   return bring(unit, reason, of_all_batches(Place::hidden));
 }
 
@@ -70,6 +115,7 @@ void FragmentBuilder::request_chosen(LayerId layer, int32_t micro_batch,
                                      const std::vector<ExpertId>& chosen) {
   for (const ExpertId expert : chosen) {
     const WeightUnit unit = expert_of(layer, expert);
+    if (enough_ahead(unit, LoadReason::demand)) return;
     if (!bring(unit, LoadReason::demand, {{Place::routing, micro_batch}})) return;
   }
 }

@@ -16,8 +16,9 @@ struct MicroBatchShape {
 };
 
 struct UnitFacts {
-  uint64_t read_bytes = 0;
+  uint64_t read_bytes = 0;   // from disk
   bool must_settle = false;  // has to be moved into place after reading
+  uint64_t own_bytes = 0;    // of its tensors: what a device gets
 };
 UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit);
 
@@ -41,7 +42,11 @@ class FragmentBuilder {
 
   // Brings a unit unless it is there or on its way; false where no slot is free for it.
   bool request(const WeightUnit& unit, LoadReason reason);
-  // The same, but not before the layer that runs now is done: block schedules load a layer while
+  // Puts a unit where a pass would have left it: into the compute tier, or into the memory below
+  // alone.
+  void preload(const WeightUnit& unit);
+  void preload_below(const WeightUnit& unit);
+  // As request, but not before the layer that runs now is done: block schedules load a layer while
   // the one before it runs, and wait for both before they go on.
   bool request_in_step(const WeightUnit& unit, LoadReason reason);
   // The same for the experts that a gate has just chosen, as far as slots are free: they cannot
@@ -71,6 +76,8 @@ class FragmentBuilder {
 
  private:
   bool bring(const WeightUnit& unit, LoadReason reason, std::vector<Resource> after);
+  bool enough_ahead(const WeightUnit& unit, LoadReason reason) const;
+  int32_t fetch(const WeightUnit& unit, LoadReason reason, std::vector<Resource> after);
   std::vector<Resource> of_all_batches(Place place) const;
   Task compute(Work work, const WeightUnit& unit, LayerId layer, int32_t micro_batch) const;
   Resource slot_of(const WeightUnit& unit) const;

@@ -32,8 +32,23 @@ struct Policy {
   std::string eviction = "furthest";
   Precision precision = Precision::bf16;    // of products; keys and values are kept in it too
   std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
-  uint64_t kv_bytes = 0;                    // of the compute tier
-  uint64_t kv_spill_bytes = 0;              // of the tier below
+  // Buffers of the memory below, where the compute tier is a device's; none: weights come from disk
+  // straight into the compute tier.
+  std::array<int64_t, kUnitKinds> slots_below{};
+  // Experts that stay in the compute tier once they are there, as long as there are others to take
+  // the place of: so many, the same number of every layer as far as that goes, so that no layer has
+  // to wait for all of its experts.
+  int64_t kept_experts = 0;
+  // Experts that are brought before they are used, at most, so that the others keep their slots; 0:
+  // as many as there are slots. What is certain to be used counts not; nor does it hold while slots
+  // are lent: with so many rows an expert computes longer than the next one takes to come.
+  int64_t loads_ahead = 0;
+  // A group of more than rows_in_place rows takes the memory of the last lent_slots expert slots
+  // for its rows while it runs; what they held has to be loaded again.
+  int64_t lent_slots = 0;
+  int64_t rows_in_place = 0;
+  uint64_t kv_bytes = 0;        // of the compute tier
+  uint64_t kv_spill_bytes = 0;  // of the tier below
   int64_t kv_stages = 0;  // buffers through which spilled keys and values pass: none, or two and up
   uint64_t kv_stage_bytes = 0;    // of one of them
   int64_t kv_sequence_pages = 0;  // with stages: most pages of a sequence that passes through them
@@ -43,6 +58,8 @@ struct Policy {
 
   // K of a layer whose tokens choose so many.
   int64_t hot_count(int64_t top_k) const { return hot_experts > 0 ? hot_experts : top_k; }
+  bool memory_below() const { return slots_below[index_of(UnitKind::model)] > 0; }
+  int64_t slots_lent_to(int64_t rows) const { return rows > rows_in_place ? lent_slots : 0; }
   int64_t group_sequences() const { return micro_batch * micro_batches; }
   int64_t group_rows() const { return micro_batch_rows * micro_batches; }
 };

@@ -1,6 +1,8 @@
 #include "schedule/residency.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
 
@@ -11,22 +13,117 @@ namespace {
 // Units that every pass uses come round in a fixed order, whatever rule experts follow.
 constexpr std::string_view kCyclicRule = "furthest";
 
+// Units that keep their place in the memory below while others are asked for: one is copied to the
+// device while the disk reads the next, and one more evens out what differs.
+constexpr size_t kFetchedAhead = 3;
+
+// The rule's choice among the candidates that come first, or among all where none does.
+template <typename ComesFirst>
+size_t victim_among(EvictionRule& rule, std::span<const ExpertKey> candidates,
+                    const ComesFirst& comes_first) {
+  std::vector<ExpertKey> first;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!comes_first(candidates[i])) continue;
+    first.push_back(candidates[i]);
+    places.push_back(i);
+  }
+  return first.empty() ? rule.victim(candidates) : places[rule.victim(first)];
+}
+
+// What lies above as well is not missed: it leaves first, so that both memories together hold as
+// much as they can.
+class HeldAboveFirst : public EvictionRule {
+ public:
+  HeldAboveFirst(std::unique_ptr<EvictionRule> rule, const ExpertCache& above)
+      : rule_(std::move(rule)), above_(above) {}
+
+  void used(ExpertKey key) override { rule_->used(key); }
+  void now_at(LayerId layer) override { rule_->now_at(layer); }
+  size_t victim(std::span<const ExpertKey> candidates) override {
+    return victim_among(*rule_, candidates, [&](ExpertKey key) { return above_.resident(key); });
+  }
+
+ private:
+  std::unique_ptr<EvictionRule> rule_;
+  const ExpertCache& above_;
+};
+
+// Some experts leave only where all others are under lease.
+class KeptLast : public EvictionRule {
+ public:
+  KeptLast(std::unique_ptr<EvictionRule> rule, const std::vector<ExpertKey>& kept)
+      : rule_(std::move(rule)), kept_(kept) {}
+
+  void used(ExpertKey key) override { rule_->used(key); }
+  void now_at(LayerId layer) override { rule_->now_at(layer); }
+  size_t victim(std::span<const ExpertKey> candidates) override {
+    return victim_among(*rule_, candidates, [&](ExpertKey key) {
+      return !std::binary_search(kept_.begin(), kept_.end(), key);
+    });
+  }
+
+ private:
+  std::unique_ptr<EvictionRule> rule_;
+  const std::vector<ExpertKey>& kept_;
+};
+
+CacheCounters sum_of(CacheCounters sum, const ExpertCache* cache) {
+  if (!cache) return sum;
+  sum.hits += cache->counters().hits;
+  sum.misses += cache->counters().misses;
+  sum.evictions += cache->counters().evictions;
+  return sum;
+}
+
 }  // namespace
 
+std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy) {
+  std::vector<WeightUnit> units = units_of(model, UnitKind::expert);
+  std::stable_sort(units.begin(), units.end(), [](const WeightUnit& a, const WeightUnit& b) {
+    return a.expert < b.expert;  // the first expert of every layer, then the second of every layer
+  });
+  std::vector<ExpertKey> kept;
+  for (const WeightUnit& unit : units) {
+    if (std::ssize(kept) == policy.kept_experts) break;
+    kept.push_back({unit.layer, unit.expert});
+  }
+  return kept;
+}
+
 Residency::Residency(const ModelDescription& model, const Policy& policy)
-    : layers_(model.layer_count()), policy_(policy) {
-  forget_everything();
+    : layers_(model.layer_count()), kept_(kept_experts(model, policy)), policy_(policy) {
+  std::sort(kept_.begin(), kept_.end());
+  make_shelves();
 }
 
 void Residency::forget_everything() {
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    shelves_[kind].held.clear();
+    for (Shelf* of_kind : {&shelves_[kind], &below_[kind]}) {
+      of_kind->held.clear();
+      of_kind->before = sum_of(of_kind->before, of_kind->cache.get());
+    }
+  }
+  make_shelves();
+  if (shelf(UnitKind::expert).cache) shelf(UnitKind::expert).cache->withhold(lent_);
+}
+
+void Residency::make_shelves() {
+  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+    if (policy_.slots[kind] == 0) continue;  // the model has no such units
     const std::string_view rule =
         kind == index_of(UnitKind::expert) ? std::string_view(policy_.eviction) : kCyclicRule;
-    shelves_[kind].before = counters(static_cast<UnitKind>(kind));
-    if (policy_.slots[kind] == 0) continue;  // the model has no such units
+    below_[kind].cache.reset();  // before what it refers to
+    std::unique_ptr<EvictionRule> leaves_first = make_eviction_rule(rule, layers_);
+    if (kind == index_of(UnitKind::expert) && !kept_.empty()) {
+      leaves_first = std::make_unique<KeptLast>(std::move(leaves_first), kept_);
+    }
     shelves_[kind].cache =
-        std::make_unique<ExpertCache>(policy_.slots[kind], make_eviction_rule(rule, layers_));
+        std::make_unique<ExpertCache>(policy_.slots[kind], std::move(leaves_first));
+    if (policy_.slots_below[kind] == 0) continue;
+    below_[kind].cache = std::make_unique<ExpertCache>(
+        policy_.slots_below[kind],
+        std::make_unique<HeldAboveFirst>(make_eviction_rule(rule, layers_), *shelves_[kind].cache));
   }
 }
 
@@ -45,7 +142,41 @@ std::optional<Residency::Leased> Residency::lease(const WeightUnit& unit) {
   auto grant = of_kind.cache->acquire({unit.layer, unit.expert});
   if (!grant) return std::nullopt;
   const Leased leased{static_cast<int32_t>(grant->lease.slot()), grant->must_load};
-  of_kind.held.push_back({unit, std::move(grant->lease)});
+  of_kind.held.push_back({unit, std::move(grant->lease), leased.must_load});
+  return leased;
+}
+
+bool Residency::resident(const WeightUnit& unit) const {
+  return shelf(unit.kind).cache->resident({unit.layer, unit.expert});
+}
+
+bool Residency::room_beside_kept() const {
+  return kept_.empty() || shelf(UnitKind::expert).cache->room_where([&](ExpertKey key) {
+    return !std::binary_search(kept_.begin(), kept_.end(), key);
+  });
+}
+
+int64_t Residency::loads_ahead() const {
+  const std::vector<Held>& held = shelf(UnitKind::expert).held;
+  return std::count_if(held.begin(), held.end(), [](const Held& one) { return one.loaded; });
+}
+
+void Residency::lend_slots(int64_t count) {
+  if (count == std::exchange(lent_, count)) return;
+  Shelf& experts = shelf(UnitKind::expert);
+  if (!experts.cache) return;
+  experts.held.clear();
+  experts.cache->withhold(count);
+}
+
+Residency::Leased Residency::below(const WeightUnit& unit) {
+  Shelf& of_kind = below_[index_of(unit.kind)];
+  const size_t most = std::min(kFetchedAhead, static_cast<size_t>(of_kind.cache->slots()) - 1);
+  std::erase_if(of_kind.held, [&](const Held& held) { return held.unit == unit; });
+  while (of_kind.held.size() > most) of_kind.held.erase(of_kind.held.begin());
+  auto grant = of_kind.cache->acquire({unit.layer, unit.expert});
+  const Leased leased{static_cast<int32_t>(grant->lease.slot()), grant->must_load};
+  of_kind.held.push_back({unit, std::move(grant->lease), leased.must_load});
   return leased;
 }
 
@@ -78,19 +209,20 @@ std::vector<WeightUnit> Residency::leased_of(UnitKind kind, LayerId layer) const
 }
 
 void Residency::now_at(LayerId layer) {
-  for (Shelf& of_kind : shelves_) {
-    if (of_kind.cache) of_kind.cache->now_at(layer);
+  for (auto* shelves : {&shelves_, &below_}) {
+    for (Shelf& of_kind : *shelves) {
+      if (of_kind.cache) of_kind.cache->now_at(layer);
+    }
   }
 }
 
 CacheCounters Residency::counters(UnitKind kind) const {
-  CacheCounters sum = shelf(kind).before;
-  if (!shelf(kind).cache) return sum;
-  const CacheCounters& now = shelf(kind).cache->counters();
-  sum.hits += now.hits;
-  sum.misses += now.misses;
-  sum.evictions += now.evictions;
-  return sum;
+  return sum_of(shelf(kind).before, shelf(kind).cache.get());
+}
+
+CacheCounters Residency::counters_below(UnitKind kind) const {
+  const Shelf& of_kind = below_[index_of(kind)];
+  return sum_of(of_kind.before, of_kind.cache.get());
 }
 
 }  // namespace klotski

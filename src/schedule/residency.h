@@ -12,7 +12,11 @@
 
 namespace klotski {
 
-// Which unit lies in which slot of the compute tier, and which are under lease. The state is that
+// Those that a policy keeps, in the order in which they are brought.
+std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy);
+
+// Which unit lies in which slot of the compute tier and of the memory below it, and which are under
+// lease. The state is that
 // after the last task given out, not that of the moment: it follows from the schedule alone, never
 // from the clock.
 class Residency {
@@ -30,6 +34,22 @@ class Residency {
   void give_way(const WeightUnit& unit);
   void release(const WeightUnit& unit);
 
+  // The slot of the memory below through which the unit goes to the compute tier. It keeps its
+  // place there until some others of its kind were asked for, so that the disk reads those
+  // meanwhile.
+  Leased below(const WeightUnit& unit);
+
+  // Lies in the compute tier, under lease or not.
+  bool resident(const WeightUnit& unit) const;
+  // Whether an expert can come without one leaving that is to be kept.
+  bool room_beside_kept() const;
+  // Experts under lease that had to be loaded.
+  int64_t loads_ahead() const;
+  // The last so many expert slots are used for something else from now on; 0: none. Gives up all
+  // leases on experts.
+  void lend_slots(int64_t count);
+  int64_t lent_slots() const { return lent_; }
+
   bool leased(const WeightUnit& unit) const { return find(unit) != nullptr; }
   int32_t slot(const WeightUnit& unit) const;  // of a unit under lease
   // Units of the kind and layer under lease, in the order in which they were leased.
@@ -40,11 +60,13 @@ class Residency {
   void forget_everything();
 
   CacheCounters counters(UnitKind kind) const;
+  CacheCounters counters_below(UnitKind kind) const;
 
  private:
   struct Held {
     WeightUnit unit;
     ExpertLease lease;
+    bool loaded = false;  // for this lease
   };
   struct Shelf {
     std::unique_ptr<ExpertCache> cache;  // none where the model has no such units
@@ -52,13 +74,17 @@ class Residency {
     CacheCounters before;                // of caches that were forgotten
   };
 
+  void make_shelves();
   const Held* find(const WeightUnit& unit) const;
   Shelf& shelf(UnitKind kind) { return shelves_[index_of(kind)]; }
   const Shelf& shelf(UnitKind kind) const { return shelves_[index_of(kind)]; }
 
   int64_t layers_;
+  std::vector<ExpertKey> kept_;  // ascending
   Policy policy_;
   std::array<Shelf, kUnitKinds> shelves_;
+  std::array<Shelf, kUnitKinds> below_;  // held: those asked for last
+  int64_t lent_ = 0;
 };
 
 }  // namespace klotski

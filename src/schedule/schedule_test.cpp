@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "schedule/preload.h"
 #include "schedule/simulate.h"
 #include "schedule/testing.h"
 
@@ -32,12 +33,20 @@ class Replay {
   void check(const Task& task) {
     const Slot slot{task.unit.kind, task.slot};
     switch (task.work) {
+      case Work::fetch:
+        EXPECT_LT(task.slot_below, policy_.slots_below[index_of(task.unit.kind)]);
+        EXPECT_EQ(task.lane, Lane::disk_read);
+        below_[{task.unit.kind, task.slot_below}] = task.unit;
+        return;
       case Work::load:
         EXPECT_LT(task.slot, policy_.slots[index_of(task.unit.kind)]);
-        EXPECT_EQ(task.lane, Lane::disk_read);
+        EXPECT_EQ(task.lane, policy_.memory_below() ? Lane::to_device : Lane::disk_read);
         EXPECT_GT(task.bytes, 0u);
+        if (policy_.memory_below()) {
+          EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
+        }
         holds_[slot] = task.unit;
-        settled_[slot] = task.unit.expert.value != 1;
+        settled_[slot] = policy_.memory_below() || task.unit.expert.value != 1;
         return;
       case Work::settle:
         EXPECT_EQ(holds_.at(slot), task.unit);
@@ -96,6 +105,7 @@ class Replay {
   const Policy& policy_;
   const RoutingTable& routing_;
   std::map<Slot, WeightUnit> holds_;
+  std::map<Slot, WeightUnit> below_;
   std::map<Slot, bool> settled_;
   std::map<int32_t, std::pair<LayerId, int32_t>> staged_;
   std::map<int32_t, LayerId> gated_;
@@ -123,6 +133,70 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
     }
     if (::testing::Test::HasFailure()) FAIL() << "trial " << trial << "\n" << format_fragment(all);
   }
+}
+
+// Experts that stay are loaded once, and no more than a few others wait for their use at a time.
+TEST(Schedule, KeptExpertsStayAndFewComeAhead) {
+  ModelDescription model = shape_of(4, 8, 2);
+  Policy policy;
+  policy.micro_batches = 2;
+  policy.slots = {1, 4, 4, 0, 12};
+  policy.slots_below = {1, 4, 4, 0, 32};
+  policy.kept_experts = 8;
+  policy.loads_ahead = 3;
+  std::vector<ExpertId> all;
+  for (int64_t e = 0; e < 8; ++e) all.emplace_back(e);
+  const RoutingTable routing(4, {all, all});
+  Residency residency(model, policy);
+  std::map<WeightUnit, int> loads;
+  for (int pass = 0; pass < 3; ++pass) {
+    RecordingSink sink(routing);
+    FragmentBuilder build(policy, residency,
+                          {.model = model,
+                           .group = std::vector<MicroBatchShape>(2),
+                           .facts =
+                               [](const WeightUnit&) {
+                                 return UnitFacts{1, false, 1};
+                               },
+                           .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(1)}; }});
+    if (pass == 0) {
+      for_each_preloaded(model, policy, build, [&] { sink.submit(build.take()); });
+    }
+    run_pass(*make_schedule(Strategy::klotski), build, sink);
+    for (const Task& task : sink.tasks) {
+      if (task.work == Work::load && task.unit.kind == UnitKind::expert) ++loads[task.unit];
+    }
+  }
+  for (const ExpertKey& key : kept_experts(model, policy)) {
+    EXPECT_EQ(loads[expert_unit(model, key.layer, key.expert)], 1) << key.layer.value;
+  }
+  int reloaded = 0;
+  for (const auto& [unit, count] : loads) reloaded += count - 1;
+  // Of 32 experts 8 stay, and of the 4 slots beside them all but those that experts pass through.
+  EXPECT_LE(reloaded, 2 * 24 + 4);
+}
+
+TEST(Residency, LentSlotsAreForgottenAndGivenBack) {
+  const ModelDescription model = shape_of(1, 8, 2);
+  Policy policy;
+  policy.slots = {1, 1, 1, 0, 6};
+  Residency residency(model, policy);
+  const auto bring = [&](int64_t expert) {
+    const WeightUnit unit = expert_unit(model, LayerId(0), ExpertId(expert));
+    const auto leased = residency.lease(unit);
+    residency.release(unit);
+    return leased;
+  };
+  for (int64_t e = 0; e < 6; ++e) EXPECT_TRUE(bring(e)->must_load);
+  for (int64_t e = 0; e < 6; ++e) EXPECT_FALSE(bring(e)->must_load);
+  residency.lend_slots(2);
+  for (int64_t e = 0; e < 4; ++e) EXPECT_FALSE(bring(e)->must_load);
+  const auto moved = bring(4);
+  EXPECT_TRUE(moved->must_load);
+  EXPECT_LT(moved->slot, 4);
+  residency.lend_slots(0);
+  EXPECT_TRUE(bring(5)->must_load);
+  EXPECT_FALSE(bring(4)->must_load);
 }
 
 struct Example {

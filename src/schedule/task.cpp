@@ -16,12 +16,21 @@ std::string_view load_name(UnitKind kind) {
       "load model", "load attention", "load gate", "load dense", "load expert"};
   return kNames[index_of(kind)];
 }
+std::string_view fetch_name(UnitKind kind) {
+  constexpr std::array<std::string_view, kUnitKinds> kNames = {
+      "fetch model", "fetch attention", "fetch gate", "fetch dense", "fetch expert"};
+  return kNames[index_of(kind)];
+}
+std::string_view span_name(const Task& task) {
+  if (task.work == Work::fetch) return fetch_name(task.unit.kind);
+  return task.work == Work::load ? load_name(task.unit.kind) : work_name(task.work);
+}
 
 std::string format_resource(const Resource& resource) {
-  constexpr std::array<std::string_view, 8> kNames = {"slot",    "hidden", "normed", "routing",
-                                                      "outputs", "kv",     "stage",  "logits"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "slot", "below", "hidden", "normed", "routing", "outputs", "kv", "stage", "logits"};
   const std::string_view name = kNames[static_cast<size_t>(resource.place)];
-  if (resource.place == Place::slot) {
+  if (resource.kind != UnitKind::count_) {
     return fmt::format("{}-{} {}", unit_kind_name(resource.kind), name, resource.number);
   }
   return fmt::format("{} {}", name, resource.number);
@@ -37,7 +46,7 @@ std::string format_resources(std::string_view label, const std::vector<Resource>
 
 std::string subject(const Task& task) {
   std::string text(work_name(task.work));
-  if (task.work == Work::load || task.work == Work::settle) {
+  if (task.work == Work::fetch || task.work == Work::load || task.work == Work::settle) {
     return fmt::format("{} {}", text, format_unit(task.unit));
   }
   if (task.work != Work::embed && task.work != Work::logits) {
@@ -51,21 +60,20 @@ std::string subject(const Task& task) {
 }  // namespace
 
 std::string_view work_name(Work work) {
-  constexpr std::array<std::string_view, 10> kNames = {"load",    "settle",  "embed",   "attention",
-                                                       "gate",    "expert",  "combine", "logits",
-                                                       "load KV", "store KV"};
+  constexpr std::array<std::string_view, 11> kNames = {"fetch",     "load",    "settle",  "embed",
+                                                       "attention", "gate",    "expert",  "combine",
+                                                       "logits",    "load KV", "store KV"};
   return kNames[static_cast<size_t>(work)];
 }
 
 TimelineSpan span_of(const Task& task) {
-  TimelineSpan span{
-      .lane = task.lane,
-      .work = task.work == Work::load ? load_name(task.unit.kind) : work_name(task.work),
-      .is_expert_work = task.work == Work::expert,
-      .layer = task.layer.value,
-      .micro_batch = task.micro_batch,
-      .bytes = task.bytes,
-      .waited_for = {}};
+  TimelineSpan span{.lane = task.lane,
+                    .work = span_name(task),
+                    .is_expert_work = task.work == Work::expert,
+                    .layer = task.layer.value,
+                    .micro_batch = task.micro_batch,
+                    .bytes = task.bytes,
+                    .waited_for = {}};
   const bool of_expert = task.unit.kind == UnitKind::expert || task.work == Work::expert;
   if (of_expert) span.expert = task.unit.expert.value;
   return span;

@@ -16,7 +16,8 @@
 namespace klotski {
 
 enum class Work {
-  load,       // a unit's bytes into a slot
+  fetch,      // a unit's bytes from disk into a slot of the memory below a device's
+  load,       // a unit's bytes into a slot of the compute tier: from there, or from disk
   settle,     // tensors of a loaded unit moved to where the kernels want them
   embed,      // of a micro-batch
   attention,  // of a micro-batch
@@ -34,6 +35,7 @@ std::string_view work_name(Work work);
 // waits for its readers, so double buffering follows from there being two buffers.
 enum class Place {
   slot,     // of a kind of unit: `number` is the slot, `kind` says of which
+  below,    // likewise, a slot of the memory below
   hidden,   // rows of a micro-batch; so are the following
   normed,   // rows as the experts take them
   routing,  // what the gate chose
@@ -46,7 +48,7 @@ enum class Place {
 struct Resource {
   Place place = Place::hidden;
   int32_t number = 0;
-  UnitKind kind = UnitKind::count_;  // of slots only
+  UnitKind kind = UnitKind::count_;  // of slots of either memory only
 
   auto operator<=>(const Resource&) const = default;
 };
@@ -61,6 +63,7 @@ struct Task {
   Lane lane = Lane::compute;
   WeightUnit unit{};                  // loaded or read
   int32_t slot = 0;                   // where the unit lies
+  int32_t slot_below = -1;            // of a fetch, and of a load that comes from there
   LayerId layer{};                    // of the pass
   int32_t micro_batch = kWholeGroup;  // or the whole group
   int32_t stage = -1;                 // of spilled keys and values

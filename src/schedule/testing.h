@@ -48,10 +48,14 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   policy.kv_stages = between(random, 2, 3);
   constexpr std::array kRules = {"furthest", "lru", "lfu"};
   policy.eviction = kRules[static_cast<size_t>(between(random, 0, 2))];
+  const bool below = between(random, 0, 1) == 1;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
     const auto units = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
     policy.slots[kind] = units == 0 ? 0 : between(random, 1, units);
+    if (below && units > 0) policy.slots_below[kind] = between(random, 1, units);
   }
+  policy.loads_ahead = between(random, 0, 4);
+  policy.kept_experts = between(random, 0, policy.slots[static_cast<size_t>(UnitKind::expert)]);
   return policy;
 }
 
@@ -78,22 +82,22 @@ inline RoutingTable random_routing(std::mt19937_64& random, const ModelDescripti
 
 inline Known random_known(std::mt19937_64& random, const ModelDescription& model,
                           int64_t micro_batches) {
-  Known known{
-      .model = model,
-      .group = {},
-      .facts =
-          [](const WeightUnit& unit) {
-            return UnitFacts{100 + static_cast<uint64_t>(unit.layer.value), unit.expert.value == 1};
-          },
-      .hot =
-          [&model, &random](LayerId layer) {
-            std::vector<ExpertId> hot;
-            const FeedForward& part = model.layer(layer).feed_forward;
-            for (int64_t e = 0; e < part.experts; ++e) {
-              if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
-            }
-            return hot;
-          }};
+  Known known{.model = model,
+              .group = {},
+              .facts =
+                  [](const WeightUnit& unit) {
+                    const uint64_t bytes = 100 + static_cast<uint64_t>(unit.layer.value);
+                    return UnitFacts{bytes, unit.expert.value == 1, bytes};
+                  },
+              .hot =
+                  [&model, &random](LayerId layer) {
+                    std::vector<ExpertId> hot;
+                    const FeedForward& part = model.layer(layer).feed_forward;
+                    for (int64_t e = 0; e < part.experts; ++e) {
+                      if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
+                    }
+                    return hot;
+                  }};
   for (int64_t k = 0; k < micro_batches; ++k) {
     known.group.push_back({.spilled = between(random, 0, 1) == 1});
   }

@@ -6,8 +6,8 @@
 namespace klotski {
 
 // What can be busy by itself: one thing at a time happens on a lane. Drawings show lanes in this
-// order. A device adds its own lanes here (its copies in and out).
-enum class Lane { compute, disk_read, host_copy, kv_in, kv_out, count_ };
+// order.
+enum class Lane { compute, to_device, disk_read, host_copy, kv_in, kv_out, count_ };
 
 inline constexpr size_t kLaneCount = static_cast<size_t>(Lane::count_);
 
@@ -17,6 +17,8 @@ constexpr std::string_view lane_name(Lane lane) {
   switch (lane) {
     case Lane::compute:
       return "compute";
+    case Lane::to_device:
+      return "to device";
     case Lane::disk_read:
       return "disk read";
     case Lane::host_copy:

@@ -33,6 +33,14 @@ std::chrono::nanoseconds times(std::chrono::nanoseconds time, double factor) {
 
 }  // namespace
 
+std::vector<Lane> TimelineTotals::used_lanes() const {
+  std::vector<Lane> used;
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    if (lanes[i].spans > 0) used.push_back(static_cast<Lane>(i));
+  }
+  return used;
+}
+
 TimelineTotals& TimelineTotals::operator+=(const TimelineTotals& other) {
   return change_all(*this, other, [](auto& a, const auto& b) { a += b; });
 }

@@ -31,6 +31,7 @@ struct TimelineTotals {
   std::chrono::nanoseconds intra_layer{0};
 
   const LaneTotals& lane(Lane lane) const { return lanes[lane_index(lane)]; }
+  std::vector<Lane> used_lanes() const;  // those with spans
   TimelineTotals& operator+=(const TimelineTotals& other);
   TimelineTotals& operator-=(const TimelineTotals& other);  // what was there before
   TimelineTotals& operator*=(double factor);

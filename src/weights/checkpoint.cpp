@@ -106,6 +106,26 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   return checkpoint;
 }
 
+Checkpoint Checkpoint::described(const fs::path& folder, std::vector<TensorEntry> tensors) {
+  Checkpoint checkpoint(folder);
+  uint64_t end = 0;
+  for (TensorEntry& tensor : tensors) {
+    const uint64_t padding =
+        (kDescribedAlignment - end % kDescribedAlignment) % kDescribedAlignment;
+    tensor.shard = 0;
+    if (!byte_count(tensor.shape, tensor.dtype, &tensor.bytes) ||
+        !add_checked(end, padding, &tensor.offset) ||
+        !add_checked(tensor.offset, tensor.bytes, &end)) {
+      fail(ErrorKind::does_not_fit, "{}: with tensor {} of shape {} there are more than 2^64 bytes",
+           shown(folder), in_quotes(tensor.name), format_shape(tensor.shape));
+    }
+    checkpoint.total_bytes_ += tensor.bytes;
+  }
+  checkpoint.tensors_ = std::move(tensors);
+  checkpoint.sort_by_name();
+  return checkpoint;
+}
+
 void Checkpoint::open_indexed() {
   const Index index = read_index(folder_);
   std::map<std::string_view, uint32_t> shard_numbers;
@@ -121,7 +141,7 @@ void Checkpoint::open_indexed() {
     if (entry == nullptr || entry->shard != shard_numbers.at(shard)) {
       fail(ErrorKind::bad_model, "{}: expected tensor {} in {}, found it in {}", what,
            in_quotes(tensor), in_quotes(shard),
-           entry == nullptr ? "no file" : files_->name(entry->shard));
+           entry == nullptr ? "no file" : shard_name(entry->shard));
     }
   }
   if (index.has_total && index.total_bytes != total_bytes_) {
@@ -155,9 +175,13 @@ void Checkpoint::sort_by_name() {
       [](const TensorEntry& a, const TensorEntry& b) { return a.name == b.name; });
   if (twice != tensors_.end()) {
     fail(ErrorKind::bad_model, "{}: expected tensor {} in one file, found it in {} and {}",
-         shown(folder_), in_quotes(twice->name), files_->name(twice->shard),
-         files_->name((twice + 1)->shard));
+         shown(folder_), in_quotes(twice->name), shard_name(twice->shard),
+         shard_name((twice + 1)->shard));
   }
+}
+
+std::string Checkpoint::shard_name(uint32_t shard) const {
+  return shard_count() == 0 ? "its description" : files_->name(shard);
 }
 
 const TensorEntry* Checkpoint::find(std::string_view name) const {
@@ -176,7 +200,12 @@ const TensorEntry& Checkpoint::require(std::string_view name) const {
   return *entry;
 }
 
-std::shared_ptr<const File> Checkpoint::file(uint32_t shard) const { return files_->open(shard); }
+std::shared_ptr<const File> Checkpoint::file(uint32_t shard) const {
+  if (shard_count() == 0) {
+    fail(ErrorKind::internal, "{}: these weights lie in no file", shown(folder_));
+  }
+  return files_->open(shard);
+}
 
 void Checkpoint::read(const TensorEntry& entry, std::span<std::byte> out) const {
   if (out.size() != entry.bytes) {

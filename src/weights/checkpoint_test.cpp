@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "weights/testing.h"
 
@@ -101,6 +102,76 @@ TEST(Checkpoint, ReadsTheBundledModel) {
   EXPECT_EQ(checkpoint.shard_count(), 3u);
   EXPECT_EQ(checkpoint.total_bytes(), 16931712u);
   EXPECT_EQ(checkpoint.require("model.embed_tokens.weight").shape.size(), 2u);
+}
+
+TensorEntry described_tensor(const std::string& name, DType dtype, Shape shape) {
+  TensorEntry entry;
+  entry.name = name;
+  entry.dtype = dtype;
+  entry.shape = std::move(shape);
+  return entry;
+}
+
+TEST(Checkpoint, DescribedTensorsLieOneAfterTheOtherAndAligned) {
+  const Checkpoint checkpoint = Checkpoint::described(
+      "/nowhere",
+      {described_tensor("z", DType::BF16, {3, 5}), described_tensor("b", DType::F32, {1024}),
+       described_tensor("empty", DType::F32, {0, 7}), described_tensor("a", DType::F32, {1025})});
+  EXPECT_EQ(checkpoint.shard_count(), 0u);
+  EXPECT_EQ(checkpoint.folder(), "/nowhere");
+  EXPECT_EQ(checkpoint.total_bytes(), 30u + 4096u + 4100u);
+  ASSERT_EQ(checkpoint.tensors().size(), 4u);
+  EXPECT_EQ(checkpoint.tensors()[0].name, "a");  // by name
+  const auto lies = [&](const char* name, uint64_t offset, uint64_t bytes) {
+    const TensorEntry& entry = checkpoint.require(name);
+    EXPECT_EQ(entry.offset, offset) << name;
+    EXPECT_EQ(entry.bytes, bytes) << name;
+    EXPECT_EQ(entry.shard, 0u);
+  };
+  lies("z", 0, 30);
+  lies("b", 4096, 4096);
+  lies("empty", 8192, 0);
+  lies("a", 8192, 4100);
+  EXPECT_EQ(Checkpoint::described("/nowhere", {}).total_bytes(), 0u);
+}
+
+TEST(Checkpoint, DescribedTensorsHaveNothingToRead) {
+  const Checkpoint checkpoint =
+      Checkpoint::described("/nowhere", {described_tensor("w", DType::U8, {4})});
+  const auto refused_as = [](const auto& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      EXPECT_TRUE(contains(error.what(), "no file")) << error.what();
+      return error.kind();
+    }
+    return ErrorKind::usage;
+  };
+  std::string out(4, '\0');
+  const auto bytes = std::as_writable_bytes(std::span(out));
+  const TensorEntry& entry = checkpoint.require("w");
+  EXPECT_EQ(refused_as([&] { checkpoint.file(0); }), ErrorKind::internal);
+  EXPECT_EQ(refused_as([&] { checkpoint.read(entry, bytes); }), ErrorKind::internal);
+  EXPECT_EQ(refused_as([&] { checkpoint.read_range(entry, 1, bytes.first(2)); }),
+            ErrorKind::internal);
+}
+
+TEST(Checkpoint, DescriptionsThatCannotBe) {
+  const auto made_of = [](std::vector<TensorEntry> tensors) {
+    Checkpoint::described("/nowhere", std::move(tensors));
+  };
+  EXPECT_TRUE(contains(
+      error_of([&] {
+        made_of({described_tensor("w", DType::U8, {4}), described_tensor("w", DType::U8, {4})});
+      }),
+      "'w'"));
+  EXPECT_THROW(made_of({described_tensor("w", DType::F32, {int64_t{1} << 62, 2})}), Error);
+  std::vector<TensorEntry> huge;
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_NO_THROW(made_of(huge));
+    huge.push_back(described_tensor(std::to_string(i), DType::U8, {int64_t{1} << 60}));
+  }
+  EXPECT_THROW(made_of(huge), Error);  // 2^64 bytes
 }
 
 // Item 9, one test per group.

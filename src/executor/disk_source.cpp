@@ -1,0 +1,23 @@
+#include "executor/disk_source.h"
+
+namespace klotski {
+
+DiskSource::DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& options)
+    : reader_(options) {
+  for (size_t shard = 0; shard < checkpoint.shard_count(); ++shard) {
+    files_.emplace_back(checkpoint.file(static_cast<uint32_t>(shard)));
+  }
+}
+
+void DiskSource::read(const WeightUnit&, const UnitLayout& layout, std::span<std::byte> buffer) {
+  std::vector<ReadExtent> extents;
+  for (const UnitRead& read : layout.reads) {
+    extents.push_back({.file = &files_[read.shard],
+                       .offset = read.offset,
+                       .bytes = read.bytes,
+                       .destination = buffer.data() + read.at});
+  }
+  reader_.read(extents);
+}
+
+}  // namespace klotski

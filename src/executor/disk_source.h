@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "memory/disk_reader.h"
+#include "model/unit_source.h"
+
+namespace klotski {
+
+// Units as they lie in a checkpoint's files, read past the page cache.
+class DiskSource : public UnitSource {
+ public:
+  // Keeps the checkpoint's files open.
+  DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& options);
+
+  void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer) override;
+
+ private:
+  std::vector<DirectFile> files_;  // by shard
+  DiskReader reader_;
+};
+
+}  // namespace klotski

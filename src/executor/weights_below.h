@@ -1,0 +1,37 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/arena.h"
+#include "memory/pinning.h"
+#include "model/unit_source.h"
+
+namespace klotski {
+
+// The slots of the memory below a device's, pinned in the background. They remember what they hold:
+// a later run with the same slots finds it there.
+class WeightsBelow {
+ public:
+  using Slots = std::array<int64_t, kUnitKinds>;
+
+  // All given by reference must live longer.
+  WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layouts, const Slots& slots);
+
+  // Fills the slot from the source unless it holds the unit already. One thread at a time.
+  void fetch(UnitSource& source, const UnitLayouts& layouts, const WeightUnit& unit, int32_t slot);
+  const std::byte* slot(UnitKind kind, int32_t slot) const;
+
+  void wait_for_pinning() { pinning_->wait(); }
+  uint64_t pinned_bytes() const { return pinning_->pinned_bytes(); }
+  uint64_t bytes() const { return pinning_->total_bytes(); }
+
+ private:
+  std::array<std::optional<BufferPool>, kUnitKinds> pools_;
+  std::array<std::vector<std::optional<WeightUnit>>, kUnitKinds> held_;  // by slot
+  std::optional<Pinning> pinning_;  // last: it refers to the pools
+};
+
+}  // namespace klotski
