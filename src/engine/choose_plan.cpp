@@ -60,18 +60,22 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
   RunLimits base = limits;
   // The same for every choice, whatever others take meanwhile.
   base.ram_bytes = ram_limit(limits, ground.options);
+  if (ground.target.device) base.vram_bytes = vram_limit(limits, *ground.target.device);
   const auto plan_of = [&](const Choice& choice) {
     RunLimits fixed = base;
     fixed.micro_batch = choice.micro_batch;
     fixed.micro_batches = choice.micro_batches;
     fixed.strategy = choice.strategy;
     if (choice.hot_experts > 0) fixed.hot_experts = choice.hot_experts;
-    return plan_run(ground.model, ground.layouts, fixed, workload, ground.options);
+    return plan_run(ground.model, ground.layouts, ground.target, fixed, workload, ground.options);
   };
   const auto fit = [&](const Choice& choice) -> std::optional<FittedGroup> {
     try {
       const RunPlan plan = plan_of(choice);
-      return FittedGroup{plan.policy, plan.memory, sequences_at_once(ground.model, plan, workload)};
+      return FittedGroup{.policy = plan.policy,
+                         .memory = plan.memory,
+                         .below = plan.below,
+                         .at_once = sequences_at_once(ground.model, plan, workload)};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       return {};
@@ -85,7 +89,7 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
     fail(ErrorKind::internal, "a group that did not fit fits now");
   }
   const FittedGroup& chosen = candidates.front().group;
-  return {{chosen.policy, chosen.memory}, candidates};
+  return {{chosen.policy, chosen.memory, chosen.below}, candidates};
 }
 
 }  // namespace klotski

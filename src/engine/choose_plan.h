@@ -16,6 +16,7 @@ struct ChosenPlan {
 struct PlanningGround {
   const ModelDescription& model;
   const UnitLayouts& layouts;
+  const Target& target;
   const Profile& profile;
   const ExpertShares& shares;
   const PipelineOptions& options;

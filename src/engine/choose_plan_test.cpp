@@ -33,12 +33,13 @@ class ChoosePlan : public ::testing::Test {
  protected:
   ChosenPlan choose(const RunLimits& limits, const Workload& work, double disk = 1e6) const {
     const Profile profile = profile_of(test_.description, disk);
-    return choose_plan({test_.description, layouts_, profile, shares_, {}}, limits, work);
+    return choose_plan({test_.description, layouts_, target_, profile, shares_, {}}, limits, work);
   }
 
   TestModel test_{test_model("mixtral")};
   UnitLayouts layouts_{test_.description, test_.checkpoint};
   ExpertShares shares_{test_.description};
+  Target target_{.ops = cpu_ops()};
 };
 
 constexpr Workload kWork{

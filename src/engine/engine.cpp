@@ -215,6 +215,12 @@ std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
       }
     });
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::device_lost) {
+      fail(ErrorKind::device_lost,
+           "{}; {} unfinished sequences are lost, what was written before is "
+           "complete",
+           error.what(), sequences_.size());
+    }
     return all_failed(group, error);
   } catch (const std::bad_alloc&) {
     return all_failed(group, Error(ErrorKind::does_not_fit,

@@ -43,8 +43,9 @@ class EngineTest : public ::testing::Test {
     const Workload workload{.sequences = 8,
                             .tokens_per_sequence = page_count * PagedKvCache::kPageTokens,
                             .prompt_tokens = std::max<int64_t>(1, rows / *limits.micro_batch)};
-    prepared_.push_back(std::make_unique<PreparedModel>(
-        model_.description, model_.checkpoint, reference_ops(), model_.plan(limits, workload)));
+    Target target{.ops = reference_ops()};
+    prepared_.push_back(std::make_unique<PreparedModel>(model_.description, model_.checkpoint,
+                                                        target, model_.plan(limits, workload)));
     return Engine(prepared_.back()->pipeline());
   }
   static Request request(std::vector<TokenId> prompt, int64_t max_tokens, uint64_t seed = 0) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "memory/device_spill.h"
+#include "schedule/preload.h"
 
 namespace klotski {
 
@@ -35,31 +37,50 @@ class Pipeline::Sink : public TaskSink {
   std::vector<TaskNumber> gates_;  // by micro-batch, of the layer at hand
 };
 
+namespace {
+
+KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
+                   const PipelineOptions& options) {
+  KvLimits limits{.type = kv_type(policy.precision),
+                  .memory_bytes = policy.kv_bytes,
+                  .spill_bytes = policy.kv_spill_bytes,
+                  .streaming = {policy.attention_sinks, policy.attention_window}};
+  if (memory.device) {
+    limits.memory = memory.device->take("KV cache", policy.kv_bytes).data();
+    limits.spill_store = [&memory](uint64_t bytes) -> std::unique_ptr<SpillStore> {
+      return std::make_unique<DeviceSpill>(memory.device->device(), *memory.below, bytes);
+    };
+  } else {
+    limits.spill_store = [&options](uint64_t bytes) -> std::unique_ptr<SpillStore> {
+      return std::make_unique<SpillFile>(options.spill_folder, bytes, *options.spill_calls);
+    };
+  }
+  return limits;
+}
+
+}  // namespace
+
 Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
-                   const UnitLayouts& layouts, const Policy& policy, Tier& compute_tier,
+                   const UnitLayouts& layouts, const Policy& policy, const ComputeMemory& memory,
                    const Ops& ops, const PipelineOptions& options)
     : model_(model),
       layouts_(layouts),
       policy_(policy),
       timeline_(options.keep_spans),
-      cache_(model,
-             {.type = kv_type(policy.precision),
-              .memory_bytes = policy.kv_bytes,
-              .spill_bytes = policy.kv_spill_bytes,
-              .spill_folder = options.spill_folder,
-              .streaming = {policy.attention_sinks, policy.attention_window}},
-             *options.spill_calls),
-      slots_(checkpoint, layouts, policy, compute_tier, ops, options.disk),
+      source_(options.source ? options.source
+                             : std::make_shared<DiskSource>(checkpoint, options.disk)),
+      cache_(model, kv_limits(policy, memory, options)),
+      slots_(*source_, layouts, policy, memory, ops),
       residency_(model, policy_),
       hot_experts_(model, policy.hot_experts, policy.path_length),
-      tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_,
-             compute_tier),
+      tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory),
       schedule_(make_schedule(policy.strategy)),
-      executor_([this](Executor::Tasks tasks) { tasks_.run(tasks); },
-                [this](Executor::Tasks together, const Task& next) {
-                  return tasks_.may_join(together, next);
-                },
-                [this](const Task& task, const TimelineSpan& span) { audit_.observe(task, span); },
+      executor_({.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
+                 .may_join = [this](Executor::Tasks together,
+                                    const Task& next) { return tasks_.may_join(together, next); },
+                 .observe = [this](const Task& task,
+                                   const TimelineSpan& span) { audit_.observe(task, span); },
+                 .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); }},
                 timeline_, options.executor) {}
 
 Known Pipeline::known(std::span<const MicroBatch> group) {
@@ -118,6 +139,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   int64_t rows = 0;
   for (const MicroBatch& micro_batch : group) rows += micro_batch.batch.rows();
   group_size_ = static_cast<int32_t>(group.size());
+  lend_slots(rows);
   tasks_.begin(group);
   hot_experts_.begin_pass(rows);
   router_gaps_.clear();
@@ -137,11 +159,47 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   tokens_ += rows;
 }
 
+// Loads for this pass that went ahead may be on their way into slots that its rows take.
+void Pipeline::lend_slots(int64_t rows) {
+  const int64_t lent = policy_.slots_lent_to(rows);
+  if (lent == lent_slots_) return;
+  executor_.drain(/*loads_may_go_on=*/false);
+  residency_.lend_slots(lent);
+  lent_slots_ = lent;
+}
+
+void Pipeline::preload(const std::function<void(uint64_t done, uint64_t total)>& progress) {
+  FragmentBuilder build(policy_, residency_, known({}));
+  std::vector<Task> tasks;
+  uint64_t total = 0;
+  for_each_preloaded(model_, policy_, build, [&] {
+    for (Task& task : build.take()) {
+      total += task.bytes;
+      tasks.push_back(std::move(task));
+    }
+  });
+  std::vector<std::pair<TaskNumber, uint64_t>> numbers;
+  for (Task& task : tasks) {
+    const uint64_t bytes = task.bytes;
+    numbers.emplace_back(executor_.submit({std::move(task)}), bytes);
+  }
+  uint64_t done = 0;
+  for (const auto& [number, bytes] : numbers) {
+    executor_.wait(number);
+    progress(done += bytes, total);
+  }
+  executor_.drain(/*loads_may_go_on=*/false);
+  executor_.restart_clock();
+  preloaded_ = residency_.counters(UnitKind::expert);
+  preloaded_below_ = residency_.counters_below(UnitKind::expert);
+}
+
 PipelineReport Pipeline::report() const {
   return {.totals = timeline_.totals(),
           .passes = passes_,
           .tokens = tokens_,
-          .experts = residency_.counters(UnitKind::expert),
+          .experts = residency_.counters(UnitKind::expert) - preloaded_,
+          .below = residency_.counters_below(UnitKind::expert) - preloaded_below_,
           .prefetch = audit_.bytes(),
           .accuracy = hot_experts_.accuracy()};
 }

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "engine/hot_experts.h"
+#include "executor/disk_source.h"
 #include "executor/executor.h"
 #include "executor/group_tasks.h"
 #include "executor/prefetch_audit.h"
 #include "executor/weight_slots.h"
+#include "memory/spill_file.h"
 #include "schedule/pass.h"
 
 namespace klotski {
@@ -18,6 +20,7 @@ namespace klotski {
 struct PipelineOptions {
   ExecutorOptions executor;
   DiskReaderOptions disk;
+  std::shared_ptr<UnitSource> source;               // of the weights; null: the checkpoint's files
   int64_t keep_spans = 0;                           // for traces and drawings
   bool router_gaps = false;                         // whether Pipeline::router_gaps() is filled
   std::filesystem::path spill_folder;               // for keys and values beyond the compute tier
@@ -30,6 +33,7 @@ struct PipelineReport {
   int64_t passes = 0;
   int64_t tokens = 0;     // computed, prompts included
   CacheCounters experts;  // hits and misses of requests for experts
+  CacheCounters below;    // likewise, of those that missed, in the memory below
   PrefetchBytes prefetch;
   std::vector<LayerAccuracy> accuracy;
 };
@@ -40,7 +44,7 @@ class Pipeline {
  public:
   // All arguments given by reference must live longer.
   Pipeline(const ModelDescription& model, const Checkpoint& checkpoint, const UnitLayouts& layouts,
-           const Policy& policy, Tier& compute_tier, const Ops& ops,
+           const Policy& policy, const ComputeMemory& memory, const Ops& ops,
            const PipelineOptions& options = {});
 
   const ModelDescription& description() const { return model_; }
@@ -60,6 +64,10 @@ class Pipeline {
   // Throws when a weight cannot be read; nothing is committed then, and the next pass starts clean.
   void forward(std::span<const MicroBatch> group, const TakeLogits& take);
 
+  // Brings the weights that passes would leave in memory: into the compute tier and, where there is
+  // one, into the memory below as well. Does not count as something done.
+  void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
+
   PipelineReport report() const;
 
  private:
@@ -70,11 +78,13 @@ class Pipeline {
   void learn(LayerId layer);
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();
+  void lend_slots(int64_t rows);
 
   const ModelDescription& model_;
   const UnitLayouts& layouts_;
   const Policy policy_;
   Timeline timeline_;
+  std::shared_ptr<UnitSource> source_;
   PagedKvCache cache_;
   WeightSlots slots_;
   Residency residency_;
@@ -83,6 +93,9 @@ class Pipeline {
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
+  CacheCounters preloaded_;  // what preload() asked for
+  CacheCounters preloaded_below_;
+  int64_t lent_slots_ = 0;
   int32_t group_size_ = 0;  // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;

@@ -43,7 +43,7 @@ class FaultHook : public ReadHook {
 };
 
 // What is read ahead may still be on its way to failing when a pass has ended.
-void let_loads_fail() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+void let_loads_fail() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
 
 class FaultyDisk : public ::testing::TestWithParam<ReadMethod> {
  protected:

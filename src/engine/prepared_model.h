@@ -5,6 +5,7 @@
 
 #include "engine/pipeline.h"
 #include "engine/run_plan.h"
+#include "engine/target.h"
 #include "memory/tier.h"
 
 namespace klotski {
@@ -14,21 +15,30 @@ namespace klotski {
 class PreparedModel {
  public:
   // The references must live longer.
-  PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint, const Ops& ops,
+  // A target that is a device keeps the memory below it for the next model of the same plan.
+  PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint, Target& target,
                 RunPlan plan, const PipelineOptions& options = {});
+  ~PreparedModel();
   PreparedModel(const PreparedModel&) = delete;  // the pipeline refers to its parts
   PreparedModel& operator=(const PreparedModel&) = delete;
 
   const RunPlan& plan() const { return plan_; }
   const Policy& policy() const { return plan_.policy; }
   const Tier& compute_tier() const { return *compute_tier_; }
+  // Of a device: the program's memory.
+  const MemoryBelow* below() const { return below_.get(); }
   Pipeline& pipeline() { return *pipeline_; }
 
  private:
+  void take_memory_below(Target& target);
+
   UnitLayouts layouts_;
   RunPlan plan_;
   std::unique_ptr<Tier> compute_tier_;
+  std::shared_ptr<MemoryBelow> below_;
   std::vector<Reservation> reservations_;  // of what is not taken as one piece of memory
+  std::unique_ptr<DeviceMemory> device_memory_;
+  std::shared_ptr<void> started_ops_;
   std::unique_ptr<Pipeline> pipeline_;
 };
 

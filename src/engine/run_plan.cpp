@@ -8,6 +8,7 @@
 #include "base/memory_limit.h"
 #include "base/process_memory.h"
 #include "base/thread_stacks.h"
+#include "memory/alignment.h"
 
 namespace klotski {
 
@@ -19,6 +20,16 @@ constexpr uint64_t kProgramMargin = 24 * kMiB;
 constexpr int64_t kMicroBatch = 16;
 constexpr int64_t kMicroBatches = 8;
 constexpr int64_t kMicroBatchRows = 512;
+constexpr int64_t kDeviceMicroBatchRows = 4096;
+
+// Of a device: what the driver and the products' library take while they are used first.
+constexpr uint64_t kDeviceMargin = 192 * kMiB;
+constexpr uint64_t kPinnedPerTableByte =
+    512;                            // of pinned memory, for a byte of the device's tables
+constexpr int64_t kLoadsAhead = 3;  // one is used, one arrives, one is waited for next
+constexpr uint64_t kOpsSlack = 16;  // one part in so many, for gaps between pieces
+constexpr uint64_t kCopyBuffers = 192 * kMiB;  // pinned, on the way to a device and back
+constexpr int64_t kLeastBelow = 4;             // slots, so that disk and link work at once
 constexpr int64_t kStages = 2;
 constexpr uint64_t kSpanCopies = 2;  // the timeline's own, and one that is drawn or written
 
@@ -46,7 +57,15 @@ uint64_t allowed_bytes(const RunLimits& limits, const PipelineOptions& options, 
   return std::min(limits.ram_bytes.value_or(UINT64_MAX), resident + free_bytes - free_bytes / 16);
 }
 
-Policy group_policy(const RunLimits& limits, const Workload& workload) {
+int64_t most_choices_of(const ModelDescription& model) {
+  int64_t most = 1;
+  for (const Layer& layer : model.layers) {
+    if (layer.feed_forward.routed) most = std::max<int64_t>(most, layer.feed_forward.router.top_k);
+  }
+  return most;
+}
+
+Policy group_policy(const RunLimits& limits, const Workload& workload, bool device) {
   Policy policy;
   policy.micro_batch =
       limits.micro_batch.value_or(std::clamp<int64_t>(workload.sequences, 1, kMicroBatch));
@@ -59,8 +78,9 @@ Policy group_policy(const RunLimits& limits, const Workload& workload) {
   policy.attention_sinks = limits.attention_sinks;
   policy.attention_window = limits.attention_window;
   policy = with_strategy(std::move(policy), limits.strategy.value_or(Strategy::klotski));
-  policy.micro_batch_rows = std::max(
-      policy.micro_batch, std::min(kMicroBatchRows, workload.prompt_tokens * policy.micro_batch));
+  policy.micro_batch_rows =
+      std::max(policy.micro_batch, std::min(device ? kDeviceMicroBatchRows : kMicroBatchRows,
+                                            workload.prompt_tokens * policy.micro_batch));
   return policy;
 }
 
@@ -73,25 +93,25 @@ int64_t pages_of_sequence(const ModelDescription& model, const Policy& policy, i
 
 class MemoryDivision {
  public:
-  MemoryDivision(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
-                 const Workload& workload, const PipelineOptions& options)
+  MemoryDivision(const ModelDescription& model, const UnitLayouts& layouts, const Target& target,
+                 const RunLimits& limits, const Workload& workload, const PipelineOptions& options)
       : model_(model),
         layouts_(layouts),
+        target_(target),
         limits_(limits),
         workload_(workload),
         options_(options),
         resident_(resident_bytes()),
-        process_bytes_(resident_ + kProgramMargin + workload.input_bytes +
+        process_bytes_(resident_ - held_below(target) + kProgramMargin + workload.input_bytes +
                        kSpanCopies * static_cast<uint64_t>(options.keep_spans) *
-                           sizeof(TimelineSpan)) {}
+                           sizeof(TimelineSpan)),
+        device_process_bytes_(target.device ? device_process_bytes() : 0) {}
 
   // Halves the rows that are computed at once, then the sequences, until the least fits; what does
   // not fit then is refused by plan_memory.
-  MemoryPlan plan(Policy& policy) const {
-    const MemoryLimits limits{.ram_bytes = allowed_bytes(limits_, options_, resident_),
-                              .kv_bytes = limits_.kv_bytes,
-                              .expert_slots = limits_.expert_slots};
-    while (least_bytes(demand(policy, 0)) > limits.ram_bytes) {
+  RunPlan plan(Policy policy) const {
+    const MemoryLimits limits = compute_limits();
+    while (!least_fits(policy, limits)) {
       if (policy.micro_batch_rows > policy.micro_batch) {
         policy.micro_batch_rows = std::max(policy.micro_batch, policy.micro_batch_rows / 2);
       } else if (policy.micro_batches > 1 && !limits_.micro_batches) {
@@ -103,11 +123,30 @@ class MemoryDivision {
         break;
       }
     }
+    MemoryPlan plan = divide(policy, limits);
+    if (!target_.device) return {policy, plan};
+    policy.loads_ahead = std::max(kLoadsAhead, policy.hot_count(most_choices_of(model_)) + 1);
+    if (std::optional<Policy> lending = with_lent_slots(policy, limits)) {
+      policy = *lending;
+      plan = divide(policy, limits);
+    }
+    const int64_t slots = policy.slots[index_of(UnitKind::expert)];
+    if (slots < layouts_.units(UnitKind::expert)) {
+      policy.kept_experts =
+          std::max<int64_t>(slots - policy.lent_slots - policy.loads_ahead - 1, 0);
+    }
+    policy.kv_spill_bytes = std::min(policy.kv_spill_bytes, room_below(policy));
+    MemoryPlan below = plan_memory(demand_below(policy), limits_below());
+    policy.slots_below = below.slots;
+    return {policy, plan, below};
+  }
+
+ private:
+  // Gives every kind its memory; keys and values that find none go below where they may.
+  MemoryPlan divide(Policy& policy, const MemoryLimits& limits) const {
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
-    const uint64_t wanted = kv_wanted(policy);
     const MemoryDemand spilling = demand(policy, kStages * stage_bytes(policy));
-    if (!options_.spill_folder.empty() && plan.kv_bytes < wanted &&
-        least_bytes(spilling) <= limits.ram_bytes) {
+    if (may_spill() && plan.kv_bytes < kv_wanted(policy) && least_bytes(spilling) <= limits.bytes) {
       policy.kv_stages = kStages;
       policy.kv_stage_bytes = stage_bytes(policy);
       policy.kv_sequence_pages = kv_pages(policy);
@@ -119,7 +158,57 @@ class MemoryDivision {
     return plan;
   }
 
- private:
+  // For keys and values in the program's memory, beside what nothing runs without: with less than
+  // all want fewer sequences run at a time.
+  uint64_t room_below(Policy policy) const {
+    policy.kv_spill_bytes = 0;
+    const uint64_t limit = limits_below().bytes;
+    return limit - std::min(limit, least_bytes(demand_below(policy)));
+  }
+
+  // Rows of prompts are many and seldom: where experts come and go all the same, they lend them
+  // their slots. Nothing where all experts stay, or too few would be left.
+  std::optional<Policy> with_lent_slots(Policy policy, const MemoryLimits& limits) const {
+    constexpr size_t kExpert = index_of(UnitKind::expert);
+    if (policy.slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
+    policy.kv_stages = 0;
+    policy.kv_spill_bytes = 0;
+    policy.rows_in_place = policy.group_sequences();
+    const uint64_t rows = group_row_bytes(model_, policy.group_rows());
+    const uint64_t slot = DeviceMemory::rounded(layouts_.packed_bytes(UnitKind::expert));
+    policy.lent_slots = static_cast<int64_t>((rows + slot - 1) / slot);
+    if (policy.lent_slots + policy.loads_ahead > layouts_.units(UnitKind::expert)) return {};
+    if (least_bytes(demand(policy, 0)) > limits.bytes) return {};
+    if (limits.expert_slots && *limits.expert_slots <= policy.lent_slots + policy.loads_ahead) {
+      return {};
+    }
+    return policy;
+  }
+
+  MemoryLimits compute_limits() const {
+    MemoryLimits limits{
+        .bytes = 0, .kv_bytes = limits_.kv_bytes, .expert_slots = limits_.expert_slots};
+    if (target_.device) {
+      limits.bytes = vram_limit(limits_, *target_.device);
+      limits.memory = "VRAM";
+      limits.flag = "--vram";
+    } else {
+      limits.bytes = allowed_bytes(limits_, options_, resident_);
+    }
+    return limits;
+  }
+  MemoryLimits limits_below() const {
+    return {.bytes = allowed_bytes(limits_, options_, resident_), .memory = "RAM"};
+  }
+  bool least_fits(const Policy& policy, const MemoryLimits& limits) const {
+    return least_bytes(demand(policy, 0)) <= limits.bytes;
+  }
+  // Of the process's memory what the target has for weights: it is planned for as such.
+  uint64_t held_below(const Target& target) const {
+    return target.below ? std::min(resident_, target.below->weights.bytes()) : 0;
+  }
+  bool may_spill() const { return target_.device || !options_.spill_folder.empty(); }
+
   int64_t kv_pages(const Policy& policy, int64_t tokens) const {
     return pages_of_sequence(model_, policy, tokens);
   }
@@ -158,8 +247,15 @@ class MemoryDivision {
 
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
-    MemoryDemand demand{.process_bytes = process_bytes_,
-                        .activation_bytes = activation_bytes(model_, policy, logit_rows),
+    const int64_t rows = policy.lent_slots > 0 ? policy.rows_in_place : policy.group_rows();
+    uint64_t activations = activation_bytes(model_, target_.ops, policy, rows, logit_rows);
+    uint64_t process = process_bytes_;
+    if (target_.device) {
+      activations += activations / kOpsSlack + target_.ops_bytes;
+      process = device_process_bytes_;
+    }
+    MemoryDemand demand{.process_bytes = process,
+                        .activation_bytes = activations,
                         .units = {},
                         .kv_least_bytes = kv_bytes(policy),
                         .kv_wanted_bytes = kv_wanted(policy),
@@ -169,18 +265,59 @@ class MemoryDivision {
       const auto kind = static_cast<UnitKind>(k);
       demand.units[k] = {.units = layouts_.units(kind),
                          .least = std::min<int64_t>(1, layouts_.units(kind)),
-                         .buffer_bytes = layouts_.buffer_bytes(kind)};
+                         .buffer_bytes = target_.device
+                                             ? DeviceMemory::rounded(layouts_.packed_bytes(kind))
+                                             : layouts_.buffer_bytes(kind)};
+    }
+    if (policy.lent_slots > 0) {
+      UnitDemand& experts = demand.units[index_of(UnitKind::expert)];
+      experts.least = std::min(policy.lent_slots + policy.loads_ahead, experts.units);
+    }
+    return demand;
+  }
+
+  // The driver's own, and its tables of the program's memory that is going to be pinned.
+  uint64_t device_process_bytes() const {
+    uint64_t weights = 0;
+    for (size_t k = 0; k < kUnitKinds; ++k) {
+      const auto kind = static_cast<UnitKind>(k);
+      weights += static_cast<uint64_t>(layouts_.units(kind)) * layouts_.buffer_bytes(kind);
+    }
+    const uint64_t to_pin = std::min(weights, limits_below().bytes);
+    const uint64_t pinned = target_.below ? target_.below->weights.pinned_bytes() : 0;
+    return target_.device->own_bytes() + kDeviceMargin +
+           (to_pin - std::min(to_pin, pinned)) / kPinnedPerTableByte;
+  }
+
+  // Of what lies on the device for good only a way there is needed.
+  MemoryDemand demand_below(const Policy& policy) const {
+    const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
+    MemoryDemand demand{
+        .process_bytes = process_bytes_ + kCopyBuffers,
+        .activation_bytes = static_cast<uint64_t>(logit_rows * model_.vocabulary) * sizeof(float),
+        .units = {},
+        .kv_least_bytes = policy.kv_spill_bytes,
+        .kv_wanted_bytes = policy.kv_spill_bytes};
+    for (size_t k = 0; k < kUnitKinds; ++k) {
+      const auto kind = static_cast<UnitKind>(k);
+      const int64_t units = layouts_.units(kind);
+      const int64_t least = std::min(kLeastBelow, units);
+      demand.units[k] = {.units = policy.slots[k] < units ? units : least,
+                         .least = least,
+                         .buffer_bytes = round_up_to_alignment(layouts_.buffer_bytes(kind))};
     }
     return demand;
   }
 
   const ModelDescription& model_;
   const UnitLayouts& layouts_;
+  const Target& target_;
   const RunLimits& limits_;
   const Workload& workload_;
   const PipelineOptions& options_;
   uint64_t resident_;
   uint64_t process_bytes_;
+  uint64_t device_process_bytes_;  // as it was when the plan began: it grows while memory is pinned
 };
 
 }  // namespace
@@ -189,22 +326,31 @@ uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options) {
   return allowed_bytes(limits, options, resident_bytes());
 }
 
-RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
-                 const Workload& workload, const PipelineOptions& options) {
-  RunPlan plan{.policy = group_policy(limits, workload), .memory = {}};
-  plan.memory = MemoryDivision(model, layouts, limits, workload, options).plan(plan.policy);
-  return plan;
+uint64_t vram_limit(const RunLimits& limits, const Device& device) {
+  const uint64_t own = device.own_bytes();
+  const uint64_t free_bytes = device.free_bytes();
+  if (!limits.vram_bytes) return own + free_bytes - free_bytes / 16;
+  return limits.hypothetical ? *limits.vram_bytes : std::min(*limits.vram_bytes, own + free_bytes);
+}
+
+RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const Target& target,
+                 const RunLimits& limits, const Workload& workload,
+                 const PipelineOptions& options) {
+  return MemoryDivision(model, layouts, target, limits, workload, options)
+      .plan(group_policy(limits, workload, target.device != nullptr));
 }
 
 int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
                           const Workload& workload) {
   const Policy& policy = plan.policy;
-  if (policy.kv_spill_bytes > 0) return policy.group_sequences();
   const auto pages =
       static_cast<uint64_t>(pages_of_sequence(model, policy, workload.usual_tokens()));
-  const uint64_t bytes = pages * PagedKvCache::page_bytes(model, kv_type(policy.precision));
-  return std::clamp<int64_t>(static_cast<int64_t>(policy.kv_bytes / bytes), 1,
-                             policy.group_sequences());
+  const DType type = kv_type(policy.precision);
+  uint64_t spilled_page = 0;
+  for (const uint64_t bytes : PagedKvCache::spilled_page_bytes(model, type)) spilled_page += bytes;
+  const uint64_t sequences = policy.kv_bytes / (pages * PagedKvCache::page_bytes(model, type)) +
+                             policy.kv_spill_bytes / (pages * spilled_page);
+  return std::clamp<int64_t>(static_cast<int64_t>(sequences), 1, policy.group_sequences());
 }
 
 }  // namespace klotski

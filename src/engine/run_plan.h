@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/pipeline.h"
+#include "engine/target.h"
 #include "planner/memory_plan.h"
 
 namespace klotski {
@@ -13,8 +14,9 @@ namespace klotski {
 struct RunLimits {
   std::optional<Strategy> strategy{};  // default: auto, the fastest
   Precision precision = Precision::bf16;
-  std::optional<uint64_t> ram_bytes{};  // default: what is free within all limits, less a margin
-  bool hypothetical = false;            // ram_bytes counts, whatever this machine has
+  std::optional<uint64_t> ram_bytes{};   // default: what is free within all limits, less a margin
+  std::optional<uint64_t> vram_bytes{};  // of a device; default likewise
+  bool hypothetical = false;             // ram_bytes counts, whatever this machine has
   std::optional<uint64_t> kv_bytes{};
   std::optional<int64_t> expert_slots{};
   std::optional<int64_t> micro_batch{};
@@ -42,16 +44,19 @@ struct Workload {
 // How the work is divided, and who gets how much memory for it.
 struct RunPlan {
   Policy policy;
-  MemoryPlan memory;
+  MemoryPlan memory;                  // the compute tier
+  std::optional<MemoryPlan> below{};  // the program's memory, where that is a device's
 };
 
-// What the user allows or what is free now less a sixteenth, within every limit of the process.
+// What the user allows or what is free now less a sixteenth, within every limit of the process; of
+// a device likewise.
 uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options);
+uint64_t vram_limit(const RunLimits& limits, const Device& device);
 
 // Gives a group as large as the work and the limits allow its memory, and makes it smaller where
 // that is not enough; refuses (does_not_fit) what cannot run within the limits. Touches no weight.
-RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const RunLimits& limits,
-                 const Workload& workload, const PipelineOptions& options);
+RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const Target& target,
+                 const RunLimits& limits, const Workload& workload, const PipelineOptions& options);
 
 // Sequences of the usual length for whose keys and values a plan has room.
 int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,

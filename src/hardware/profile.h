@@ -52,6 +52,8 @@ struct MachineProfile {
   std::string kernels;                 // the instruction set of the inner loops
   int threads = 0;                     // that compute
   double memory_bytes_per_second = 0;  // read by these threads together
+  std::string device{};                // that computes, in words; empty: the CPU
+  Curve link{};                        // seconds by bytes copied to the device from pinned memory
   std::vector<DiskRate> disk;
   double disk_bytes_per_second = 0;  // as the engine reads, over much of the file
   // While both go on: reading takes processor time and some of the memory's rate.
@@ -64,6 +66,11 @@ struct MachineProfile {
 
   bool operator==(const MachineProfile&) const = default;
 };
+
+// All that a faster or slower disk changes.
+inline constexpr std::array<double MachineProfile::*, 3> kDiskRates{
+    &MachineProfile::disk_bytes_per_second, &MachineProfile::disk_bytes_per_second_while_computing,
+    &MachineProfile::disk_bytes_per_second_into_new_memory};
 
 // One kind of layer. Seconds by rows unless said. Weights come from memory, never from a cache;
 // those that every row uses are arranged (Ops::arrange), as they are in a run that keeps them.

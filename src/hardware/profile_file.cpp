@@ -7,7 +7,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 4;  // of the document; another one is not read
+constexpr int kFormat = 5;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
@@ -26,6 +26,8 @@ Json to_json(const MachineProfile& machine) {
   return {{"kernels", machine.kernels},
           {"threads", machine.threads},
           {"memory_bytes_per_second", machine.memory_bytes_per_second},
+          {"device", machine.device},
+          {"link", to_json(machine.link)},
           {"disk", std::move(disk)},
           {"disk_bytes_per_second", machine.disk_bytes_per_second},
           {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
@@ -73,6 +75,8 @@ MachineProfile machine_in(const JsonFields& fields) {
   machine.kernels = fields.string("kernels");
   machine.threads = static_cast<int>(fields.integer("threads", 1, 1 << 20));
   machine.memory_bytes_per_second = fields.number("memory_bytes_per_second", 1.0, kMost);
+  machine.device = fields.string("device");
+  if (!machine.device.empty()) machine.link = curve_in(fields, "link");
   for (const Json& entry : array_in(fields, "disk")) {
     const JsonFields rate(entry, kWhat, "disk");
     machine.disk.push_back(
@@ -80,7 +84,8 @@ MachineProfile machine_in(const JsonFields& fields) {
          .queue_depth = static_cast<int>(rate.integer("queue_depth", 1, 1 << 20)),
          .bytes_per_second = rate.number("bytes_per_second", 1.0, kMost)});
   }
-  machine.disk_bytes_per_second = fields.number("disk_bytes_per_second", 1.0, kMost);
+  machine.disk_bytes_per_second =
+      fields.number("disk_bytes_per_second", machine.disk.empty() ? 0.0 : 1.0, kMost);
   machine.disk_bytes_per_second_while_computing =
       fields.number("disk_bytes_per_second_while_computing", 0.0, kMost);
   machine.computing_takes_while_reading =

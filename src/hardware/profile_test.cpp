@@ -120,6 +120,17 @@ TEST(Profile, WhatIsWrittenIsReadBitForBit) {
   }
 }
 
+TEST(Profile, WithoutADiskItsRateMayBeZero) {
+  std::mt19937 random(6);
+  Profile profile = random_profile(random);
+  profile.machine.disk_bytes_per_second = 0.0;
+  EXPECT_FALSE(read_profile(write_profile(profile, "f"), "f"));
+  profile.machine.disk.clear();
+  const auto read = read_profile(write_profile(profile, "f"), "f");
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(*read, profile);
+}
+
 TEST(Profile, OneOfSomethingElseIsNotUsed) {
   std::mt19937 random(4);
   const std::string text = write_profile(random_profile(random), "a machine");

@@ -19,6 +19,15 @@ double share_below(const ModelDescription& model, const Policy& policy, UnitKind
   return std::max(0.0, 1.0 - static_cast<double>(policy.slots[index_of(kind)]) / units);
 }
 
+// From the memory below a device's, or from disk: with a rate of 0 weights take no time.
+double transfer_seconds(const Machinery& with, const Policy& policy, const WeightUnit& unit) {
+  const MachineProfile& machine = with.profile.machine;
+  const UnitFacts facts = with.facts(unit);
+  if (policy.memory_below()) return machine.link.at(static_cast<double>(facts.own_bytes));
+  const double rate = machine.disk_bytes_per_second;
+  return rate > 0 ? static_cast<double>(facts.read_bytes) / rate : 0.0;
+}
+
 double expert_flops(const ModelDescription& model, LayerId layer, double rows) {
   const auto elements = static_cast<double>(model.hidden * model.layer(layer).feed_forward.width);
   return 2.0 * rows * 3.0 * elements;
@@ -34,8 +43,7 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
   const auto rows = static_cast<double>(policy.micro_batch);
   const FeedForward& part = with.model.layer(*layer).feed_forward;
   const auto transfer = [&](const WeightUnit& unit) {
-    return static_cast<double>(with.facts(unit).read_bytes) /
-           with.profile.machine.disk_bytes_per_second * share_below(with.model, policy, unit.kind);
+    return transfer_seconds(with, policy, unit) * share_below(with.model, policy, unit.kind);
   };
   BlockModel block{.layer = *layer, .seconds = {}, .choices = {}};
   block.seconds = {

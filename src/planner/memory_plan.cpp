@@ -57,18 +57,19 @@ uint64_t sum(const std::vector<MemoryLine>& lines) {
   return bytes;
 }
 
-[[noreturn]] void refuse(const std::vector<MemoryLine>& least, uint64_t limit) {
+[[noreturn]] void refuse(const std::vector<MemoryLine>& least, const MemoryLimits& limits) {
   std::string parts;
   for (const MemoryLine& line : least) {
     if (line.bytes == 0) continue;
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", line.kind, format_bytes(line.bytes));
   }
   const uint64_t needed = sum(least);
-  fail(
-      ErrorKind::does_not_fit,
-      "the model needs at least {} of memory ({}), the limit is {}: {} too little; raise --ram, or "
-      "ask for fewer or shorter sequences",
-      format_bytes(needed), parts, format_bytes(limit), format_bytes(needed - limit));
+  fail(ErrorKind::does_not_fit,
+       "the model needs at least {} of {} ({}), the limit is {}: {} too little; raise {}, or ask "
+       "for "
+       "fewer or shorter sequences",
+       format_bytes(needed), limits.memory, parts, format_bytes(limits.bytes),
+       format_bytes(needed - limits.bytes), limits.flag);
 }
 
 std::string resident_remark(int64_t slots, int64_t units) {
@@ -90,11 +91,12 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
          format_bytes(demand.kv_least_bytes - *limits.kv_bytes));
   }
   const std::vector<MemoryLine> least = least_lines(demand);
-  if (sum(least) > limits.ram_bytes) refuse(least, limits.ram_bytes);
+  if (sum(least) > limits.bytes) refuse(least, limits);
 
-  Budget budget(limits.ram_bytes - sum(least));
+  Budget budget(limits.bytes - sum(least));
   MemoryPlan plan;
-  plan.limit_bytes = limits.ram_bytes;
+  plan.memory = limits.memory;
+  plan.limit_bytes = limits.bytes;
   plan.process_bytes = demand.process_bytes;
   plan.activation_bytes = demand.activation_bytes;
   plan.kv_stage_bytes = demand.kv_stage_bytes;
@@ -126,7 +128,7 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
 }
 
 std::string format_memory_plan(const MemoryPlan& plan) {
-  std::string text = fmt::format("{:<18} {:>12}\n", "memory", "bytes");
+  std::string text = fmt::format("{:<18} {:>12}\n", plan.memory, "bytes");
   for (const MemoryLine& line : plan.lines) {
     text += fmt::format("{:<18} {:>12}  {}\n", line.kind, format_bytes(line.bytes), line.remark);
   }

@@ -1,11 +1,12 @@
 #pragma once
 
-// The memory contract: what the compute tier is used for, decided before a weight is read.
+// The memory contract: what a memory is used for, decided before a weight is read.
 
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/units.h"
@@ -29,7 +30,9 @@ struct MemoryDemand {
 };
 
 struct MemoryLimits {
-  uint64_t ram_bytes = 0;
+  uint64_t bytes = 0;
+  std::string_view memory = "memory";     // in words
+  std::string_view flag = "--ram";        // that sets the limit
   std::optional<uint64_t> kv_bytes{};     // at most so much of it for keys and values
   std::optional<int64_t> expert_slots{};  // at most so many expert buffers
 };
@@ -41,6 +44,7 @@ struct MemoryLine {
 };
 
 struct MemoryPlan {
+  std::string memory;
   uint64_t limit_bytes = 0;
   uint64_t process_bytes = 0;
   uint64_t activation_bytes = 0;

@@ -30,7 +30,7 @@ int64_t slots(const MemoryPlan& plan, UnitKind kind) { return plan.slots[index_o
 TEST(MemoryPlan, TheLeastIsEnough) {
   const MemoryDemand demand = small_model();
   EXPECT_EQ(least_bytes(demand), 56u);
-  const MemoryPlan plan = plan_memory(demand, {.ram_bytes = 56});
+  const MemoryPlan plan = plan_memory(demand, {.bytes = 56});
   EXPECT_EQ(plan.total_bytes(), 56u);
   EXPECT_EQ(slots(plan, UnitKind::expert), 1);
   EXPECT_EQ(plan.kv_bytes, 5u);
@@ -38,7 +38,7 @@ TEST(MemoryPlan, TheLeastIsEnough) {
 
 TEST(MemoryPlan, OneByteLessIsRefusedWithTheShortfall) {
   try {
-    plan_memory(small_model(), {.ram_bytes = 55});
+    plan_memory(small_model(), {.bytes = 55});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::does_not_fit);
@@ -47,7 +47,7 @@ TEST(MemoryPlan, OneByteLessIsRefusedWithTheShortfall) {
 }
 
 TEST(MemoryPlan, KeysAndValuesThenDenseThenExperts) {
-  const MemoryPlan plan = plan_memory(small_model(), {.ram_bytes = 56 + 45 + 9 + 3 + 29});
+  const MemoryPlan plan = plan_memory(small_model(), {.bytes = 56 + 45 + 9 + 3 + 29});
   EXPECT_EQ(plan.kv_bytes, 5u + 45u);
   EXPECT_EQ(slots(plan, UnitKind::attention), 4);
   EXPECT_EQ(slots(plan, UnitKind::gate), 4);
@@ -55,17 +55,17 @@ TEST(MemoryPlan, KeysAndValuesThenDenseThenExperts) {
 }
 
 TEST(MemoryPlan, EverythingResidentWhereItFits) {
-  const MemoryPlan plan = plan_memory(small_model(), {.ram_bytes = kGiB});
+  const MemoryPlan plan = plan_memory(small_model(), {.bytes = kGiB});
   EXPECT_EQ(slots(plan, UnitKind::expert), 32);
   EXPECT_LT(plan.total_bytes(), kGiB);
 }
 
 TEST(MemoryPlan, UserLimitsHold) {
   const MemoryPlan plan =
-      plan_memory(small_model(), {.ram_bytes = kGiB, .kv_bytes = 20, .expert_slots = 2});
+      plan_memory(small_model(), {.bytes = kGiB, .kv_bytes = 20, .expert_slots = 2});
   EXPECT_EQ(plan.kv_bytes, 20u);
   EXPECT_EQ(slots(plan, UnitKind::expert), 2);
-  EXPECT_THROW(plan_memory(small_model(), {.ram_bytes = kGiB, .kv_bytes = 4}), Error);
+  EXPECT_THROW(plan_memory(small_model(), {.bytes = kGiB, .kv_bytes = 4}), Error);
 }
 
 // For random models and limits: refused exactly when the least does not fit, else within the limit
@@ -87,10 +87,10 @@ TEST(MemoryPlan, NeverAboveTheLimit) {
     }
     const uint64_t limit = below(2000);
     if (least_bytes(demand) > limit) {
-      EXPECT_THROW(plan_memory(demand, {.ram_bytes = limit}), Error);
+      EXPECT_THROW(plan_memory(demand, {.bytes = limit}), Error);
       continue;
     }
-    const MemoryPlan plan = plan_memory(demand, {.ram_bytes = limit});
+    const MemoryPlan plan = plan_memory(demand, {.bytes = limit});
     ASSERT_LE(plan.total_bytes(), limit);
     ASSERT_LE(plan.kv_bytes, demand.kv_wanted_bytes);
     for (size_t kind = 0; kind < kUnitKinds; ++kind) {
@@ -101,7 +101,7 @@ TEST(MemoryPlan, NeverAboveTheLimit) {
 }
 
 TEST(MemoryPlan, TheTableAddsUp) {
-  const std::string table = format_memory_plan(plan_memory(small_model(), {.ram_bytes = kGiB}));
+  const std::string table = format_memory_plan(plan_memory(small_model(), {.bytes = kGiB}));
   EXPECT_NE(table.find("all 32 resident"), std::string::npos) << table;
   EXPECT_NE(table.find("of 1.00 GiB allowed"), std::string::npos) << table;
 }

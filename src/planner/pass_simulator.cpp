@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kv/paged_cache.h"
+#include "schedule/preload.h"
 
 namespace klotski {
 
@@ -11,6 +12,11 @@ namespace {
 
 std::chrono::nanoseconds nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+
+// A rate of zero was not measured, since weights come from no disk: they take no time.
+double seconds_at(double bytes_per_second, double bytes) {
+  return bytes_per_second > 0 ? bytes / bytes_per_second : 0.0;
 }
 
 }  // namespace
@@ -32,11 +38,19 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
                     }
                     return experts;
                   },
-                  timeline_) {}
+                  timeline_) {
+  if (!policy.memory_below()) return;
+  // A device's weights are brought before the first pass.
+  FragmentBuilder build(policy_, residency_,
+                        {.model = with.model, .group = {}, .facts = with.facts, .hot = {}});
+  for_each_preloaded(with.model, policy_, build, [&] { build.take(); });
+}
 
 TimelineTotals PassSimulator::play(const PassShape& shape) {
   shape_ = shape;
   simulation_.begin_pass();
+  residency_.lend_slots(
+      policy_.slots_lent_to(std::llround(shape.rows() * static_cast<double>(shape.micro_batches))));
   const TimelineTotals before = timeline_.totals();
   Known known{.model = with_.model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),
@@ -103,6 +117,7 @@ double PassSimulator::rows_of(const Task& task) const {
 double PassSimulator::expert_seconds(const Task& task) {
   const LayerProfile& layer = with_.profile.model.of_layer(task.layer.value);
   const double rows = rows_of(task);
+  if (policy_.memory_below()) return layer.expert.at(rows);
   const int64_t uses = ++uses_[{Place::slot, task.slot, task.unit.kind}];
   if (uses == 1) return layer.expert.at(rows);
   const double bytes = static_cast<double>(with_.facts(task.unit).read_bytes);
@@ -114,14 +129,18 @@ double PassSimulator::expert_seconds(const Task& task) {
 // Into a slot that was never used the system has to find memory first, which takes time from
 // whatever is computed meanwhile.
 double PassSimulator::load_seconds(const Task& task) {
-  ++loads_[task.unit];
   const MachineProfile& machine = with_.profile.machine;
   const auto bytes = static_cast<double>(task.bytes);
-  const bool used_before =
-      !uses_.insert_or_assign({Place::slot, task.slot, task.unit.kind}, 0).second;
+  const Resource slot = task.work == Work::fetch
+                            ? Resource{Place::below, task.slot_below, task.unit.kind}
+                            : Resource{Place::slot, task.slot, task.unit.kind};
+  const bool used_before = !uses_.insert_or_assign(slot, 0).second;
   const double rate = disk_bytes_per_second();
-  if (used_before || machine.disk_bytes_per_second_into_new_memory <= 0) return bytes / rate;
-  const double seconds = bytes / std::min(machine.disk_bytes_per_second_into_new_memory, rate);
+  if (used_before || machine.disk_bytes_per_second_into_new_memory <= 0) {
+    return seconds_at(rate, bytes);
+  }
+  const double seconds =
+      seconds_at(std::min(machine.disk_bytes_per_second_into_new_memory, rate), bytes);
   taken_seconds_ += seconds * (1.0 - 1.0 / machine.computing_takes_while_finding_memory);
   return seconds;
 }
@@ -131,11 +150,15 @@ double PassSimulator::seconds(const Task& task) {
   const LayerProfile& layer = operations.of_layer(task.layer.value);
   const auto bytes = static_cast<double>(task.bytes);
   switch (task.work) {
-    case Work::load:
+    case Work::fetch:
       return load_seconds(task);
+    case Work::load:
+      ++loads_[task.unit];
+      return policy_.memory_below() ? link_seconds(bytes) : load_seconds(task);
     case Work::load_kv:
     case Work::store_kv:
-      return kv_bytes(task) / disk_bytes_per_second();
+      return policy_.memory_below() ? link_seconds(kv_bytes(task))
+                                    : seconds_at(disk_bytes_per_second(), kv_bytes(task));
     case Work::settle:
       return 2.0 * bytes / with_.profile.machine.memory_bytes_per_second;
     case Work::embed:
@@ -163,13 +186,18 @@ double PassSimulator::seconds(const Task& task) {
 // first.
 std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
-  if (task.lane != Lane::compute) return nanoseconds(seconds(task));
+  const bool on_device = policy_.memory_below();
+  if (task.lane != Lane::compute || on_device) return nanoseconds(seconds(task));
   const double undisturbed =
       seconds(task) * (1.0 + reading_share_ * (machine.computing_takes_while_reading - 1.0));
   const double taken =
       std::min(taken_seconds_, undisturbed * (machine.computing_takes_while_finding_memory - 1.0));
   taken_seconds_ -= taken;
   return nanoseconds(undisturbed + taken);
+}
+
+double PassSimulator::link_seconds(double bytes) const {
+  return bytes > 0 ? with_.profile.machine.link.at(bytes) : 0.0;
 }
 
 double PassSimulator::disk_bytes_per_second() const {

@@ -42,7 +42,7 @@ class PassSimulator {
   TimelineTotals play(const PassShape& shape);
 
   std::vector<TimelineSpan> spans() const { return timeline_.spans(); }
-  // How often each unit was read from disk so far; never: not in it.
+  // How often each unit was brought to the compute tier so far; never: not in it.
   const std::map<WeightUnit, int64_t>& loads() const { return loads_; }
 
  private:
@@ -50,6 +50,7 @@ class PassSimulator {
   double seconds(const Task& task);
   double disk_bytes_per_second() const;
   double load_seconds(const Task& task);
+  double link_seconds(double bytes) const;
   int64_t spilled_micro_batches() const;
   double kv_bytes(const Task& task) const;
   double expert_seconds(const Task& task);

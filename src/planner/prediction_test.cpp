@@ -2,10 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "base/bytes.h"
-
+#include "planner/block_model.h"
 #include "planner/testing.h"
 
 namespace klotski {
@@ -140,6 +141,47 @@ TEST(Prediction, SpilledKeysAndValuesTakeTime) {
   EXPECT_EQ(inside.totals.lane(Lane::kv_in).spans, 0);
   EXPECT_GT(outside.totals.lane(Lane::kv_in).busy, outside.totals.lane(Lane::kv_out).busy);
   EXPECT_GT(outside.decode_seconds, inside.decode_seconds);
+}
+
+// As of a disk beyond measure: weights that come from none, keys and values too.
+TEST(Prediction, WithoutADiskReadsTakeNoTime) {
+  Bench bench;
+  bench.unit_bytes = 10'000'000;
+  for (Layer& layer : bench.model.layers) {
+    layer.attention.kv_heads = 2;
+    layer.attention.head_dim = 64;
+  }
+  Policy policy = resident_policy(bench.model);
+  policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.kv_stages = 2;
+  policy.kv_bytes = policy.kv_spill_bytes = kMiB;
+  const PlannedWork work{.sequences = 8, .prompt_tokens = 64, .generated_tokens = 5, .at_once = 8};
+  bench.profile.machine.disk_bytes_per_second = 0;
+  for (const double into_new_memory : {0.0, 1e9}) {
+    bench.profile.machine.disk_bytes_per_second_into_new_memory = into_new_memory;
+    const Prediction none = predict(bench.machinery(), policy, work);
+    EXPECT_EQ(none.totals.lane(Lane::disk_read).busy.count(), 0);
+    EXPECT_GT(none.totals.lane(Lane::disk_read).bytes, 0u);
+    EXPECT_EQ(none.totals.lane(Lane::kv_in).busy.count(), 0);
+    EXPECT_EQ(none.totals.lane(Lane::kv_out).busy.count(), 0);
+    EXPECT_TRUE(std::isfinite(none.tokens_per_second()));
+    EXPECT_GT(none.tokens_per_second(), 0.0);
+  }
+  const double without = predict(bench.machinery(), policy, work).decode_seconds;
+  bench.profile.machine.disk_bytes_per_second = 1e18;
+  const double fast = predict(bench.machinery(), policy, work).decode_seconds;
+  EXPECT_NEAR(without, fast, 0.01 * fast);
+}
+
+TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
+  Bench bench;
+  Policy policy = resident_policy(bench.model);
+  policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  EXPECT_GT(block_model(bench.machinery(), policy, 16.0)->seconds.expert_transfer, 0.0);
+  bench.profile.machine.disk_bytes_per_second = 0;
+  const BlockModel block = block_model(bench.machinery(), policy, 16.0).value();
+  EXPECT_EQ(block.seconds.expert_transfer, 0.0);
+  EXPECT_EQ(block.seconds.attention_transfer, 0.0);
 }
 
 // The first read into each slot is slower, and takes from computing what it costs besides.

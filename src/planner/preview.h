@@ -10,7 +10,7 @@ namespace klotski {
 
 struct PreviewedUnit {
   WeightUnit unit;
-  double memory_share = 0.0;  // of the passes, those in which it was not read
+  double memory_share = 0.0;  // of the passes, those in which it needed no transfer: 0 to 1
 };
 
 struct Preview {

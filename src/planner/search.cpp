@@ -80,8 +80,10 @@ using Fit = std::function<std::optional<FittedGroup>(const Choice&)>;
 
 double rate(const Candidate& candidate) { return candidate.prediction.tokens_per_second(); }
 
-void sort_by_rate(std::vector<Candidate>& candidates) {
-  std::stable_sort(candidates.begin(), candidates.end(),
+using CandidatePlace = std::vector<Candidate>::iterator;
+
+void sort_by_rate(CandidatePlace begin, CandidatePlace end) {
+  std::stable_sort(begin, end,
                    [](const Candidate& a, const Candidate& b) { return rate(a) > rate(b); });
 }
 
@@ -105,7 +107,7 @@ class RoughPrediction {
           predict(with_, excerpt_.policy(group->policy), work, kSimulatedGroups);
       candidates_.push_back({choice, std::move(*group), found});
     }
-    sort_by_rate(candidates_);
+    sort_by_rate(candidates_.begin(), candidates_.end());
   }
   const std::vector<Candidate>& candidates() const { return candidates_; }  // the fastest first
 
@@ -171,12 +173,11 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
   const auto finalists =
       candidates.begin() + static_cast<std::ptrdiff_t>(std::min(kFinalists, candidates.size()));
   std::vector<Candidate> best(candidates.begin(), finalists);
-  sort_by_rate(best);
+  sort_by_rate(best.begin(), best.end());
   const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best));
   std::rotate(best.begin(), chosen, chosen + 1);
   std::move(best.begin(), best.end(), candidates.begin());
-  std::stable_sort(finalists, candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return rate(a) > rate(b); });
+  sort_by_rate(finalists, candidates.end());
   return candidates;
 }
 

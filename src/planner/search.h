@@ -42,7 +42,8 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice);
 struct FittedGroup {
   Policy policy;
   MemoryPlan memory;
-  int64_t at_once = 1;  // sequences for whose keys and values there is room
+  std::optional<MemoryPlan> below{};  // of a device
+  int64_t at_once = 1;                // sequences for whose keys and values there is room
 };
 
 struct Candidate {

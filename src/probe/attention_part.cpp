@@ -9,6 +9,7 @@
 #include "kv/paged_cache.h"
 #include "probe/curve_timer.h"
 #include "probe/layer_parts.h"
+#include "probe/ops_arena.h"
 #include "probe/rows.h"
 
 namespace klotski {
@@ -17,11 +18,12 @@ namespace {
 
 // Rows of a sequence that has nothing in its cache yet, and that cache.
 struct PromptRows {
-  PromptRows(const ModelDescription& model, DType kv, int64_t rows)
-      : hidden(random_rows(rows, model.hidden)),
-        cache(model, {.type = kv,
-                      .memory_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(rows)) *
-                                      PagedKvCache::page_bytes(model, kv)}) {
+  PromptRows(const PartsBench& bench, const ModelDescription& model, int64_t rows)
+      : hidden(random_rows(bench.ops, rows, model.hidden)),
+        memory(bench.ops, static_cast<int64_t>(kv_bytes(model, kv_type(bench.precision), rows))),
+        cache(model, {.type = kv_type(bench.precision),
+                      .memory_bytes = memory.span().size(),
+                      .memory = memory.span().data()}) {
     const std::vector<TokenId> tokens(static_cast<size_t>(rows));
     batch.append(0, tokens, rows, LogitsOf::none);
     if (!cache.reserve(sequence, rows)) {
@@ -29,7 +31,13 @@ struct PromptRows {
     }
   }
 
+  static uint64_t kv_bytes(const ModelDescription& model, DType kv, int64_t rows) {
+    return static_cast<uint64_t>(PagedKvCache::pages_for(rows)) *
+           PagedKvCache::page_bytes(model, kv);
+  }
+
   std::shared_ptr<Buffer> hidden;
+  List<std::byte> memory;
   PagedKvCache cache;
   KvSequence sequence;
   Batch batch;
@@ -42,34 +50,36 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
   const DType kv = kv_type(bench.precision);
   const auto bytes = [&](int64_t rows) {
     const int64_t width = 4 * model.hidden + 2 * shape.query_width() + 2 * shape.kv_width();
-    return float_bytes(rows * width) +
-           static_cast<uint64_t>(PagedKvCache::pages_for(rows)) *
-               PagedKvCache::page_bytes(model, kv) +
-           cpu_scratch_bytes(rows, std::max(model.hidden, shape.query_width()), 1, shape.head_dim);
+    return float_bytes(rows * width) + PromptRows::kv_bytes(model, kv, rows) +
+           bench.ops.scratch_bytes(rows, std::max(model.hidden, shape.query_width()), 1,
+                                   shape.head_dim);
   };
   const auto make = [&](int64_t rows) -> std::function<void()> {
-    const auto prompt = std::make_shared<PromptRows>(model, kv, rows);
+    const auto prompt = std::make_shared<PromptRows>(bench, model, rows);
     return [&, prompt] {
       const Arithmetic with{model, bench.ops, bench.precision};
       const WeightSet& set = weights.next();
       const Rows hidden = prompt->hidden->rows();
       AttentionInputs inputs = pre_attention(with, hidden, set, kOnly, prompt->batch);
-      prompt->cache.write(prompt->sequence, kOnly, 0, inputs.keys.rows(), inputs.values.rows());
+      const KvView view = prompt->cache.pages(prompt->sequence, kOnly);
+      const KvRows added{view.pages(), 0, inputs.keys.rows(), inputs.values.rows()};
+      bench.ops.store_kv(std::span(&added, 1));
       post_attention(with, hidden, inputs.queries.rows(), set);
     };
   };
-  return CurveTimer(bench.tier, bench.limits)(
+  return CurveTimer(bench.tier, bench.limits, bench.ops)(
       {.sizes = bench.row_counts(), .bytes = bytes, .make = make, .scale = sample.scale});
 }
 
 // Pages of keys and values in one memory, one after the other and again from the first.
 class PageRing {
  public:
-  PageRing(Tier& tier, DType type, int64_t width, uint64_t bytes)
-      : type_(type),
-        page_bytes_(static_cast<uint64_t>(kKvPageTokens * width * bytes_per_element(type))),
-        memory_(tier, "keys and values", std::max<uint64_t>(bytes / page_bytes_, 1) * page_bytes_) {
-    fill_random(memory_.bytes(), type);
+  PageRing(const PartsBench& bench, int64_t width, uint64_t bytes)
+      : type_(kv_type(bench.precision)),
+        page_bytes_(static_cast<uint64_t>(kKvPageTokens * width * bytes_per_element(type_))),
+        memory_(bench.tier, bench.ops, "keys and values",
+                std::max<uint64_t>(bytes / page_bytes_, 1) * page_bytes_) {
+    memory_.fill_random(memory_.bytes(), type_);
   }
 
   // Makes room for caches of so many positions.
@@ -88,15 +98,15 @@ class PageRing {
   }
 
  private:
-  std::span<const std::byte* const> turn() {
+  std::span<std::byte* const> turn() {
     first_ = (first_ + in_cache_) % (pages_.size() - in_cache_);
     return std::span(pages_).subspan(first_, in_cache_);
   }
 
   DType type_;
   uint64_t page_bytes_;
-  Arena memory_;
-  std::vector<const std::byte*> pages_;
+  OpsArena memory_;
+  std::vector<std::byte*> pages_;
   size_t in_cache_ = 0;
   size_t first_ = 0;
 };
@@ -120,13 +130,13 @@ struct AttendCall {
   uint64_t bytes(int64_t sequences, int64_t tokens) const {
     const Attention& shape = sample.model.layer(kOnly).attention;
     return float_bytes(2 * sequences * tokens * shape.query_width()) +
-           cpu_scratch_bytes(sequences * tokens, shape.query_width(), 1, shape.head_dim);
+           bench.ops.scratch_bytes(sequences * tokens, shape.query_width(), 1, shape.head_dim);
   }
 
   std::function<void()> make(int64_t sequences, int64_t tokens, int64_t positions) const {
     const int64_t width = sample.model.layer(kOnly).attention.query_width();
-    const auto queries = random_rows(sequences * tokens, width);
-    const auto output = std::make_shared<Buffer>(sequences * tokens, width);
+    const auto queries = random_rows(bench.ops, sequences * tokens, width);
+    const auto output = std::make_shared<Buffer>(bench.ops, sequences * tokens, width);
     ring.prepare(positions);
     return [=, this] {
       std::vector<AttendingSequence> attending;
@@ -146,16 +156,15 @@ void measure_attention(const PartsBench& bench, const ModelDescription& model, L
                        LayerProfile& profile) {
   const Sample sample = bench.sample(model, layer, UnitKind::attention);
   RandomWeights weights = bench.weights(sample);
-  weights.arrange(bench.ops, bench.precision);
+  weights.arrange(bench.precision);
   profile.attention_products = time_attention_products(bench, sample, weights);
 
   // Many sequences decode together; a single row would leave most of many threads idle.
   constexpr int64_t kSequences = 8;
-  PageRing ring(bench.tier, kv_type(bench.precision),
-                sample.model.layer(kOnly).attention.kv_width(),
+  PageRing ring(bench, sample.model.layer(kOnly).attention.kv_width(),
                 std::min(bench.limits.weight_bytes, bench.tier.limit_bytes() / 4));
   const AttendCall call{bench, sample, weights, ring};
-  const CurveTimer time(bench.tier, bench.limits);
+  const CurveTimer time(bench.tier, bench.limits, bench.ops);
   profile.attend_decode =
       time({.sizes = positions_up_to(16384, 4, model),
             .bytes = [&](int64_t) { return call.bytes(kSequences, 1); },

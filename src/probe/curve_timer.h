@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hardware/profile.h"
+#include "kernels/ops.h"
 #include "memory/tier.h"
 #include "probe/limits.h"
 
@@ -23,16 +24,19 @@ struct SizedWork {
 // always.
 class CurveTimer {
  public:
-  CurveTimer(Tier& tier, const ProbeLimits& limits) : tier_(tier), limits_(limits) {}
+  CurveTimer(Tier& tier, const ProbeLimits& limits, const Ops& ops)
+      : tier_(tier), limits_(limits), ops_(ops) {}
   Curve operator()(const SizedWork& work) const;
 
  private:
   Tier& tier_;
   const ProbeLimits& limits_;
+  const Ops& ops_;
 };
 
-// Seconds of a call: the median of a few runs after one that does not count, each of as many calls
-// as the clock needs. Of a long call, known to take about `expected` seconds, one run.
-double seconds_of(const std::function<void()>& call, double expected);
+// Seconds of a call of operations on this memory: the median of a few runs after one that does not
+// count, each of as many calls as the clock needs. Of a long call, known to take about `expected`
+// seconds, one run.
+double seconds_of(const std::function<void()>& call, double expected, const OpsMemory& memory);
 
 }  // namespace klotski

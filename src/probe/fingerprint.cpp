@@ -17,9 +17,10 @@ namespace {
 // How things are measured; a change makes every stored profile old.
 constexpr int kMethod = 4;
 
-uint64_t device_of(const std::filesystem::path& path) {
+std::string file_system_of(const std::optional<std::filesystem::path>& path) {
   struct stat found {};
-  return ::stat(path.c_str(), &found) == 0 ? static_cast<uint64_t>(found.st_dev) : 0;
+  if (!path) return "none";
+  return std::to_string(::stat(path->c_str(), &found) == 0 ? found.st_dev : 0);
 }
 
 // Neighbouring layers of one shape are counted.
@@ -52,14 +53,14 @@ std::string processor_name(const std::filesystem::path& cpuinfo) {
   return name.empty() ? "unknown" : name;
 }
 
-std::string fingerprint(const ModelDescription& model, const StoredTypes& types, const Ops& ops,
-                        Precision precision, const std::filesystem::path& model_file) {
+std::string fingerprint(const ModelDescription& model, const StoredTypes& types,
+                        std::string_view kernels, Precision precision,
+                        const std::optional<std::filesystem::path>& model_file) {
   std::string text = fmt::format(
       "klotski {} method {}\nprocessor {}\nkernels {}, {} threads\nfile system {}\n"
       "precision {}\nhidden {} vocabulary {} tied {} positions {} rope {} of {}\ntypes",
-      KLOTSKI_VERSION, kMethod, processor_name(),
-      &ops == &cpu_ops() ? cpu_kernels().chosen : "reference", cpu::machine().pool.threads(),
-      device_of(model_file), static_cast<int>(precision), model.hidden, model.vocabulary,
+      KLOTSKI_VERSION, kMethod, processor_name(), kernels, cpu::machine().pool.threads(),
+      file_system_of(model_file), static_cast<int>(precision), model.hidden, model.vocabulary,
       model.tied_embeddings, model.max_positions, static_cast<int>(model.rope.kind),
       model.rope.rotated_dims);
   for (const DType type : types) text += fmt::format(" {}", dtype_name(type));

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "kernels/ops.h"
 #include "model/description.h"
@@ -14,8 +16,9 @@ namespace klotski {
 std::string processor_name(const std::filesystem::path& cpuinfo = "/proc/cpuinfo");
 
 // All that a profile depends on, as text: processor, kernels, threads, program, shapes and types of
-// the model, precision, the file system that holds its file.
-std::string fingerprint(const ModelDescription& model, const StoredTypes& types, const Ops& ops,
-                        Precision precision, const std::filesystem::path& model_file);
+// the model, precision, the file system that holds its file, where it has one.
+std::string fingerprint(const ModelDescription& model, const StoredTypes& types,
+                        std::string_view kernels, Precision precision,
+                        const std::optional<std::filesystem::path>& model_file);
 
 }  // namespace klotski

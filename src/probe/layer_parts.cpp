@@ -28,7 +28,7 @@ Sample PartsBench::sample(const ModelDescription& model, LayerId layer, UnitKind
 }
 
 RandomWeights PartsBench::weights(const Sample& sample) const {
-  return RandomWeights(tier, sample.tensors(), types,
+  return RandomWeights(tier, ops, sample.tensors(), types,
                        {.wanted = limits.weight_bytes, .most = tier.limit_bytes() / 2});
 }
 
@@ -49,17 +49,17 @@ void measure_gate(const PartsBench& bench, const ModelDescription& whole, LayerI
   const int64_t shared_width = part.shared ? part.shared->width : 1;
   const Arithmetic with{model, bench.ops, bench.precision};
   RandomWeights weights = bench.weights(sample);
-  weights.arrange(bench.ops, bench.precision);
-  const CurveTimer time(bench.tier, bench.limits);
+  weights.arrange(bench.precision);
+  const CurveTimer time(bench.tier, bench.limits, bench.ops);
   const auto bytes = [&](int64_t rows) {
     return float_bytes(rows * (model.hidden * (3 + slots) + part.experts)) +
-           cpu_scratch_bytes(rows, model.hidden, shared_width, 1);
+           bench.ops.scratch_bytes(rows, model.hidden, shared_width, 1);
   };
   profile.route = time({.sizes = bench.row_counts(),
                         .bytes = bytes,
                         .make = [&](int64_t rows) -> std::function<void()> {
-                          const auto hidden = random_rows(rows, model.hidden);
-                          const auto normed = random_rows(rows, model.hidden);
+                          const auto hidden = random_rows(bench.ops, rows, model.hidden);
+                          const auto normed = random_rows(bench.ops, rows, model.hidden);
                           return [&, hidden, normed] {
                             route(with, normed->rows(), hidden->rows(), weights.next(), kOnly);
                           };
@@ -68,12 +68,12 @@ void measure_gate(const PartsBench& bench, const ModelDescription& whole, LayerI
       time({.sizes = bench.row_counts(),
             .bytes = bytes,
             .make = [&](int64_t rows) -> std::function<void()> {
-              const auto hidden = random_rows(rows, model.hidden);
-              const auto normed = random_rows(rows, model.hidden);
-              const auto outputs = random_rows(rows * slots, model.hidden);
-              const std::vector<float> shares(static_cast<size_t>(rows * slots), 0.5f);
+              const auto hidden = random_rows(bench.ops, rows, model.hidden);
+              const auto normed = random_rows(bench.ops, rows, model.hidden);
+              const auto outputs = random_rows(bench.ops, rows * slots, model.hidden);
+              const auto shares = random_rows(bench.ops, rows, slots);
               return [&, hidden, normed, outputs, shares] {
-                with.ops.combine(hidden->rows(), outputs->rows(), shares);
+                with.ops.combine(hidden->rows(), outputs->rows(), shares->floats());
                 add_shared_expert(with, hidden->rows(), normed->rows(), weights.next(), kOnly);
               };
             },
@@ -92,22 +92,28 @@ void measure_expert(const PartsBench& bench, const ModelDescription& whole, Laye
       .bytes =
           [&](int64_t rows) {
             return float_bytes(2 * rows * model.hidden) +
-                   cpu_scratch_bytes(rows, model.hidden, part.width, 1);
+                   bench.ops.scratch_bytes(rows, model.hidden, part.width, 1);
           },
       .make = [&](int64_t rows) -> std::function<void()> {
-        const auto in = random_rows(rows, model.hidden);
-        const auto out = random_rows(rows, model.hidden);
-        const std::vector<int32_t> all = counted(rows);
+        const auto in = random_rows(bench.ops, rows, model.hidden);
+        const auto out = random_rows(bench.ops, rows, model.hidden);
+        const auto all =
+            std::make_shared<List<int32_t>>(bench.ops, std::span<const int32_t>(counted(rows)));
         return [&, in, out, all] {
-          const ChosenExpert chosen{
-              .weights = expert_in(weights.next(), part.routed), .in_rows = all, .out_rows = all};
+          const ChosenExpert chosen{.weights = expert_in(weights.next(), part.routed),
+                                    .in_rows = all->span(),
+                                    .out_rows = all->span()};
           run_experts(with, out->rows(), in->rows(), std::span(&chosen, 1), kOnly);
         };
       },
       .scale = sample.scale};
-  const CurveTimer time(bench.tier, bench.limits);
+  const CurveTimer time(bench.tier, bench.limits, bench.ops);
   profile.expert = time(work);
-  weights.arrange(bench.ops, bench.precision);
+  if (!bench.ops.memory.readable) {  // a device has no other order
+    profile.expert_arranged = profile.expert;
+    return;
+  }
+  weights.arrange(bench.precision);
   profile.expert_arranged = time(work);
 }
 
@@ -117,13 +123,13 @@ void measure_embedding(const PartsBench& bench, const ModelDescription& whole,
   const ModelDescription& model = sample.model;
   const Arithmetic with{model, bench.ops, bench.precision};
   RandomWeights weights = bench.weights(sample);
-  weights.arrange(bench.ops, bench.precision);
-  const CurveTimer time(bench.tier, bench.limits);
+  weights.arrange(bench.precision);
+  const CurveTimer time(bench.tier, bench.limits, bench.ops);
   profile.embed =
       time({.sizes = bench.row_counts(),
             .bytes = [&](int64_t rows) { return float_bytes(rows * model.hidden); },
             .make = [&](int64_t rows) -> std::function<void()> {
-              const auto hidden = random_rows(rows, model.hidden);
+              const auto hidden = random_rows(bench.ops, rows, model.hidden);
               std::vector<TokenId> tokens;
               for (int64_t i = 0; i < rows; ++i) {
                 tokens.push_back(static_cast<TokenId>(i * 7919 % model.vocabulary));
@@ -134,11 +140,12 @@ void measure_embedding(const PartsBench& bench, const ModelDescription& whole,
                          .bytes =
                              [&](int64_t rows) {
                                return float_bytes(rows * (2 * model.hidden + model.vocabulary)) +
-                                      cpu_scratch_bytes(rows, model.hidden, 1, 1);
+                                      bench.ops.scratch_bytes(rows, model.hidden, 1, 1);
                              },
                          .make = [&](int64_t rows) -> std::function<void()> {
-                           const auto hidden = random_rows(rows, model.hidden);
-                           const auto out = std::make_shared<Buffer>(rows, model.vocabulary);
+                           const auto hidden = random_rows(bench.ops, rows, model.hidden);
+                           const auto out =
+                               std::make_shared<Buffer>(bench.ops, rows, model.vocabulary);
                            const std::vector<int32_t> all = counted(rows);
                            return [&, hidden, out, all] {
                              logits(with, out->rows(), hidden->rows(), weights.next(), all);

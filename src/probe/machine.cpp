@@ -309,13 +309,14 @@ void measure_blocks(const DirectFile& file, Tier& tier, const ProbeLimits& limit
 
 }  // namespace
 
-MachineProfile measure_machine(const std::filesystem::path& file_on_disk, uint64_t unit_bytes,
-                               Tier& tier, const ProbeLimits& limits) {
+MachineProfile measure_machine(const std::optional<std::filesystem::path>& file_on_disk,
+                               uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits) {
   MachineProfile profile;
   profile.kernels = cpu_kernels().chosen;
   profile.threads = cpu::machine().pool.threads();
   profile.memory_bytes_per_second = memory_rate(tier, limits.disk_bytes);
-  const DirectFile file(std::make_shared<const File>(file_on_disk));
+  if (!file_on_disk) return profile;
+  const DirectFile file(std::make_shared<const File>(*file_on_disk));
   if (file.size() == 0) return profile;
   measure_blocks(file, tier, limits, profile.disk);
   UnitsBench units(file, unit_bytes, tier, limits);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "hardware/profile.h"
 #include "memory/tier.h"
@@ -12,8 +14,9 @@ namespace klotski {
 // blocks of several sizes and with several of them under way. Every part of the file that counts
 // was read once before: some disks answer what was never read much slower, and a run soon has read
 // all of its file. Then both at once, with pieces of `unit_bytes`, as a run reads and multiplies
-// them. Takes memory from `tier` alone.
-MachineProfile measure_machine(const std::filesystem::path& file_on_disk, uint64_t unit_bytes,
-                               Tier& tier, const ProbeLimits& limits = {});
+// them. Without a file, or with an empty one, there are no rates of a disk. Takes memory from
+// `tier` alone.
+MachineProfile measure_machine(const std::optional<std::filesystem::path>& file_on_disk,
+                               uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits = {});
 
 }  // namespace klotski

@@ -56,5 +56,16 @@ TEST(MeasureMachine, FilesOfAnySize) {
   EXPECT_THROW(measure_machine("/absent/file", kMiB, tier, small()), Error);
 }
 
+TEST(MeasureMachine, WithoutAFile) {
+  Tier tier("test", 64 * kMiB);
+  const MachineProfile machine = measure_machine({}, kMiB, tier, small());
+  EXPECT_GT(machine.memory_bytes_per_second, 1e7);
+  EXPECT_TRUE(machine.disk.empty());
+  EXPECT_EQ(machine.disk_bytes_per_second, 0.0);
+  EXPECT_EQ(machine.disk_bytes_per_second_while_computing, 0.0);
+  EXPECT_EQ(machine.disk_bytes_per_second_into_new_memory, 0.0);
+  EXPECT_EQ(machine.computing_takes_while_reading, 1.0);
+}
+
 }  // namespace
 }  // namespace klotski

@@ -14,8 +14,10 @@
 #include "model/units.h"
 #include "probe/cache_file.h"
 #include "probe/fingerprint.h"
+#include "probe/link.h"
 #include "probe/machine.h"
 #include "probe/model.h"
+#include "probe/ops_arena.h"
 
 namespace klotski {
 
@@ -56,17 +58,18 @@ std::optional<Profile> load(const fs::path& path, std::string_view fingerprint) 
 }
 
 // Whether it has what every prediction needs.
-bool is_of(const Profile& profile, const ModelDescription& model) {
-  return !profile.machine.disk.empty() &&
-         std::ssize(profile.model.kind_of_layer) == model.layer_count();
+bool is_of(const Profile& profile, const ProbeSubject& subject) {
+  const bool has_disk = subject.checkpoint.shard_count() > 0;
+  return profile.machine.disk.empty() != has_disk &&
+         std::ssize(profile.model.kind_of_layer) == subject.model.layer_count();
 }
 
-fs::path largest_file(const Checkpoint& checkpoint) {
-  fs::path path;
+std::optional<fs::path> largest_file(const Checkpoint& checkpoint) {
+  std::optional<fs::path> path;
   uint64_t bytes = 0;
   for (uint32_t shard = 0; shard < checkpoint.shard_count(); ++shard) {
     const std::shared_ptr<const File> file = checkpoint.file(shard);
-    if (!path.empty() && file->size() <= bytes) continue;
+    if (path && file->size() <= bytes) continue;
     path = file->path();
     bytes = file->size();
   }
@@ -78,6 +81,16 @@ uint64_t unit_bytes(const ModelDescription& model, const StoredTypes& types) {
   const UnitKind kind =
       units_of(model, UnitKind::expert).empty() ? UnitKind::dense : UnitKind::expert;
   return weight_bytes(unit_tensors(model, units_of(model, kind).front()), types);
+}
+
+// What the operations are, in words.
+std::string kernels_of(const ProbeSubject& subject) {
+  if (subject.device) {
+    const DeviceInfo& info = subject.device->info();
+    return fmt::format("{} {}.{} of {} bytes", info.name, info.major, info.minor,
+                       subject.device_bytes);
+  }
+  return &subject.ops == &cpu_ops() ? cpu_kernels().chosen : "reference";
 }
 
 }  // namespace
@@ -92,10 +105,20 @@ std::optional<fs::path> cache_folder() {
 Profile measure_profile(const ProbeSubject& subject) {
   Tier tier("probe", std::max(subject.limits.most_bytes, ProbeLimits::kLeastBytes));
   const StoredTypes types = stored_types(subject.model, subject.checkpoint);
-  return {.machine = measure_machine(largest_file(subject.checkpoint),
-                                     unit_bytes(subject.model, types), tier, subject.limits),
-          .model = measure_model(subject.model, types, subject.ops, subject.precision, tier,
-                                 subject.limits)};
+  MachineProfile machine = measure_machine(largest_file(subject.checkpoint),
+                                           unit_bytes(subject.model, types), tier, subject.limits);
+  if (!subject.device) {
+    return {std::move(machine), measure_model(subject.model, types, subject.ops, subject.precision,
+                                              tier, subject.limits)};
+  }
+  machine.device = subject.device->info().name;
+  Tier device_tier("probe", subject.device_bytes);
+  {
+    const OpsArena there(device_tier, subject.ops, "bytes to copy", device_tier.limit_bytes() / 4);
+    machine.link = measure_link(*subject.device, tier, there.bytes());
+  }
+  return {std::move(machine), measure_model(subject.model, types, subject.ops, subject.precision,
+                                            device_tier, subject.limits)};
 }
 
 Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
@@ -107,12 +130,12 @@ Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
             .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
   };
   const std::string print =
-      fingerprint(subject.model, stored_types(subject.model, subject.checkpoint), subject.ops,
-                  subject.precision, largest_file(subject.checkpoint));
+      fingerprint(subject.model, stored_types(subject.model, subject.checkpoint),
+                  kernels_of(subject), subject.precision, largest_file(subject.checkpoint));
   const std::optional<fs::path> path = stored_at(print);
   if (path) {
     std::optional<Profile> found = load(*path, print);
-    if (found && is_of(*found, subject.model)) return done(std::move(*found), true);
+    if (found && is_of(*found, subject)) return done(std::move(*found), true);
   }
   Profile measured = measure(subject);
   if (path) replace_cache_file(*path, write_profile(measured, print));

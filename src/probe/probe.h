@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "device/device.h"
 #include "hardware/profile.h"
 #include "kernels/ops.h"
 #include "model/description.h"
@@ -15,10 +16,12 @@ namespace klotski {
 // Whose profile is wanted. The references must outlive the call.
 struct ProbeSubject {
   const ModelDescription& model;
-  const Checkpoint& checkpoint;  // its largest file is read
+  const Checkpoint& checkpoint;  // its largest file is read; without files no disk is measured
   const Ops& ops;
   Precision precision;
   ProbeLimits limits = {};
+  Device* device = nullptr;   // that the operations run on; null: the CPU
+  uint64_t device_bytes = 0;  // of OpsMemory, then
 };
 
 // Measures now, in seconds.

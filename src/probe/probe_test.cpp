@@ -148,6 +148,55 @@ TEST_F(Probe, ReallyMeasured) {
   EXPECT_LT(second.seconds, first.seconds);
 }
 
+// The tensors of a checkpoint without its files.
+Checkpoint described(const Checkpoint& checkpoint) {
+  return Checkpoint::described(checkpoint.folder(), checkpoint.tensors());
+}
+
+TEST_F(Probe, WithoutFilesThereIsNoDisk) {
+  const Checkpoint no_files = described(tiny_.checkpoint);
+  ProbeLimits limits;
+  limits.weight_bytes = 0;
+  limits.disk_bytes = kMiB;
+  limits.most_rows = 4;
+  limits.most_bytes = 0;
+  const ProbeSubject subject{.model = tiny_.description,
+                             .checkpoint = no_files,
+                             .ops = cpu_ops(),
+                             .precision = Precision::bf16,
+                             .limits = limits};
+  const Probed first = probe(subject);
+  EXPECT_FALSE(first.cached);
+  EXPECT_TRUE(first.profile.machine.disk.empty());
+  EXPECT_EQ(first.profile.machine.disk_bytes_per_second, 0.0);
+  EXPECT_GT(first.profile.machine.memory_bytes_per_second, 0.0);
+  const Probed second = probe(subject);
+  EXPECT_TRUE(second.cached);
+  EXPECT_EQ(first.profile, second.profile);
+  EXPECT_FALSE(probe_once().cached);  // the same model with files is measured for itself
+  EXPECT_TRUE(probe(subject).cached);
+}
+
+TEST_F(Probe, AProfileWithoutADiskIsNoneOfFiles) {
+  const auto without_disk = [this](const ProbeSubject&) {
+    ++measured_;
+    Profile profile = made_up();
+    profile.machine.disk.clear();
+    profile.machine.disk_bytes_per_second = 0.0;
+    return profile;
+  };
+  const Checkpoint no_files = described(tiny_.checkpoint);
+  for (const bool has_files : {true, false}) {
+    const ProbeSubject subject{.model = tiny_.description,
+                               .checkpoint = has_files ? tiny_.checkpoint : no_files,
+                               .ops = cpu_ops(),
+                               .precision = Precision::bf16};
+    probe(subject, without_disk);
+    EXPECT_EQ(probe(subject, without_disk).cached, !has_files);
+  }
+  EXPECT_EQ(measured_, 3);
+}
+
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {
@@ -205,19 +254,22 @@ TEST(Fingerprint, TheProcessorsName) {
 
 TEST(Fingerprint, DependsOnShapesTypesAndOperations) {
   const TinyModel tiny("mixtral");
-  const auto print = [&](const ModelDescription& model, DType type, const Ops& ops) {
+  const auto print = [&](const ModelDescription& model, DType type, std::string_view ops) {
     return fingerprint(model, testing::all_of_type(type), ops, Precision::bf16, tiny.folder);
   };
-  const std::string one = print(tiny.description, DType::BF16, cpu_ops());
-  EXPECT_EQ(print(tiny.description, DType::BF16, cpu_ops()), one);
-  EXPECT_NE(print(tiny.description, DType::F16, cpu_ops()), one);
-  EXPECT_NE(print(tiny.description, DType::BF16, reference_ops()), one);
+  const std::string one = print(tiny.description, DType::BF16, "neon");
+  EXPECT_EQ(print(tiny.description, DType::BF16, "neon"), one);
+  EXPECT_NE(print(tiny.description, DType::F16, "neon"), one);
+  EXPECT_NE(print(tiny.description, DType::BF16, "reference"), one);
   ModelDescription wider = tiny.description;
   wider.layers.back().feed_forward.width += 8;
-  EXPECT_NE(print(wider, DType::BF16, cpu_ops()), one);
+  EXPECT_NE(print(wider, DType::BF16, "neon"), one);
   ModelDescription deeper = tiny.description;
   deeper.layers.push_back(deeper.layers.back());
-  EXPECT_NE(print(deeper, DType::BF16, cpu_ops()), one);
+  EXPECT_NE(print(deeper, DType::BF16, "neon"), one);
+  EXPECT_NE(
+      fingerprint(tiny.description, testing::all_of_type(DType::BF16), "neon", Precision::bf16, {}),
+      one);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace klotski {
 
 namespace {
 
-constexpr uint64_t kAlignment = 64;  // of each tensor
+constexpr uint64_t kAlignment = 256;  // of each tensor
 
 uint64_t tensor_bytes(const TensorSpec& spec, const StoredTypes& types) {
   uint64_t bytes = 0;
@@ -83,10 +83,11 @@ void fill_random(std::span<std::byte> bytes, DType type) {
   });
 }
 
-RandomWeights::RandomWeights(Tier& tier, const std::vector<TensorSpec>& specs,
+RandomWeights::RandomWeights(Tier& tier, const Ops& ops, const std::vector<TensorSpec>& specs,
                              const StoredTypes& types, Bytes bytes)
-    : specs_(specs),
-      arena_(tier, "weights",
+    : ops_(ops),
+      specs_(specs),
+      arena_(tier, ops, "weights",
              weight_bytes(specs, types) * copies_that_fit(weight_bytes(specs, types), bytes)),
       copies_(copies_that_fit(weight_bytes(specs, types), bytes)) {
   uint64_t at = 0;
@@ -94,7 +95,7 @@ RandomWeights::RandomWeights(Tier& tier, const std::vector<TensorSpec>& specs,
     for (const TensorSpec& spec : specs_) {
       const DType type = types[static_cast<size_t>(spec.role)];
       const std::span<std::byte> place = arena_.bytes().subspan(at, tensor_bytes(spec, types));
-      fill_random(place, type);
+      arena_.fill_random(place, type);
       copy.set(spec.role, {.data = place.data(), .dtype = type, .shape = spec.shape});
       at += place.size();
     }
@@ -106,13 +107,13 @@ const WeightSet& RandomWeights::next() {
   return copies_[next_];
 }
 
-void RandomWeights::arrange(const Ops& ops, Precision precision) {
+void RandomWeights::arrange(Precision precision) {
   for (WeightSet& copy : copies_) {
     for (const TensorSpec& spec : specs_) {
       if (!may_be_arranged(copy, spec.role)) continue;
       TensorView view = copy[spec.role];
       std::byte* data = arena_.bytes().data() + (view.data - arena_.bytes().data());
-      view.order = ops.arrange(data, view.dtype, view.shape, precision);
+      view.order = ops_.arrange(data, view.dtype, view.shape, precision);
       copy.set(spec.role, view);
     }
   }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "forward/weights.h"
-#include "memory/arena.h"
 #include "model/tensors.h"
+#include "probe/ops_arena.h"
 #include "weights/checkpoint.h"
 
 namespace klotski {
@@ -32,18 +32,19 @@ class RandomWeights {
     uint64_t wanted = 0;
     uint64_t most = 0;
   };
-  RandomWeights(Tier& tier, const std::vector<TensorSpec>& specs, const StoredTypes& types,
-                Bytes bytes);
+  RandomWeights(Tier& tier, const Ops& ops, const std::vector<TensorSpec>& specs,
+                const StoredTypes& types, Bytes bytes);
 
   // Another copy each time, in turn.
   const WeightSet& next();
 
   // Arranges all that is only multiplied by, as weights that stay in memory are.
-  void arrange(const Ops& ops, Precision precision);
+  void arrange(Precision precision);
 
  private:
+  const Ops& ops_;
   std::vector<TensorSpec> specs_;
-  Arena arena_;
+  OpsArena arena_;
   std::vector<WeightSet> copies_;
   size_t next_ = 0;
 };

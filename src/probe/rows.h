@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/ids.h"
-#include "forward/batch.h"
+#include "forward/buffer.h"
 
 namespace klotski {
 
@@ -14,13 +15,16 @@ inline constexpr LayerId kOnly{0};  // a sample's layer
 
 inline uint64_t float_bytes(int64_t count) { return static_cast<uint64_t>(count) * sizeof(float); }
 
-inline std::shared_ptr<Buffer> random_rows(int64_t count, int64_t width) {
-  auto rows = std::make_shared<Buffer>(count, width);
+inline std::shared_ptr<Buffer> random_rows(const Ops& ops, int64_t count, int64_t width) {
+  auto rows = std::make_shared<Buffer>(ops, count, width);
+  std::vector<float> values(static_cast<size_t>(count * width));
   uint32_t state = 1;
-  for (float& value : rows->floats()) {
+  for (float& value : values) {
     state = state * 1664525u + 1013904223u;
     value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;  // from -1 to 1
   }
+  ops.memory.upload(reinterpret_cast<std::byte*>(rows->floats().data()), values.data(),
+                    values.size() * sizeof(float));
   return rows;
 }
 

@@ -71,9 +71,9 @@ void add_expert(LayerRow& row, int32_t expert, int step) {
   row.experts.push_back({expert, 1, step});
 }
 
-LayerRows rows_of(std::span<const PlacedUnit> placement) {
+LayerRows rows_of(std::span<const PreviewedUnit> placement) {
   std::map<WeightUnit, int> steps;  // by kind, layer and expert; of a unit given twice the first
-  for (const PlacedUnit& placed : placement) {
+  for (const PreviewedUnit& placed : placement) {
     const bool numbered = placed.unit.layer.value >= 0 && placed.unit.expert.value >= 0 &&
                           placed.unit.expert.value < kMostExperts;
     if (numbered && std::isfinite(placed.memory_share)) {
@@ -204,7 +204,7 @@ class PlacementDrawing {
 
 }  // namespace
 
-void write_placement_svg(std::ostream& out, std::span<const PlacedUnit> placement) {
+void write_placement_svg(std::ostream& out, std::span<const PreviewedUnit> placement) {
   const LayerRows rows = rows_of(placement);
   PlacementDrawing(out, rows).write();
 }

@@ -34,7 +34,7 @@ struct Drawn {
   }
 };
 
-Drawn draw(const std::vector<PlacedUnit>& placement) {
+Drawn draw(const std::vector<PreviewedUnit>& placement) {
   std::ostringstream out;
   write_placement_svg(out, placement);
   Drawn drawn{out.str(), {}};
@@ -44,7 +44,7 @@ Drawn draw(const std::vector<PlacedUnit>& placement) {
 }
 
 TEST(PlacementSvg, NeighboursAlikeAreOneBox) {
-  std::vector<PlacedUnit> placement;
+  std::vector<PreviewedUnit> placement;
   for (int64_t i = 0; i < 8; ++i) placement.push_back({expert(0, i), i < 5 ? 1.0 : 0.0});
   const Drawn drawn = draw(placement);
   const std::vector<std::string> boxes = drawn.boxes();
@@ -58,7 +58,7 @@ TEST(PlacementSvg, NeighboursAlikeAreOneBox) {
 }
 
 TEST(PlacementSvg, TheOrderGivenDoesNotMatter) {
-  std::vector<PlacedUnit> placement;
+  std::vector<PreviewedUnit> placement;
   for (int64_t layer = 0; layer < 4; ++layer) {
     placement.push_back({attention_unit(LayerId(layer)), 1});
     for (int64_t i = 0; i < 16; ++i) {
@@ -110,10 +110,10 @@ TEST(PlacementSvg, SharesThatAreNoNumberAreLeftOut) {
 }
 
 TEST(PlacementSvg, ThousandsOfCellsStaySmall) {
-  std::vector<PlacedUnit> worst, likely;
+  std::vector<PreviewedUnit> worst, likely;
   std::mt19937 random(5);
   for (int64_t layer = 0; layer < 94; ++layer) {
-    for (std::vector<PlacedUnit>* one : {&worst, &likely}) {
+    for (std::vector<PreviewedUnit>* one : {&worst, &likely}) {
       one->push_back({attention_unit(LayerId(layer)), 1});
       one->push_back({gate_unit(LayerId(layer)), 1});
     }

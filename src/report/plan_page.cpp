@@ -100,7 +100,7 @@ void write_timeline(std::ostream& out, const std::vector<TimelineSpan>& spans) {
   out << "</div>\n</section>\n";
 }
 
-void write_placement(std::ostream& out, const std::vector<PlacedUnit>& placement) {
+void write_placement(std::ostream& out, const std::vector<PreviewedUnit>& placement) {
   if (placement.empty()) return;
   open_section(
       out, "Where the weights lie",

@@ -18,7 +18,7 @@ struct PlanPage {
   std::string text;  // the plan as printed
   std::vector<RooflinePlot> rooflines;
   std::vector<TimelineSpan> spans;  // of a predicted pass; a typical layer of it is drawn
-  std::vector<PlacedUnit> placement;
+  std::vector<PreviewedUnit> placement;
 };
 
 // A part with nothing to show is left out. The caller checks the stream.

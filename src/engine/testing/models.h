@@ -21,13 +21,17 @@ struct TestModel {
 
   ResidentModel resident() const { return ResidentModel(description, checkpoint); }
   RunPlan plan(const RunLimits& limits, const Workload& workload,
-               const PipelineOptions& options = {}) const {
-    return plan_run(description, UnitLayouts(description, checkpoint), limits, workload, options);
+               const PipelineOptions& options = {}, const Ops& ops = reference_ops()) const {
+    const Target target{.ops = ops};
+    return plan_run(description, UnitLayouts(description, checkpoint), target, limits, workload,
+                    options);
   }
   PreparedModel prepare(const RunLimits& limits, const Workload& workload,
                         const PipelineOptions& options = {},
                         const Ops& ops = reference_ops()) const {
-    return PreparedModel(description, checkpoint, ops, plan(limits, workload, options), options);
+    Target target{.ops = ops};
+    return PreparedModel(description, checkpoint, target, plan(limits, workload, options, ops),
+                         options);
   }
 
   ModelDescription description;

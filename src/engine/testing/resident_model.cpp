@@ -36,14 +36,14 @@ ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& che
 Buffer ResidentModel::forward(const Batch& batch, std::span<KvSequence* const> sequences,
                               PagedKvCache& cache, const Ops& ops, Precision precision) const {
   const Arithmetic with{description_, ops, precision};
-  Buffer hidden(batch.rows(), description_.hidden);
+  Buffer hidden(ops, batch.rows(), description_.hidden);
   embed(with, hidden.rows(), model_weights_, batch.tokens);
   for (int64_t i = 0; i < description_.layer_count(); ++i) {
     attend(with, hidden.rows(), LayerId(i), batch, sequences, cache);
     feed_forward(with, hidden.rows(), LayerId(i));
   }
   const std::vector<int32_t> wanted = batch.logit_rows();
-  Buffer result(static_cast<int64_t>(wanted.size()), description_.vocabulary);
+  Buffer result(ops, static_cast<int64_t>(wanted.size()), description_.vocabulary);
   logits(with, result.rows(), hidden.rows(), model_weights_, wanted);
   return result;
 }
@@ -52,11 +52,12 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
                            std::span<KvSequence* const> sequences, PagedKvCache& cache) const {
   const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
   AttentionInputs inputs = pre_attention(with, hidden, weights, layer, batch);
-  Buffer attended(hidden.count, inputs.queries.rows().width);
+  Buffer attended(with.ops, hidden.count, inputs.queries.rows().width);
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
-    cache.write(*sequences[i], layer, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows));
     const KvView view = cache.pages(*sequences[i], layer);
+    const KvRows added{view.pages(), rows.past, inputs.keys.rows(rows), inputs.values.rows(rows)};
+    with.ops.store_kv(std::span(&added, 1));
     const AttendingSequence attending{attended.rows(rows), inputs.queries.rows(rows), view.pages(),
                                       rows.past};
     attention(with, std::span(&attending, 1), weights, layer);
@@ -67,22 +68,24 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
 void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId layer) const {
   const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
   const std::vector<ExpertWeights>& experts = experts_[static_cast<size_t>(layer.value)];
-  Buffer normed(hidden.count, hidden.width);
+  Buffer normed(with.ops, hidden.count, hidden.width);
   const Routing routing = route(with, normed.rows(), hidden, weights, layer);
 
   // Each expert runs once over all rows that chose it. Its results wait in the slot of their row,
   // so that the sum below does not depend on the order in which experts ran.
-  Buffer slots(hidden.count * routing.slots, hidden.width);
+  Buffer slots(with.ops, hidden.count * routing.slots, hidden.width);
   for (size_t e = 0; e < experts.size(); ++e) {
-    ChosenExpert chosen{.weights = experts[e], .in_rows = {}, .out_rows = {}};
-    for (size_t slot = 0; slot < routing.experts.size(); ++slot) {
-      if (routing.experts[slot] != ExpertId(static_cast<int64_t>(e))) continue;
-      chosen.out_rows.push_back(static_cast<int32_t>(slot));
-      chosen.in_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.slots));
+    std::vector<int32_t> in_rows;
+    std::vector<int32_t> out_rows;
+    for (size_t slot = 0; slot < routing.chosen.size(); ++slot) {
+      if (routing.chosen[slot] != ExpertId(static_cast<int64_t>(e))) continue;
+      out_rows.push_back(static_cast<int32_t>(slot));
+      in_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.slots));
     }
+    const ChosenExpert chosen{.weights = experts[e], .in_rows = in_rows, .out_rows = out_rows};
     run_experts(with, slots.rows(), normed.rows(), std::span(&chosen, 1), layer);
   }
-  with.ops.combine(hidden, slots.rows(), routing.weights);
+  with.ops.combine(hidden, slots.rows(), routing.weights.span());
   add_shared_expert(with, hidden, normed.rows(), weights, layer);
 }
 

@@ -1,0 +1,222 @@
+// The pipeline with a device's memory above the program's and the disk below both, on a device that
+// any machine has: what is wrong with tiers, lanes and copies shows without a GPU.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "device/testing.h"
+#include "engine/engine.h"
+#include "engine/testing/pipeline_runs.h"
+
+namespace klotski {
+namespace {
+
+using ::klotski::testing::HostDevice;
+
+int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
+  return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+}
+
+class DevicePipeline : public ::testing::TestWithParam<const char*> {
+ protected:
+  DevicePipeline() : test_(test_model(GetParam())) {}
+
+  RunPlan plan(const RunLimits& limits, const Workload& workload) const {
+    return plan_run(test_.description, UnitLayouts(test_.description, test_.checkpoint), target_,
+                    limits, workload, options_);
+  }
+
+  // Fewer slots than the plan has room for: the models of the tests are small.
+  void take_slots_away(RunPlan& plan) {
+    for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+      int64_t& above = plan.policy.slots[kind];
+      int64_t& below = plan.policy.slots_below[kind];
+      if (above == 0) continue;
+      above = between(random_, 1, above);
+      const auto units =
+          static_cast<int64_t>(units_of(test_.description, static_cast<UnitKind>(kind)).size());
+      below = between(random_, 1, units);
+    }
+    lend_slots(plan.policy);
+    plan.memory.slots = plan.policy.slots;
+    plan.below->slots = plan.policy.slots_below;
+  }
+
+  // Groups of many rows take the memory of the last slots, where these are enough.
+  void lend_slots(Policy& policy) {
+    const int64_t slots = policy.slots[index_of(UnitKind::expert)];
+    if (slots == 0) return;
+    const UnitLayouts layouts(test_.description, test_.checkpoint);
+    const uint64_t slot = DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert));
+    const uint64_t rows = group_row_bytes(test_.description, policy.group_rows());
+    const auto lent = static_cast<int64_t>((rows + slot - 1) / slot);
+    policy.kept_experts = between(random_, 0, slots);
+    if (lent >= slots) return;
+    policy.lent_slots = lent;
+    policy.rows_in_place = between(random_, 0, 20);
+    ++lending_;
+  }
+
+  RunLimits random_limits() {
+    RunLimits limits;
+    limits.strategy = static_cast<Strategy>(between(random_, 0, kStrategies - 1));
+    limits.micro_batch = between(random_, 1, 4);
+    limits.micro_batches = between(random_, 1, 4);
+    limits.hot_experts = between(random_, 1, 4);
+    limits.eviction = std::array{"furthest", "lru", "lfu"}[random_() % 3];
+    limits.precision = std::array{Precision::f32, Precision::bf16}[random_() % 2];
+    options_.executor.stress_delay = std::chrono::microseconds(20);
+    options_.executor.stress_seed.reset();
+    if (random_() % 2 == 0) options_.executor.stress_seed = random_();
+    return limits;
+  }
+
+  const TestModel test_;
+  std::mt19937_64 random_{41};
+  int lending_ = 0;
+  HostDevice device_{{.bytes = kGiB, .own_bytes = 100 * kMiB, .pin_bytes = kMiB}};
+  Target target_{.ops = reference_ops(), .device = &device_};
+  PipelineOptions options_;
+};
+
+// Whatever the slots of both memories, the strategy, the grouping and the timing.
+TEST_P(DevicePipeline, EqualsTheResidentRunBitForBit) {
+  for (int trial = 0; trial < 12; ++trial) {
+    const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary);
+    const RunLimits limits = random_limits();
+    const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+    RunPlan chosen = plan(limits, texts.workload());
+    take_slots_away(chosen);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    if (random_() % 2 == 0) prepared.pipeline().preload([](uint64_t, uint64_t) {});
+    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected) << "trial " << trial;
+    EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
+  }
+  EXPECT_GT(device_.bytes_to_device(), 0u);
+  EXPECT_GT(lending_, 0);
+}
+
+// With room on the device for one sequence or two the others keep theirs in the program's memory.
+TEST_P(DevicePipeline, SpilledKeysAndValuesLieInTheProgramsMemory) {
+  int64_t spilled = 0;
+  for (int trial = 0; trial < 6; ++trial) {
+    const Texts texts = random_texts(random_, 2 + random_() % 6, test_.description.vocabulary, 40);
+    RunLimits limits = random_limits();
+    const auto pages = static_cast<uint64_t>(PagedKvCache::pages_for(texts.longest()));
+    limits.kv_bytes = (1 + random_() % 2) * pages *
+                      PagedKvCache::page_bytes(test_.description, kv_type(limits.precision));
+    const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_,
+                           plan(limits, texts.workload()), options_);
+    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_, &spilled), expected)
+        << "trial " << trial;
+  }
+  EXPECT_GT(spilled, 5);
+  EXPECT_GT(device_.bytes_to_host(), 0u);
+}
+
+// What the memory below holds is found there by the next model of the same plan.
+TEST_P(DevicePipeline, WeightsBelowAreReadOnce) {
+  const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
+  const RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
+  const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+  const RunPlan chosen = plan(limits, texts.workload());
+  const MemoryBelow* first = nullptr;
+  for (int run = 0; run < 2; ++run) {
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    prepared.pipeline().preload([](uint64_t done, uint64_t total) { EXPECT_LE(done, total); });
+    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
+    EXPECT_EQ(prepared.pipeline().report().experts.misses, 0);
+    if (run == 0) first = prepared.below();
+    EXPECT_EQ(prepared.below(), first);
+  }
+}
+
+// A copy that fails ends the pass; what was given out is in order again afterwards.
+TEST_P(DevicePipeline, AFailedCopyEndsThePassAlone) {
+  const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
+  const RunLimits limits{.precision = Precision::f32};
+  const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+  RunPlan chosen = plan(limits, texts.workload());
+  take_slots_away(chosen);
+  PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+  for (const int k : {0, 3, 7}) {
+    device_.fail_copy(k);
+    EXPECT_THROW(run_pipeline(prepared.pipeline(), texts, random_), Error);
+    device_.fail_copy(-1);
+  }
+  EXPECT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
+}
+
+// A device that is lost is no fault of a request: the run ends, and says what it leaves undone.
+TEST_P(DevicePipeline, ALostDeviceEndsTheRun) {
+  const Workload workload{.sequences = 2, .tokens_per_sequence = 8, .prompt_tokens = 4};
+  PreparedModel prepared(test_.description, test_.checkpoint, target_, plan({}, workload),
+                         options_);
+  Engine engine(prepared.pipeline());
+  for (int i = 0; i < 2; ++i) {
+    engine.submit({.prompt = {1, 2, 3}, .sampling = {}, .max_tokens = 4, .stop_tokens = {}});
+  }
+  device_.fail_copy(1);
+  try {
+    engine.step();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::device_lost);
+    EXPECT_NE(std::string(error.what()).find("2 unfinished sequences"), std::string::npos)
+        << error.what();
+  }
+}
+
+// Within a limit of the device's memory, whatever it is, and of the program's.
+TEST_P(DevicePipeline, PlansKeepBothLimits) {
+  int fitted = 0;
+  for (int trial = 0; trial < 40; ++trial) {
+    RunLimits limits = random_limits();
+    limits.vram_bytes = 292 * kMiB + 33 * kMiB + random_() % (40 * kMiB);
+    limits.ram_bytes = 2 * kGiB;
+    const Workload workload{.sequences = between(random_, 1, 64),
+                            .tokens_per_sequence = between(random_, 8, 200),
+                            .prompt_tokens = between(random_, 1, 8)};
+    try {
+      const RunPlan chosen = plan(limits, workload);
+      ++fitted;
+      EXPECT_LE(chosen.memory.total_bytes(), *limits.vram_bytes);
+      EXPECT_LE(chosen.below->total_bytes(), *limits.ram_bytes);
+      const Policy& policy = chosen.policy;
+      const int64_t slots = policy.slots[index_of(UnitKind::expert)];
+      EXPECT_LE(policy.kept_experts + policy.lent_slots, slots);
+      if (policy.lent_slots > 0) {
+        const UnitLayouts layouts(test_.description, test_.checkpoint);
+        EXPECT_GE(static_cast<uint64_t>(policy.lent_slots) *
+                      DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert)),
+                  group_row_bytes(test_.description, policy.group_rows()));
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::does_not_fit) << error.what();
+    }
+  }
+  EXPECT_GT(fitted, 0);
+}
+
+TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {
+  const Workload workload{.sequences = 1, .tokens_per_sequence = 8, .prompt_tokens = 4};
+  const RunLimits limits{.vram_bytes = 64 * kMiB};
+  try {
+    plan(limits, workload);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::does_not_fit);
+    EXPECT_NE(std::string(error.what()).find("VRAM"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--vram"), std::string::npos) << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DevicePipeline,
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe",
+                                           "variants/qwen2_windows_dense"));
+
+}  // namespace
+}  // namespace klotski

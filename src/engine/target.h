@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "executor/weights_below.h"
+
+namespace klotski {
+
+// The program's memory below a device's, kept from run to run.
+struct MemoryBelow {
+  MemoryBelow(Device& device, uint64_t limit_bytes, const UnitLayouts& layouts,
+              const WeightsBelow::Slots& weight_slots)
+      : tier("RAM", limit_bytes), slots(weight_slots), weights(device, tier, layouts, slots) {}
+
+  Tier tier;
+  WeightsBelow::Slots slots;
+  WeightsBelow weights;
+};
+
+// What computes: the CPU, or a device.
+struct Target {
+  const Ops& ops;
+  Device* device = nullptr;  // null: the CPU
+  uint64_t ops_bytes = 0;    // of the device's memory that the operations take besides what they
+                             // compute with
+  // Gives the operations their part of the device's memory, for as long as the result lives.
+  std::function<std::shared_ptr<void>(std::span<std::byte>)> start_ops = {};
+  std::shared_ptr<MemoryBelow> below = {};  // of the last run
+};
+
+}  // namespace klotski

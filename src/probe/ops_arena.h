@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kernels/ops.h"
+#include "memory/arena.h"
+
+namespace klotski {
+
+// Memory that operations read weights from, accounted in a tier: the program's comes as a run's
+// does, a device's from the operations.
+class OpsArena {
+ public:
+  OpsArena(Tier& tier, const Ops& ops, std::string_view kind, uint64_t bytes);
+  ~OpsArena();
+  OpsArena(OpsArena&& other) noexcept;
+  OpsArena& operator=(OpsArena&&) = delete;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  // Finite numbers of small magnitude, F32, F16 or BF16; `bytes` is a part of this, and a multiple
+  // of eight long.
+  void fill_random(std::span<std::byte> bytes, DType type) const;
+
+ private:
+  const Ops& ops_;
+  std::optional<Arena> program_;
+  Reservation reservation_;  // of a device's memory
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace klotski
