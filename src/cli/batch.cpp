@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kCopiesOfARow = 4;  // its line, its JSON, its prompt, its tokens
 
 struct Options {
-  std::string model;
+  ModelChoice model;
   std::string input;
   std::string output;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
@@ -200,7 +200,8 @@ int batch_command(const Options& options) {
 
   let_signals_ask();
   Report report(size.rows, model->pipeline());
-  BatchJob job(engine, defaults, options.model, input, output, window_for(model->policy(), usual));
+  BatchJob job(engine, defaults, options.model.name(), input, output,
+               window_for(model->policy(), usual));
   const BatchCounts counts =
       job.run({.stop_asked = [] { return signal_asking_to_stop() != 0; },
                .after_step = [&](const BatchCounts& now) { report.update(now); }});
@@ -221,7 +222,7 @@ void add_batch_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("batch", "Answer the requests of a JSONL file in OpenAI's batch format");
-  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  add_model_option(*command, options->model);
   command->add_option("-i,--input", options->input, "Requests, one JSON object a line")
       ->type_name("FILE")
       ->required();

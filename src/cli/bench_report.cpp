@@ -12,13 +12,11 @@ Json as_json(const Setting& setting) {
   const Measurement& measured = setting.median();
   const PipelineReport& report = measured.report;
   Json lanes = Json::object();
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const LaneTotals& lane = report.totals.lanes[i];
-    if (lane.spans == 0) continue;
-    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {
-        {"busy_percent", report.totals.percent(lane.busy)},
-        {"busy_seconds", in_seconds(lane.busy)},
-        {"bytes", lane.bytes}};
+  for (const Lane lane : report.totals.used_lanes()) {
+    const LaneTotals& totals = report.totals.lane(lane);
+    lanes[std::string(lane_name(lane))] = {{"busy_percent", report.totals.percent(totals.busy)},
+                                           {"busy_seconds", in_seconds(totals.busy)},
+                                           {"bytes", totals.bytes}};
   }
   Json accuracy = Json::array();
   for (const LayerAccuracy& layer : report.accuracy) {
@@ -54,29 +52,40 @@ Json as_json(const Setting& setting) {
           {"prefetch_accuracy", accuracy}};
 }
 
+namespace {
+
+// Of the lanes that bring weights.
+Lane busiest_transfer(const TimelineTotals& totals) {
+  const bool link = totals.lane(Lane::to_device).busy > totals.lane(Lane::disk_read).busy;
+  return link ? Lane::to_device : Lane::disk_read;
+}
+
+}  // namespace
+
 std::string settings_table(const std::vector<Setting>& settings) {
   std::string text =
       "| setting | n x batch | tokens/s | gain | prefill tok/s | decode tok/s | compute busy | "
-      "disk "
-      "busy | disk GB/s | read GB | bubbles inter + intra | experts found | prefetch useful / late "
-      "/ "
-      "wasted GB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "weights by | busy | GB/s | GB | bubbles inter + intra | experts found | prefetch useful / "
+      "late / wasted GB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   double previous = 0.0;
   for (const Setting& setting : settings) {
     const Measurement& measured = setting.median();
     const PipelineReport& report = measured.report;
-    const LaneTotals& disk = report.totals.lane(Lane::disk_read);
+    const Lane lane = busiest_transfer(report.totals);
+    const LaneTotals& moved = report.totals.lane(lane);
     const double rate = measured.tokens_per_second();
-    const double gigabytes = static_cast<double>(disk.bytes) / 1e9;
+    const double gigabytes = static_cast<double>(moved.bytes) / 1e9;
     const auto in_gigabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
     text += fmt::format(
-        "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {:.1f} % | {:.2f} | {:.1f} | "
+        "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {} | {:.1f} % | {:.2f} | "
+        "{:.1f} | "
         "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
         setting.name, measured.plan.policy.micro_batches, measured.plan.policy.micro_batch, rate,
         previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
         measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
-        report.totals.percent(disk.busy), gigabytes / std::max(in_seconds(disk.busy), 1e-9),
-        gigabytes, report.totals.percent(report.totals.inter_layer),
+        lane_name(lane), report.totals.percent(moved.busy),
+        gigabytes / std::max(in_seconds(moved.busy), 1e-9), gigabytes,
+        report.totals.percent(report.totals.inter_layer),
         report.totals.percent(report.totals.intra_layer), 100.0 * report.experts.hit_share(),
         in_gigabytes(report.prefetch.useful), in_gigabytes(report.prefetch.late),
         in_gigabytes(report.prefetch.wasted));

@@ -11,12 +11,10 @@ namespace {
 
 std::vector<LaneFigures> lanes_of(const TimelineTotals& totals) {
   std::vector<LaneFigures> lanes;
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const LaneTotals& lane = totals.lanes[i];
-    if (lane.spans == 0) continue;
-    lanes.push_back({.lane = std::string(lane_name(static_cast<Lane>(i))),
-                     .busy_seconds = in_seconds(lane.busy),
-                     .bytes = lane.bytes});
+  for (const Lane lane : totals.used_lanes()) {
+    lanes.push_back({.lane = std::string(lane_name(lane)),
+                     .busy_seconds = in_seconds(totals.lane(lane).busy),
+                     .bytes = totals.lane(lane).bytes});
   }
   return lanes;
 }

@@ -15,10 +15,12 @@
 #include "base/memory_limit.h"
 #include "cli/advice.h"
 #include "cli/command.h"
+#include "cli/device_report.h"
 #include "cli/history_report.h"
 #include "cli/load.h"
 #include "cli/profile_report.h"
 #include "cli/topology_report.h"
+#include "device/device.h"
 #include "kernels/ops.h"
 #include "memory/disk_reader.h"
 #include "probe/history.h"
@@ -29,7 +31,7 @@ namespace klotski {
 namespace {
 
 struct Options {
-  std::string model;  // may be empty
+  ModelChoice model;  // may be none
   bool json = false;
 };
 
@@ -41,6 +43,7 @@ struct Findings {
   MemoryLeft memory;
   ReadMethod disk_reads = ReadMethod::threads;
   Topology topology;
+  DeviceList devices;
   HistorySummary history;
 };
 
@@ -54,6 +57,7 @@ Findings gather() {
           .memory = memory_left(),
           .disk_reads = DiskReader(DiskReaderOptions{}).method(),
           .topology = topology_here(),
+          .devices = list_devices(),
           .history = summarize(machine, remembered(machine))};
 }
 
@@ -83,6 +87,7 @@ Json as_json(const Findings& found) {
             {"data", bytes(found.memory.data)}}},
           {"disk_reads", name_of(found.disk_reads)},
           {"topology", topology_json(found.topology)},
+          {"devices", devices_json(found.devices, found.topology.displays)},
           {"history", history_json(found.history)}};
 }
 
@@ -109,7 +114,8 @@ std::string as_text(const Findings& found) {
                        bytes(memory.machine), bytes(memory.control_groups),
                        bytes(memory.address_space), bytes(memory.data)));
   line("disk reads", fmt::format("by {}", name_of(found.disk_reads)));
-  return text + topology_text(found.topology) + history_text(found.history);
+  return text + topology_text(found.topology) +
+         devices_text(found.devices, found.topology.displays) + history_text(found.history);
 }
 
 std::vector<std::string> advice_on(const Findings& found, const MachineProfile* measured) {
@@ -129,7 +135,7 @@ struct ProbedModel {
 int doctor_command(const Options& options) {
   const Findings found = gather();
   std::optional<ProbedModel> model;
-  if (!options.model.empty()) {
+  if (options.model.given()) {
     OpenedModel opened = open_model(options.model);
     Probed probed = probe_model(opened, Precision::bf16);
     model.emplace(ProbedModel{std::move(opened), std::move(probed)});
@@ -154,15 +160,15 @@ int doctor_command(const Options& options) {
 
 void add_doctor_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("doctor",
-                         "Say what this machine has: instruction set, threads, memory, disk reads, "
-                         "NUMA nodes, display devices, how runs went beside their plans, what to "
-                         "change; with a model how fast it reads and multiplies its weights");
-  command->add_option("MODEL", options->model,
-                      "Folder, bundled name or repository id; its profile is measured once, in "
-                      "seconds, and kept in $KLOTSKI_CACHE (default: klotski in the user's cache "
-                      "folder)");
+  CLI::App* command = app.add_subcommand(
+      "doctor",
+      "Say what this machine has: instruction set, threads, memory, disk reads, "
+      "NUMA nodes, display devices, accelerators, how runs went beside their plans, what to "
+      "change; with a model how fast it reads and multiplies its weights");
+  add_model_option(*command, options->model,
+                   "Folder, bundled name or repository id; its profile is measured once, in "
+                   "seconds, and kept in $KLOTSKI_CACHE (default: klotski in the user's cache "
+                   "folder)");
   command->add_flag("--json", options->json, "As JSON");
   command->callback(
       [options, &action] { action = [options] { return doctor_command(*options); }; });

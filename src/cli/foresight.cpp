@@ -13,22 +13,20 @@ namespace {
 // A disk that is not to be read faster.
 void hold_back(MachineProfile& machine, uint64_t bytes_per_second) {
   const auto most = static_cast<double>(bytes_per_second);
-  for (double* rate :
-       {&machine.disk_bytes_per_second, &machine.disk_bytes_per_second_while_computing,
-        &machine.disk_bytes_per_second_into_new_memory}) {
-    *rate = std::min(*rate, most);
-  }
+  for (double MachineProfile::*rate : kDiskRates) machine.*rate = std::min(machine.*rate, most);
 }
 
 }  // namespace
 
-Foresight::Foresight(const OpenedModel& opened, const RunLimits& limits,
+Foresight::Foresight(const OpenedModel& opened, const Target& target, const RunLimits& limits,
                      const PipelineOptions& options)
     : opened_(opened),
+      target_(target),
       options_(options),
       layouts_(opened.description, opened.checkpoint),
       shares_(opened.description),
-      probed_(probe_model(opened, limits.precision, limits.ram_bytes)) {
+      probed_(target.device ? probe_on_device(opened, target, limits)
+                            : probe_model(opened, limits.precision, limits.ram_bytes)) {
   if (!probed_.cached) {
     write_err(
         fmt::format("measured the machine in {:.1f} s; kept for the next time\n", probed_.seconds));

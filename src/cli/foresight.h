@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/load.h"
+#include "cli/target.h"
 #include "engine/choose_plan.h"
 #include "engine/pipeline.h"
 
@@ -11,7 +12,8 @@ namespace klotski {
 class Foresight {
  public:
   // Measures the machine unless that was done before. The model must live longer.
-  Foresight(const OpenedModel& opened, const RunLimits& limits, const PipelineOptions& options);
+  Foresight(const OpenedModel& opened, const Target& target, const RunLimits& limits,
+            const PipelineOptions& options);
 
   const Probed& probed() const { return probed_; }
   const UnitLayouts& layouts() const { return layouts_; }
@@ -21,7 +23,7 @@ class Foresight {
   PlanningGround ground() const { return ground(probed_.profile); }
   // The same model on another machine.
   PlanningGround ground(const Profile& profile) const {
-    return {opened_.description, layouts_, profile, shares_, options_};
+    return {opened_.description, layouts_, target_, profile, shares_, options_};
   }
   Prediction predict(const RunPlan& plan, const PlannedWork& work) const {
     return klotski::predict(ground().machinery(), plan.policy, work);
@@ -29,6 +31,7 @@ class Foresight {
 
  private:
   const OpenedModel& opened_;
+  const Target& target_;
   PipelineOptions options_;
   UnitLayouts layouts_;
   ExpertShares shares_;

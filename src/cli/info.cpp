@@ -15,7 +15,7 @@ namespace klotski {
 namespace {
 
 struct Options {
-  std::string model;
+  ModelChoice model;
   bool json = false;
 };
 
@@ -167,7 +167,7 @@ void add_info_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("info", "Say what a model is: architecture, experts, parameters, bytes");
-  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  add_model_option(*command, options->model);
   command->add_flag("--json", options->json, "As JSON");
   command->callback([options, &action] { action = [options] { return info_command(*options); }; });
 }

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
 #include "base/process_memory.h"
+#include "cli/command.h"
 #include "model/config.h"
+#include "model/families/shapes.h"
+#include "synth/synthetic_model.h"
 #include "weights/model_folder.h"
 
 namespace klotski {
@@ -31,8 +35,49 @@ Profile measure_within(uint64_t allowed, const ProbeSubject& subject) {
 
 OpenedModel open_model(const std::string& model) {
   const std::filesystem::path folder = find_model(model);
-  return {
-      .folder = folder, .description = read_config(folder), .checkpoint = Checkpoint::open(folder)};
+  return {.folder = folder,
+          .description = read_config(folder),
+          .checkpoint = Checkpoint::open(folder),
+          .source = {},
+          .home = {}};
+}
+
+OpenedModel open_model(const ModelChoice& choice) {
+  if (choice.model.has_value() != choice.shape.empty()) {
+    fail(ErrorKind::usage, "MODEL and --synthetic SHAPE: expected one of them, found {}",
+         choice.model ? "both" : "neither");
+  }
+  if (choice.shape.empty() && (choice.seed || choice.share)) {
+    fail(ErrorKind::usage,
+         "--synthetic-seed and --synthetic-share: expected --synthetic SHAPE with them");
+  }
+  if (choice.shape.empty()) return open_model(*choice.model);
+  SyntheticModel made = synthetic_model({.shape = choice.shape,
+                                         .folder = {},
+                                         .seed = choice.seed.value_or(0),
+                                         .share = choice.share,
+                                         .tokenizer = {}});
+  return {.folder = std::move(made.folder),
+          .description = std::move(made.description),
+          .checkpoint = std::move(made.checkpoint),
+          .source = std::move(made.source),
+          .home = std::move(made.home)};
+}
+
+void add_model_option(CLI::App& command, ModelChoice& choice, const std::string& help) {
+  command.add_option("MODEL", choice.model, help);
+  command
+      .add_option("--synthetic", choice.shape,
+                  "Instead of MODEL: generate what `klotski synth` would write, straight into "
+                  "memory. One of " +
+                      std::string(shape_syntax()))
+      ->type_name("SHAPE");
+  add_integer(command, "--synthetic-seed", {0, INT64_MAX}, "Seed of these weights (default 0)",
+              [&choice](int64_t value) { choice.seed = static_cast<uint64_t>(value); });
+  add_number(command, "--synthetic-share", {0.0, 1.0},
+             "Share of all choices that a layer's K most popular experts take together "
+             "(default 0.5, or even routing where that is more)",
+             [&choice](double value) { choice.share = value; });
 }
 
 Probed probe_model(const OpenedModel& opened, Precision precision,

@@ -45,6 +45,7 @@ int report_usage(const CLI::App& app, const std::string& message) {
 
 // What was refused is not known; with less than this nothing here runs.
 constexpr uint64_t kLeastBytes = 16 * kMiB;
+constexpr uint64_t kLeastToBegin = 4 * kMiB;
 
 // Without any memory of its own.
 void write_out_of_memory() noexcept {
@@ -87,7 +88,7 @@ int run(int argc, char** argv) {
   app.footer(
       "MODEL is a folder, `tiny` (the bundled model), or a repository id in the local Hugging Face "
       "cache.\nExit codes: 0 ok, 1 internal, 2 usage, 3 bad or unsupported model file, 4 does not "
-      "fit in memory,\n5 device unavailable, 130 and 143 on SIGINT and SIGTERM.");
+      "fit in memory,\n5 device unavailable, 6 device failed, 130 and 143 on SIGINT and SIGTERM.");
   Action action;
   add_run_command(app, action);
   add_batch_command(app, action);
@@ -133,6 +134,9 @@ int main(int argc, char** argv) {
   fill_closed_descriptors();
   install_signal_handlers();
   use_little_address_space_per_thread();
+  // With less not even a document that was read can be taken apart again: that takes memory too,
+  // and the library that does it cannot be told that there is none.
+  if (memory_left().least() < kLeastToBegin) return report_out_of_memory();
   try {
     return run(argc, argv);
   } catch (const Error& error) {

@@ -21,10 +21,6 @@ constexpr size_t kWarmUpTexts = 8;
 constexpr int64_t kWarmUpTokens = 512;
 constexpr int64_t kMostSpans = 200'000;  // the latest ones
 
-const Ops& ops_named(const std::string& name) {
-  return name == "reference" ? reference_ops() : cpu_ops();
-}
-
 void add_lossy_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
   add_integer(command, "--attention-window", {1, 1 << 30},
               "Lossy: attend to the last so many tokens only, and to the first --attention-sinks",
@@ -72,7 +68,16 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
   add_size(command, "--ram",
            "Most memory the process may use, e.g. 3GiB (default: what is free, less a sixteenth)",
            [flags](uint64_t value) { flags->limits.ram_bytes = value; });
-  add_size(command, "--kv-limit", "Most of it for keys and values",
+  command
+      .add_option(
+          "--device", flags->device,
+          "What computes: auto (default: a GPU where there is one), cpu, gpu, or the number "
+          "of a GPU")
+      ->type_name("NAME");
+  add_size(command, "--vram",
+           "Most memory of the GPU the process may use (default: what is free, less a sixteenth)",
+           [flags](uint64_t value) { flags->limits.vram_bytes = value; });
+  add_size(command, "--kv-limit", "Most of it for keys and values; of VRAM where a GPU computes",
            [flags](uint64_t value) { flags->limits.kv_bytes = value; });
   command
       .add_option_function<std::string>(
@@ -145,9 +150,9 @@ std::optional<CorrelationTable> correlation_table(const OpenedModel& opened,
 }
 
 std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags) {
-  if (&ops_named(flags.kernels) != &cpu_ops()) return nullptr;
+  if (flags.kernels == "reference") return nullptr;
   try {
-    return std::make_unique<Foresight>(opened, flags.limits, options_of(flags));
+    return std::make_unique<Foresight>(opened, target_of(flags), flags.limits, options_of(flags));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
     write_err(fmt::format("no prediction: {}\n", one_line(error.what())));
@@ -155,25 +160,50 @@ std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const Pipeli
   }
 }
 
+namespace {
+
+// A device's weights are in place before it begins: what passes leave there, they find there.
+void preload(PreparedModel& model) {
+  StatusLine status("loading weights", "bytes");
+  model.pipeline().preload([&](uint64_t done, uint64_t total) { status.update(done, total); });
+}
+
+}  // namespace
+
+PipelineFlags on_cpu(PipelineFlags flags) {
+  flags.device = "cpu";
+  flags.target = std::make_shared<std::shared_ptr<OpenedTarget>>();
+  return flags;
+}
+
+Target& target_of(const PipelineFlags& flags) {
+  if (!*flags.target) *flags.target = open_target(flags.device, flags.kernels);
+  return (*flags.target)->target;
+}
+
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
                                              const Workload& workload, Foresight* foresight) {
-  const PipelineOptions options = options_of(flags);
+  PipelineOptions options = options_of(flags);
+  options.source = opened.source;
+  Target& target = target_of(flags);
   const std::optional<CorrelationTable> table = correlation_table(opened, flags);
   if (foresight && table) foresight->learn(*table);
   RunPlan plan =
       foresight ? choose_plan(foresight->ground(), flags.limits, workload).run
                 : plan_run(opened.description, UnitLayouts(opened.description, opened.checkpoint),
-                           flags.limits, workload, options);
-  auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint,
-                                               ops_named(flags.kernels), std::move(plan), options);
+                           target, flags.limits, workload, options);
+  auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint, target,
+                                               std::move(plan), options);
   if (table) model->pipeline().hot_experts().table() = *table;
   if (flags.show_plan || err_is_terminal()) {
     const Policy& policy = model->policy();
     write_err(format_memory_plan(model->plan().memory));
+    if (model->plan().below) write_err(format_memory_plan(*model->plan().below));
     write_err(fmt::format("strategy {}, groups of {} x {} sequences\n",
                           strategy_name(policy.strategy), policy.micro_batches,
                           policy.micro_batch));
   }
+  if (target.device) preload(*model);
   return model;
 }
 
@@ -223,11 +253,9 @@ std::string format_summary(PreparedModel& model) {
   std::string text =
       fmt::format("{} passes in {:.2f} s, strategy {}\n", report.passes, in_seconds(totals.elapsed),
                   strategy_name(model.policy().strategy));
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const LaneTotals& lane = totals.lanes[i];
-    if (lane.spans == 0) continue;
-    text += fmt::format("  {:<10} busy {:5.1f} %", lane_name(static_cast<Lane>(i)),
-                        totals.percent(lane.busy));
+  for (const Lane used : totals.used_lanes()) {
+    const LaneTotals& lane = totals.lane(used);
+    text += fmt::format("  {:<10} busy {:5.1f} %", lane_name(used), totals.percent(lane.busy));
     if (lane.bytes > 0) {
       text += fmt::format("  {:>10}  {:.2f} GB/s while busy", format_bytes(lane.bytes),
                           static_cast<double>(lane.bytes) / 1e9 / in_seconds(lane.busy));
@@ -242,16 +270,25 @@ std::string format_summary(PreparedModel& model) {
   text += fmt::format("  prefetched {} useful, {} late, {} wasted\n",
                       format_bytes(report.prefetch.useful), format_bytes(report.prefetch.late),
                       format_bytes(report.prefetch.wasted));
+  const MemoryPlan& program = model.plan().below ? *model.plan().below : model.plan().memory;
   text += fmt::format("  memory     peak {}, planned {}, allowed {}\n",
-                      format_bytes(peak_resident_bytes()),
-                      format_bytes(model.plan().memory.total_bytes()),
-                      format_bytes(model.plan().memory.limit_bytes));
+                      format_bytes(peak_resident_bytes()), format_bytes(program.total_bytes()),
+                      format_bytes(program.limit_bytes));
+  if (model.below()) {
+    text += fmt::format("             {} of {} of weights pinned\n",
+                        format_bytes(model.below()->weights.pinned_bytes()),
+                        format_bytes(model.below()->weights.bytes()));
+    text += fmt::format("  VRAM       planned {}, allowed {}\n",
+                        format_bytes(model.plan().memory.total_bytes()),
+                        format_bytes(model.plan().memory.limit_bytes));
+  }
   for (const TierUse& use : model.compute_tier().uses()) {
     text += fmt::format("    {:<18} {:>10}\n", use.kind, format_bytes(use.peak));
   }
   if (const int64_t pages = model.pipeline().cache().spill_capacity_pages(); pages > 0) {
-    text += fmt::format("    {:<18} {:>10}  on disk\n", "spilled KV",
-                        format_bytes(model.policy().kv_spill_bytes));
+    text += fmt::format("    {:<18} {:>10}  {}\n", "spilled KV",
+                        format_bytes(model.policy().kv_spill_bytes),
+                        model.below() ? "in RAM" : "on disk");
   }
   return text;
 }

@@ -17,6 +17,7 @@ namespace klotski {
 struct PipelineFlags {
   RunLimits limits;
   PipelineOptions options;
+  std::string device = "auto";  // see open_target
   std::string kernels = "cpu";
   std::string trace_file;
   std::string timeline_file;
@@ -24,7 +25,15 @@ struct PipelineFlags {
   std::string save_correlation_file;  // written after
   std::string warm_up;                // a file of text, or "sample"
   bool show_plan = false;
+  // Opened when first used; copies of the flags share it.
+  std::shared_ptr<std::shared_ptr<OpenedTarget>> target =
+      std::make_shared<std::shared_ptr<OpenedTarget>>();
 };
+
+// What the flags let compute. Throws device_unavailable where that cannot be had.
+Target& target_of(const PipelineFlags& flags);
+// The same on the CPU.
+PipelineFlags on_cpu(PipelineFlags flags);
 
 void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags);
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "cli/command.h"
+#include "cli/load.h"
 #include "cli/pipeline_options.h"
 #include "cli/plan_html.h"
 #include "cli/plan_report.h"
@@ -14,7 +15,7 @@ namespace klotski {
 namespace {
 
 struct Options {
-  std::string model;
+  ModelChoice model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   PlannedWork work{.sequences = 64, .prompt_tokens = 512, .generated_tokens = 32};
   bool json = false;
@@ -70,7 +71,8 @@ int plan_command(const Options& options) {
       .tokens_per_sequence = options.work.prompt_tokens + options.work.generated_tokens,
       .prompt_tokens = options.work.prompt_tokens,
       .generated_tokens = options.work.generated_tokens};
-  const Planning planning(opened, options.pipeline->limits, options_of(*options.pipeline), workload,
+  const Planning planning(opened, target_of(*options.pipeline), options.pipeline->limits,
+                          options_of(*options.pipeline), workload,
                           correlation_table(opened, *options.pipeline));
   if (!options.html_file.empty()) {
     const std::string title = fmt::format("Plan for {}", opened.folder.filename().string());
@@ -87,7 +89,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "plan", "Measure the machine, choose how to run a workload and predict what it takes");
-  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  add_model_option(*command, options->model);
   command
       ->add_option_function<std::string>(
           "--workload", [options](const std::string& text) { read_workload(text, options->work); },

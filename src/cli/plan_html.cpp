@@ -45,9 +45,7 @@ void write_plan_html(std::ostream& out, const Planning& planning, const std::str
   work.at_once = planning.candidates().front().group.at_once;
   Preview seen = preview(planning.machinery(), planning.run().policy, work);
   page.spans = std::move(seen.spans);
-  for (const PreviewedUnit& one : seen.placement) {
-    page.placement.push_back({one.unit, one.memory_share});
-  }
+  page.placement = std::move(seen.placement);
   write_plan_page(out, page);
 }
 

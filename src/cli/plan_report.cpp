@@ -49,11 +49,9 @@ std::string prediction_text(const Prediction& predicted) {
       "  predicted  {:.2f} tokens/s, prefill {:.1f}, decode {:.2f}; {:.1f} s in {} passes\n",
       predicted.tokens_per_second(), predicted.prefill_rate(), predicted.decode_rate(),
       predicted.seconds(), predicted.passes);
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const LaneTotals& lane = predicted.totals.lanes[i];
-    if (lane.spans == 0) continue;
-    text += fmt::format("  {:<10} busy {:.1f} %\n", lane_name(static_cast<Lane>(i)),
-                        predicted.totals.percent(lane.busy));
+  for (const Lane lane : predicted.totals.used_lanes()) {
+    text += fmt::format("  {:<10} busy {:.1f} %\n", lane_name(lane),
+                        predicted.totals.percent(predicted.totals.lane(lane).busy));
   }
   return text + fmt::format("  binding    {}\n", lane_name(binding_lane(predicted.totals)));
 }
@@ -77,6 +75,7 @@ std::string plan_text(const Planning& planning) {
   const PlannedWork work = planned_work(planning.workload());
   const Prediction& predicted = planning.prediction();
   std::string text = format_memory_plan(planning.run().memory);
+  if (planning.run().below) text += format_memory_plan(*planning.run().below);
   text += fmt::format("\n{} sequences of {} + {} tokens\n", work.sequences, work.prompt_tokens,
                       work.generated_tokens);
   for (const Reason& reason : planning.reasons()) {
@@ -103,16 +102,22 @@ Json plan_json(const Planning& planning) {
   const Policy& policy = planning.run().policy;
   const Prediction& predicted = planning.prediction();
   const PlannedWork work = planned_work(planning.workload());
-  Json memory = Json::array();
-  for (const MemoryLine& line : planning.run().memory.lines) {
-    memory.push_back({{"kind", line.kind}, {"bytes", line.bytes}, {"remark", line.remark}});
+  const auto lines_of = [](const MemoryPlan& plan) {
+    Json lines = Json::array();
+    for (const MemoryLine& line : plan.lines) {
+      lines.push_back({{"kind", line.kind}, {"bytes", line.bytes}, {"remark", line.remark}});
+    }
+    return lines;
+  };
+  Json below = nullptr;
+  if (const std::optional<MemoryPlan>& plan = planning.run().below) {
+    below = {{"limit_bytes", plan->limit_bytes}, {"memory", lines_of(*plan)}};
   }
   Json lanes = Json::object();
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const LaneTotals& lane = predicted.totals.lanes[i];
-    if (lane.spans == 0) continue;
-    lanes[std::string(lane_name(static_cast<Lane>(i)))] = {{"busy_seconds", in_seconds(lane.busy)},
-                                                           {"bytes", lane.bytes}};
+  for (const Lane lane : predicted.totals.used_lanes()) {
+    const LaneTotals& totals = predicted.totals.lane(lane);
+    lanes[std::string(lane_name(lane))] = {{"busy_seconds", in_seconds(totals.busy)},
+                                           {"bytes", totals.bytes}};
   }
   Json relief = Json::array();
   for (const Relief& one : planning.reliefs()) {
@@ -135,7 +140,8 @@ Json plan_json(const Planning& planning) {
             {"prompt_tokens", work.prompt_tokens},
             {"generated_tokens", work.generated_tokens}}},
           {"limit_bytes", planning.run().memory.limit_bytes},
-          {"memory", memory},
+          {"memory", lines_of(planning.run().memory)},
+          {"below", below},
           {"policy",
            {{"strategy", strategy_name(policy.strategy)},
             {"micro_batch", policy.micro_batch},

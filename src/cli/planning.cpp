@@ -51,10 +51,13 @@ Lane binding_lane(const TimelineTotals& totals) {
   return static_cast<Lane>(busiest);
 }
 
-Planning::Planning(const OpenedModel& opened, const RunLimits& limits,
+Planning::Planning(const OpenedModel& opened, const Target& target, const RunLimits& limits,
                    const PipelineOptions& options, const Workload& workload,
                    const std::optional<CorrelationTable>& table)
-    : opened_(opened), limits_(limits), workload_(workload), foresight_(opened, limits, options) {
+    : opened_(opened),
+      limits_(limits),
+      workload_(workload),
+      foresight_(opened, target, limits, options) {
   if (table) foresight_.learn(*table);
   chosen_ = choose_plan(foresight_.ground(), limits, workload);
   reliefs_ = find_reliefs();
@@ -132,7 +135,9 @@ double Planning::rate_with_small_experts() const {
   with.facts = [&](const WeightUnit& unit) {
     UnitFacts found = facts(unit);
     if (unit.kind == UnitKind::expert) {
-      found.read_bytes = static_cast<uint64_t>(static_cast<double>(found.read_bytes) * share);
+      for (uint64_t* bytes : {&found.read_bytes, &found.own_bytes}) {
+        *bytes = static_cast<uint64_t>(static_cast<double>(*bytes) * share);
+      }
     }
     return found;
   };
@@ -149,19 +154,27 @@ std::vector<Relief> Planning::find_reliefs() const {
   const Profile& profile = foresight_.probed().profile;
   RunLimits same = limits_;
   same.hypothetical = true;
-  same.ram_bytes = run().memory.limit_bytes;
-  RunLimits more = same;
-  more.ram_bytes = 2 * run().memory.limit_bytes;
-  Profile disk = profile;
-  for (double* rate :
-       {&disk.machine.disk_bytes_per_second, &disk.machine.disk_bytes_per_second_while_computing,
-        &disk.machine.disk_bytes_per_second_into_new_memory}) {
-    *rate *= 2;
+  const std::optional<MemoryPlan>& below = run().below;
+  same.ram_bytes = below ? below->limit_bytes : run().memory.limit_bytes;
+  if (below) same.vram_bytes = run().memory.limit_bytes;
+  RunLimits more_ram = same;
+  *more_ram.ram_bytes *= 2;
+  std::vector<Relief> found;
+  if (below) {
+    RunLimits more_vram = same;
+    *more_vram.vram_bytes *= 2;
+    found.push_back({"twice the VRAM", rate_on(profile, more_vram)});
+    Profile link = profile;
+    link.machine.link = profile.machine.link.faster(2.0);
+    found.push_back({"a link twice as fast", rate_on(link, same)});
   }
-  std::vector<Relief> found = {
-      {"twice the memory", rate_on(profile, more)},
-      {"a disk twice as fast", rate_on(disk, same)},
-      {"twice the arithmetic", rate_on(with_faster_arithmetic(profile, 2.0), same)}};
+  found.push_back({below ? "twice the RAM" : "twice the memory", rate_on(profile, more_ram)});
+  if (profile.machine.disk_bytes_per_second > 0) {
+    Profile disk = profile;
+    for (double MachineProfile::*rate : kDiskRates) disk.machine.*rate *= 2;
+    found.push_back({"a disk twice as fast", rate_on(disk, same)});
+  }
+  found.push_back({"twice the arithmetic", rate_on(with_faster_arithmetic(profile, 2.0), same)});
   if (foresight_.layouts().units(UnitKind::expert) > 0) {
     found.push_back({"4-bit experts", rate_with_small_experts()});
   }

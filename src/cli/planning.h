@@ -29,8 +29,9 @@ Lane binding_lane(const TimelineTotals& totals);
 class Planning {
  public:
   // The model must live longer. With a table experts are taken to be as popular as it saw them.
-  Planning(const OpenedModel& opened, const RunLimits& limits, const PipelineOptions& options,
-           const Workload& workload, const std::optional<CorrelationTable>& table);
+  Planning(const OpenedModel& opened, const Target& target, const RunLimits& limits,
+           const PipelineOptions& options, const Workload& workload,
+           const std::optional<CorrelationTable>& table);
 
   const ModelDescription& model() const { return opened_.description; }
   const Workload& workload() const { return workload_; }

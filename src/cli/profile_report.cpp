@@ -72,6 +72,7 @@ std::vector<KindReport> kinds_of(const OpenedModel& model, const ModelProfile& p
 std::string rate(double per_second) { return fmt::format("{:.1f} GB/s", per_second * 1e-9); }
 
 std::string disk_text(const MachineProfile& machine) {
+  if (machine.disk.empty()) return fmt::format("{:<14}none: weights are generated\n", "disk");
   std::string text;
   uint64_t block = 0;
   for (const DiskRate& entry : machine.disk) {

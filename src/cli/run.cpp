@@ -24,7 +24,7 @@ constexpr int64_t kChatPositions =
     8192;  // context of an interactive chat, where the model has more
 
 struct Options {
-  std::string model;
+  ModelChoice model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::optional<std::string> prompt;
   std::string file;
@@ -322,7 +322,7 @@ void add_run_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "run", "Generate text from a prompt; without a prompt, chat interactively");
-  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  add_model_option(*command, options->model);
   command->add_option("-p,--prompt", options->prompt, "The prompt")->type_name("TEXT");
   command->add_option("-f,--file", options->file, "Read the prompt from a file; - is stdin")
       ->type_name("FILE");

@@ -129,9 +129,12 @@ int verify_command(const Options& options) {
   const Workload workload =
       observe_workload(prompts, opened.description, precision == Precision::f32 ? 1 : 2);
 
-  // One model at a time, so that each has all of the memory.
-  flags.limits.precision = Precision::f32;
-  auto model = prepare_model(opened, flags, workload);
+  // One model at a time, so that each has all of the memory. The one in f32 is the CPU's, unless it
+  // is the one to be verified: what a device computes is judged by something else.
+  PipelineFlags exact_flags = flags;
+  exact_flags.limits.precision = Precision::f32;
+  if (precision != Precision::f32) exact_flags = on_cpu(std::move(exact_flags));
+  auto model = prepare_model(opened, exact_flags, workload);
   const std::vector<ObservedPrompt> exact = run(*model, prompts);
   const VerifyRules exact_rules = verify_rules(Precision::f32);
   const VerifyReport exact_report = verify(prompts, exact, exact, exact_rules);

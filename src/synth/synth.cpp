@@ -13,13 +13,10 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "model/config.h"
 #include "model/counts.h"
-#include "model/families/shapes.h"
-#include "model/tensors.h"
 #include "synth/new_folder.h"
+#include "synth/random_model.h"
 #include "synth/tensor_fill.h"
-#include "synth/tokenizer_files.h"
 #include "weights/output_file.h"
 #include "weights/safetensors_writer.h"
 
@@ -32,68 +29,25 @@ constexpr size_t kMaxShardTensors = 100'000;  // keeps a header far below its li
 constexpr uint64_t kPieceElements = 1 << 19;  // made and written at a time
 constexpr unsigned kMaxThreads = 8;
 
-struct PlacedTensor {
-  TensorSpec spec;
-  LayerId layer;
-  uint64_t elements = 0;
-};
-using Shard = std::vector<PlacedTensor>;
-
-std::string_view config_name(DType dtype) {
-  return dtype == DType::F32 ? "float32" : dtype == DType::F16 ? "float16" : "bfloat16";
-}
+using Shard = std::vector<ModelTensor>;
 
 uint64_t element_bytes(DType dtype) { return static_cast<uint64_t>(bytes_per_element(dtype)); }
 
-// In the order of use, the parts of an expert side by side: a reader goes through the files once.
 std::vector<Shard> plan_shards(const ModelDescription& model, DType dtype,
                                uint64_t max_shard_bytes) {
   std::vector<Shard> shards(1);
   uint64_t filled = 0;
-  const auto add = [&](std::vector<TensorSpec> specs, LayerId layer) {
-    for (TensorSpec& spec : specs) {
-      uint64_t elements = 0;
-      if (!element_count(spec.shape, &elements)) {
-        fail(ErrorKind::usage, "tensor {} is too large", in_quotes(spec.name));
-      }
-      const uint64_t bytes = elements * element_bytes(dtype);
-      const bool full =
-          filled + bytes > max_shard_bytes || shards.back().size() >= kMaxShardTensors;
-      if (full && !shards.back().empty()) {
-        shards.emplace_back();
-        filled = 0;
-      }
-      filled += bytes;
-      shards.back().push_back({std::move(spec), layer, elements});
+  for (ModelTensor& tensor : tensors_in_order(model)) {
+    const uint64_t bytes = tensor.elements * element_bytes(dtype);
+    const bool full = filled + bytes > max_shard_bytes || shards.back().size() >= kMaxShardTensors;
+    if (full && !shards.back().empty()) {
+      shards.emplace_back();
+      filled = 0;
     }
-  };
-  add(model_tensors(model), LayerId(0));
-  for (int64_t i = 0; i < model.layer_count(); ++i) {
-    const LayerId layer(i);
-    add(attention_tensors(model, layer), layer);
-    add(gate_tensors(model, layer), layer);
-    for (int64_t e = 0; e < model.layer(layer).feed_forward.experts; ++e) {
-      add(expert_tensors(model, layer, ExpertId(e)), layer);
-    }
+    filled += bytes;
+    shards.back().push_back(std::move(tensor));
   }
   return shards;
-}
-
-double checked_share(const ModelDescription& model, const std::optional<double>& wanted) {
-  double even = 0.0;  // the largest of any layer
-  for (const Layer& layer : model.layers) {
-    const FeedForward& part = layer.feed_forward;
-    if (!part.routed) continue;
-    even =
-        std::max(even, static_cast<double>(part.router.top_k) / static_cast<double>(part.experts));
-  }
-  if (!wanted) return std::max(even, 0.5);
-  if (*wanted <= even || *wanted >= 1.0) {
-    fail(ErrorKind::usage,
-         "share {}: expected more than {:.4g}, which is even routing, and less than 1", *wanted,
-         even);
-  }
-  return *wanted;
 }
 
 // Puts random values into the tensors of one file, several threads at once.
@@ -136,7 +90,7 @@ class ShardWork {
   }
 
   void write(const Piece& piece, std::span<std::byte> buffer) {
-    const PlacedTensor& tensor = shard_[piece.tensor];
+    const ModelTensor& tensor = shard_[piece.tensor];
     const uint64_t size = element_bytes(fill_.dtype());
     const uint64_t elements = std::min(kPieceElements, tensor.elements - piece.first);
     const std::span<std::byte> bytes = buffer.first(elements * size);
@@ -165,7 +119,7 @@ void write_weights(const std::filesystem::path& folder, const std::vector<Shard>
         shards.size() == 1 ? "model.safetensors"
                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     std::vector<NewTensor> tensors;
-    for (const PlacedTensor& tensor : shards[i]) {
+    for (const ModelTensor& tensor : shards[i]) {
       tensors.push_back({tensor.spec.name, fill.dtype(), tensor.spec.shape});
     }
     SafetensorsWriter writer(folder / name, tensors);
@@ -194,42 +148,22 @@ void check_space(const NewFolder& folder, uint64_t weights) {
 SynthReport synthesise(const SynthOptions& options,
                        const std::function<void(uint64_t done, uint64_t total)>& progress,
                        uint64_t max_shard_bytes) {
-  std::optional<TokenizerFiles> copied;
-  if (options.tokenizer) copied = copied_tokenizer(*options.tokenizer);
-  const int64_t least_tokens = copied ? copied->tokens : byte_tokenizer_tokens();
-  OrderedJson config = shape_config(options.shape, least_tokens);
-  const auto vocabulary = config["vocab_size"].get<int64_t>();
-  if (vocabulary < least_tokens) {
-    fail(ErrorKind::usage, "the vocabulary has {} tokens, fewer than the tokenizer's {}",
-         vocabulary, least_tokens);
-  }
-  const TokenizerFiles tokenizer = copied ? std::move(*copied) : byte_tokenizer(vocabulary);
-  OrderedJson generation = OrderedJson::object();
-  if (tokenizer.begin_token) generation["bos_token_id"] = *tokenizer.begin_token;
-  if (tokenizer.end_token) generation["eos_token_id"] = *tokenizer.end_token;
-  config.update(generation);
-  config["dtype"] = config_name(options.dtype);
-  const ModelDescription model = parse_config(config.dump(), "config.json");
-  const double share = checked_share(model, options.share);
-  config["klotski_synthetic"] = {{"seed", options.seed}, {"share", share}};
-
+  const RandomModel made = random_model(options);
+  const ModelDescription& model = made.description;
   SynthReport report{.folder = {},
                      .family = model.family,
                      .parameters = count_parameters(model).total(),
-                     .share = share};
+                     .share = made.share};
   report.weight_bytes = static_cast<uint64_t>(report.parameters) * element_bytes(options.dtype);
   NewFolder folder(options.folder);
   report.folder = folder.name();
   check_space(folder, report.weight_bytes);
-  write_text_file(folder.files() / "config.json", config.dump(2) + "\n");
-  write_text_file(folder.files() / "generation_config.json", generation.dump(2) + "\n");
-  for (const auto& file : tokenizer.files)
-    write_text_file(folder.files() / file.name, file.content);
+  write_files(made, folder.files());
 
   const std::vector<Shard> shards = plan_shards(model, options.dtype, max_shard_bytes);
   report.weight_files = shards.size();
   uint64_t done = 0;
-  const TensorFill fill(model, options.seed, share, options.dtype);
+  const TensorFill fill(model, options.seed, made.share, options.dtype);
   write_weights(folder.files(), shards, fill, [&](uint64_t bytes) {
     done += bytes;
     progress(done, report.weight_bytes);

@@ -36,7 +36,7 @@ class Pass {
   // The share of the top_k most popular experts, averaged over layers; leaves logits().
   double run(const Batch& batch) {
     const Arithmetic with{model_, reference_ops(), Precision::f32};
-    Buffer hidden(batch.rows(), model_.hidden);
+    Buffer hidden(reference_ops(), batch.rows(), model_.hidden);
     const WeightSet weights = load(model_tensors(model_));
     embed(with, hidden.rows(), weights, batch.tokens);
     double shares = 0;
@@ -48,7 +48,7 @@ class Pass {
       attend(with, hidden.rows(), layer_weights, layer, batch);
       shares += feed_forward(with, hidden.rows(), layer_weights, layer);
     }
-    logits_ = Buffer(batch.rows(), model_.vocabulary);
+    logits_ = Buffer(reference_ops(), batch.rows(), model_.vocabulary);
     klotski::logits(with, logits_.rows(), hidden.rows(), weights, batch.logit_rows());
     return shares / static_cast<double>(model_.layer_count());
   }
@@ -73,10 +73,10 @@ class Pass {
   void attend(const Arithmetic& with, Rows hidden, const WeightSet& weights, LayerId layer,
               const Batch& batch) {
     AttentionInputs inputs = pre_attention(with, hidden, weights, layer, batch);
-    Buffer attended(hidden.count, inputs.queries.rows().width);
+    Buffer attended(with.ops, hidden.count, inputs.queries.rows().width);
     for (const BatchSequence& rows : batch.sequences) {
-      const auto* keys = reinterpret_cast<const std::byte*>(inputs.keys.rows(rows).data);
-      const auto* values = reinterpret_cast<const std::byte*>(inputs.values.rows(rows).data);
+      auto* keys = reinterpret_cast<std::byte*>(inputs.keys.rows(rows).data);
+      auto* values = reinterpret_cast<std::byte*>(inputs.values.rows(rows).data);
       const KvPages pages{std::span(&keys, 1), std::span(&values, 1), DType::F32, rows.tokens};
       const AttendingSequence attending{attended.rows(rows), inputs.queries.rows(rows), pages, 0};
       attention(with, std::span(&attending, 1), weights, layer);
@@ -86,22 +86,24 @@ class Pass {
 
   double feed_forward(const Arithmetic& with, Rows hidden, const WeightSet& weights,
                       LayerId layer) {
-    Buffer normed(hidden.count, hidden.width);
+    Buffer normed(with.ops, hidden.count, hidden.width);
     const Routing routing = route(with, normed.rows(), hidden, weights, layer);
-    Buffer slots(hidden.count * routing.slots, hidden.width);
+    Buffer slots(with.ops, hidden.count * routing.slots, hidden.width);
     std::map<ExpertId, int64_t> counts;
-    for (size_t i = 0; i < routing.experts.size(); ++i) {
+    for (size_t i = 0; i < routing.chosen.size(); ++i) {
       const auto slot = static_cast<int64_t>(i);
-      const ExpertId expert = routing.experts[i];
+      const ExpertId expert = routing.chosen[i];
       ++counts[expert];
       const WeightSet set = load(expert_tensors(model_, layer, expert));
+      const auto in_row = static_cast<int32_t>(slot / routing.slots);
+      const auto out_row = static_cast<int32_t>(slot);
       const ChosenExpert chosen{
           .weights = {set[Role::expert_gate], set[Role::expert_up], set[Role::expert_down]},
-          .in_rows = {static_cast<int32_t>(slot / routing.slots)},
-          .out_rows = {static_cast<int32_t>(slot)}};
+          .in_rows = std::span(&in_row, 1),
+          .out_rows = std::span(&out_row, 1)};
       run_experts(with, slots.rows(), normed.rows(), std::span(&chosen, 1), layer);
     }
-    with.ops.combine(hidden, slots.rows(), routing.weights);
+    with.ops.combine(hidden, slots.rows(), routing.weights.span());
     add_shared_expert(with, hidden, normed.rows(), weights, layer);
     std::vector<int64_t> sorted;
     for (const auto& [expert, count] : counts) sorted.push_back(count);
@@ -110,13 +112,13 @@ class Pass {
     for (size_t i = 0; i < std::min(sorted.size(), static_cast<size_t>(routing.slots)); ++i) {
       popular += static_cast<double>(sorted[i]);
     }
-    return popular / static_cast<double>(routing.experts.size());
+    return popular / static_cast<double>(routing.chosen.size());
   }
 
   ModelDescription model_;
   Checkpoint checkpoint_;
   std::map<std::string, std::vector<std::byte>> storage_;
-  Buffer logits_{0, 0};
+  Buffer logits_{reference_ops(), 0, 0};
 };
 
 Batch random_batch(int64_t vocabulary, int sequences, int64_t tokens) {

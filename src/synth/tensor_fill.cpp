@@ -1,6 +1,7 @@
 #include "synth/tensor_fill.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -23,7 +24,7 @@ constexpr double kAdded = 0.5;
 constexpr double kLogits = 3.0;  // standard deviation of the output
 constexpr double kBias = 0.02;
 
-constexpr size_t kBlockElements = 1 << 14;  // made at a time: floats that stay in a core's cache
+constexpr size_t kBlockElements = 1 << 12;  // made at a time: floats that stay in a core's cache
 
 bool is_norm(Role role) {
   return role == Role::final_norm || role == Role::attention_norm ||
@@ -35,8 +36,23 @@ bool adds_to_stream(Role role) {
          role == Role::dense_down;
 }
 
+bool knows_common(Role role) {
+  return role == Role::embedding || role == Role::router || role == Role::output;
+}
+
+// noise() from an index on: whole numbers of at most 18 bits, exact as floats. Two loops, since a
+// compiler has vectors for the second one only.
+void fill_with_noise(uint64_t key, uint64_t first, std::span<float> out) {
+  std::array<uint64_t, 512> bits;
+  for (size_t at = 0; at < out.size(); at += bits.size()) {
+    const size_t count = std::min(bits.size(), out.size() - at);
+    for (size_t i = 0; i < count; ++i) bits[i] = noise_bits(key, first + at + i);
+    for (size_t i = 0; i < count; ++i) out[at + i] = static_cast<float>(noise_in(bits[i]));
+  }
+}
+
 template <typename Element, typename Convert>
-void store_as(std::span<std::byte> out, std::span<const float> values, Convert convert) {
+void store_as(std::span<const float> values, std::span<std::byte> out, Convert convert) {
   for (size_t i = 0; i < values.size(); ++i) {
     const Element element = convert(values[i]);
     std::memcpy(out.data() + i * sizeof(Element), &element, sizeof(Element));
@@ -74,23 +90,6 @@ double TensorFill::deviation(const TensorSpec& spec) const {
   return stream * kept * kAdded / std::sqrt(static_cast<double>(model_.layer_count()));
 }
 
-// Noise of the given scale without its part along the common vector.
-std::vector<float> TensorFill::row_off_common(uint64_t key, uint64_t row, double scale) const {
-  const size_t hidden = common_.size();
-  std::vector<int32_t> own(hidden);
-  int64_t along = 0;
-  for (size_t i = 0; i < hidden; ++i) {
-    own[i] = noise(key, row * hidden + i);
-    along += common_[i] > 0 ? own[i] : -own[i];
-  }
-  const double mean = static_cast<double>(along) / static_cast<double>(hidden);
-  std::vector<float> values(hidden);
-  for (size_t i = 0; i < hidden; ++i) {
-    values[i] = static_cast<float>((own[i] - mean * common_[i]) * scale);
-  }
-  return values;
-}
-
 // Along the common vector: times a normed row it gives the bias of the expert's logit.
 double TensorFill::router_bias(LayerId layer, uint64_t expert) const {
   const FeedForward& part = model_.layer(layer).feed_forward;
@@ -100,65 +99,68 @@ double TensorFill::router_bias(LayerId layer, uint64_t expert) const {
          (kCommon * static_cast<double>(model_.hidden));
 }
 
-std::vector<float> TensorFill::values_by_row(const TensorSpec& spec, LayerId layer, uint64_t first,
-                                             size_t count) const {
-  const uint64_t key = noise_key(seed_, spec.name);
-  const double scale = deviation(spec) / noise_deviation();
-  const size_t hidden = common_.size();
-  std::vector<float> values;
-  values.reserve(count);
-  while (values.size() < count) {
-    const uint64_t at = first + values.size();
-    std::vector<float> row = row_off_common(key, at / hidden, scale);
-    if (spec.role == Role::router) {
-      const auto bias = static_cast<float>(router_bias(layer, at / hidden));
-      for (size_t i = 0; i < hidden; ++i) row[i] += bias * common_[i];
-    }
-    const auto from = row.begin() + static_cast<std::ptrdiff_t>(at % hidden);
-    const auto length = static_cast<std::ptrdiff_t>(count - values.size());
-    values.insert(values.end(), from, from + std::min(length, row.end() - from));
+// Noise without its part along the common vector, but for what makes an expert popular.
+void TensorFill::make_row_off_common(const Recipe& recipe, uint64_t first,
+                                     std::span<float> row) const {
+  fill_with_noise(recipe.key, first, row);
+  int64_t along = 0;
+  for (size_t i = 0; i < row.size(); ++i) {
+    along += static_cast<int64_t>(row[i] * common_[i]);
   }
-  return values;
+  const double mean = static_cast<double>(along) / static_cast<double>(row.size());
+  const double scale = recipe.deviation / noise_deviation();
+  for (size_t i = 0; i < row.size(); ++i) {
+    row[i] = static_cast<float>((row[i] - mean * common_[i]) * scale);
+  }
+  if (recipe.role != Role::router) return;
+  const auto bias = static_cast<float>(router_bias(recipe.layer, first / row.size()));
+  for (size_t i = 0; i < row.size(); ++i) row[i] += bias * common_[i];
 }
 
-std::vector<float> TensorFill::values(const TensorSpec& spec, LayerId layer, uint64_t first,
-                                      size_t count) const {
-  if (is_norm(spec.role)) return std::vector<float>(count, 1.0f);
-  if (spec.role == Role::selection_bias) return std::vector<float>(count, 0.0f);
-  if (spec.role == Role::router || spec.role == Role::output) {
-    return values_by_row(spec, layer, first, count);
+void TensorFill::make(const Recipe& recipe, uint64_t first, std::span<float> values) const {
+  if (is_norm(recipe.role) || recipe.role == Role::selection_bias) {
+    std::fill(values.begin(), values.end(), is_norm(recipe.role) ? 1.0f : 0.0f);
+    return;
   }
-  const uint64_t key = noise_key(seed_, spec.name);
-  std::vector<float> values(count);
-  const auto scale = static_cast<float>(deviation(spec) / noise_deviation());
-  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(noise(key, first + i)) * scale;
-  if (spec.role == Role::embedding) {
-    const auto common = static_cast<float>(deviation(spec) / kOwn * kCommon);
-    for (size_t i = 0; i < count; ++i) values[i] += common * common_[(first + i) % common_.size()];
+  if (recipe.role == Role::router || recipe.role == Role::output) {
+    return make_row_off_common(recipe, first, values);
   }
-  return values;
+  fill_with_noise(recipe.key, first, values);
+  const auto scale = static_cast<float>(recipe.deviation / noise_deviation());
+  for (float& value : values) value *= scale;
+  if (recipe.role != Role::embedding) return;
+  const auto common = static_cast<float>(recipe.deviation / kOwn * kCommon);
+  for (size_t i = 0; i < values.size(); ++i) values[i] += common * common_[i];
 }
 
 void TensorFill::fill(const TensorSpec& spec, LayerId layer, uint64_t first,
                       std::span<std::byte> out) const {
+  const Recipe recipe{.role = spec.role,
+                      .layer = layer,
+                      .key = noise_key(seed_, spec.name),
+                      .deviation = deviation(spec)};
   const auto size = static_cast<size_t>(bytes_per_element(dtype_));
+  const bool by_row = knows_common(spec.role);
+  std::vector<float> block(by_row ? common_.size() : std::min(kBlockElements, out.size() / size));
   while (!out.empty()) {
-    const size_t count = std::min(out.size() / size, kBlockElements);
-    const std::vector<float> block = values(spec, layer, first, count);
-    store(out.first(count * size), block);
+    const size_t skipped = by_row ? first % block.size() : 0;
+    const size_t count = std::min(out.size() / size, block.size() - skipped);
+    const std::span<float> made = std::span(block).first(by_row ? block.size() : count);
+    make(recipe, first - skipped, made);
+    store(made.subspan(skipped, count), out.first(count * size));
     first += count;
     out = out.subspan(count * size);
   }
 }
 
-void TensorFill::store(std::span<std::byte> out, std::span<const float> values) const {
+void TensorFill::store(std::span<const float> values, std::span<std::byte> out) const {
   switch (dtype_) {
     case DType::F32:
-      return store_as<float>(out, values, [](float value) { return value; });
+      return store_as<float>(values, out, [](float value) { return value; });
     case DType::F16:
-      return store_as<uint16_t>(out, values, float_to_f16);
+      return store_as<uint16_t>(values, out, float_to_f16);
     case DType::BF16:
-      return store_as<uint16_t>(out, values, float_to_bf16);
+      return store_as<uint16_t>(values, out, float_to_bf16);
     default:
       fail(ErrorKind::internal, "random weights are F32, F16 or BF16, not {}", dtype_name(dtype_));
   }

@@ -33,12 +33,17 @@ class TensorFill {
   DType dtype() const { return dtype_; }
 
  private:
-  std::vector<float> values(const TensorSpec& spec, LayerId layer, uint64_t first,
-                            size_t count) const;
-  std::vector<float> values_by_row(const TensorSpec& spec, LayerId layer, uint64_t first,
-                                   size_t count) const;
-  std::vector<float> row_off_common(uint64_t key, uint64_t row, double scale) const;
-  void store(std::span<std::byte> out, std::span<const float> values) const;
+  // How the values of one tensor are made.
+  struct Recipe {
+    Role role;
+    LayerId layer;
+    uint64_t key;  // of its noise
+    double deviation;
+  };
+  // Elements `first` and on, or, where the common vector matters, the one row that begins there.
+  void make(const Recipe& recipe, uint64_t first, std::span<float> values) const;
+  void make_row_off_common(const Recipe& recipe, uint64_t first, std::span<float> row) const;
+  void store(std::span<const float> values, std::span<std::byte> out) const;
   double router_bias(LayerId layer, uint64_t expert) const;
   double deviation(const TensorSpec& spec) const;
 

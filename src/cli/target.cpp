@@ -1,0 +1,100 @@
+#include "cli/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/memory_limit.h"
+#include "base/numbers.h"
+#include "base/process_memory.h"
+#include "cli/command.h"
+#include "kernels/cuda_ops.h"
+#include "memory/device_memory.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr int64_t kMostDeviceRows = 8192;         // measured at once
+constexpr uint64_t kProbeDeviceBytes = 4 * kGiB;  // of the device, at most
+
+std::shared_ptr<OpenedTarget> cpu_target(const std::string& kernels) {
+  const Ops& ops = kernels == "reference" ? reference_ops() : cpu_ops();
+  return std::make_shared<OpenedTarget>(OpenedTarget{.device = {}, .target = {.ops = ops}});
+}
+
+std::shared_ptr<OpenedTarget> device_target(int index) {
+  std::unique_ptr<Device> device = open_device(index);
+  Target target{.ops = CudaOps::table(),
+                .device = device.get(),
+                .ops_bytes = CudaOps::kProductWorkspace,
+                .start_ops = [device = device.get()](std::span<std::byte> arena) {
+                  return std::static_pointer_cast<void>(std::make_shared<CudaOps>(*device, arena));
+                }};
+  return std::make_shared<OpenedTarget>(
+      OpenedTarget{.device = std::move(device), .target = std::move(target)});
+}
+
+}  // namespace
+
+std::shared_ptr<OpenedTarget> open_target(const std::string& device, const std::string& kernels) {
+  if (kernels == "reference" && device != "auto" && device != "cpu") {
+    fail(ErrorKind::usage, "--kernels reference computes on the CPU, --device asks for {}",
+         in_quotes(device));
+  }
+  if (device == "cpu" || kernels == "reference") return cpu_target(kernels);
+  if (device == "gpu") return device_target(0);
+  if (device != "auto") {
+    const auto index = parse_int(device);
+    if (!index || *index < 0 || *index > 1024) {
+      fail(ErrorKind::usage, "--device: expected auto, cpu, gpu or a device's number, found {}",
+           in_quotes(device));
+    }
+    return device_target(static_cast<int>(*index));
+  }
+  const DeviceList found = list_devices();
+  if (found.devices.empty()) return cpu_target(kernels);
+  try {
+    return device_target(0);
+  } catch (const Error& error) {
+    const bool full = error.kind() == ErrorKind::does_not_fit;
+    if (!full && error.kind() != ErrorKind::device_unavailable) throw;
+    write_err(fmt::format("computing on the CPU: {}\n", one_line(error.what())));
+    return cpu_target(kernels);
+  }
+}
+
+Probed probe_on_device(const OpenedModel& opened, const Target& target, const RunLimits& limits) {
+  const uint64_t most = limits.ram_bytes.value_or(UINT64_MAX);
+  const uint64_t allowed = std::min(memory_left().least(), most - std::min(most, resident_bytes()));
+  ProbeLimits measured;
+  measured.most_bytes = std::min(measured.most_bytes, allowed / 2);
+  measured.most_rows = kMostDeviceRows;
+  const uint64_t vram = vram_limit(limits, *target.device);
+  const uint64_t own = target.device->own_bytes();
+  // A power of two: what was measured with a little more or less free is the same profile.
+  const uint64_t arena_bytes =
+      std::min(kProbeDeviceBytes, std::bit_floor((vram - std::min(vram, own)) / 2));
+  if (arena_bytes < 2 * target.ops_bytes) {
+    fail(ErrorKind::does_not_fit, "measuring the device needs at least {} of VRAM, {} are left",
+         format_bytes(own + 4 * target.ops_bytes), format_bytes(vram));
+  }
+  return probe({.model = opened.description,
+                .checkpoint = opened.checkpoint,
+                .ops = target.ops,
+                .precision = limits.precision,
+                .limits = measured,
+                .device = target.device,
+                .device_bytes = arena_bytes - target.ops_bytes - arena_bytes / 16},
+               [&](const ProbeSubject& subject) {
+                 Tier tier("VRAM", arena_bytes);
+                 DeviceMemory memory(*target.device, tier, arena_bytes);
+                 const auto running = target.start_ops(memory.take("measuring", arena_bytes));
+                 return measure_profile(subject);
+               });
+}
+
+}  // namespace klotski

@@ -1,0 +1,60 @@
+#include "synth/synthetic_model.h"
+
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "model/config.h"
+#include "synth/random_model.h"
+#include "synth/synthetic_source.h"
+
+namespace klotski {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxNameBytes = 200;  // file systems take 255; numbers may have leading zeros
+
+fs::path write_folder(const RandomModel& model, const fs::path& home, const std::string& shape) {
+  const fs::path folder = home / shape.substr(0, kMaxNameBytes);
+  std::error_code error;
+  if (!fs::create_directory(folder, error)) {
+    fail(ErrorKind::internal, "{}: cannot be made: {}", in_quotes(folder.native(), 300),
+         error.message());
+  }
+  write_files(model, folder);
+  return folder;
+}
+
+Checkpoint described(const ModelDescription& model, DType dtype, const fs::path& folder) {
+  std::vector<TensorEntry> entries;
+  for (ModelTensor& tensor : tensors_in_order(model)) {
+    TensorEntry& entry = entries.emplace_back();
+    entry.name = std::move(tensor.spec.name);
+    entry.dtype = dtype;
+    entry.shape = std::move(tensor.spec.shape);
+  }
+  return Checkpoint::described(folder, std::move(entries));
+}
+
+}  // namespace
+
+SyntheticModel synthetic_model(const SynthOptions& options) {
+  const RandomModel model = random_model(options);
+  auto home = std::make_shared<const TemporaryFolder>();
+  const fs::path folder = write_folder(model, home->path(), options.shape);
+  ModelDescription description = read_config(folder);
+  Checkpoint checkpoint = described(description, options.dtype, folder);
+  auto source =
+      std::make_shared<SyntheticSource>(description, options.seed, model.share, options.dtype);
+  return {.home = std::move(home),
+          .folder = folder,
+          .description = std::move(description),
+          .checkpoint = std::move(checkpoint),
+          .source = std::move(source)};
+}
+
+}  // namespace klotski
