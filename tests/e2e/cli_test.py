@@ -56,6 +56,36 @@ class Cli(unittest.TestCase):
         return copy
 
 
+class Devices(Cli):
+    def test_a_device_that_is_not_there_is_refused_and_auto_does_without(self):
+        found = json.loads(run("doctor", "--json").stdout)["devices"]
+        if found["found"]:
+            self.skipTest("this machine has a device")
+        arguments = ("run", str(TINY), "-p", "Once", "-n", "2")
+        self.refused(5, *arguments, "--device", "gpu", says=found["why_none"])
+        self.refused(5, *arguments, "--device", "3")
+        self.refused(2, *arguments, "--device", "neither", says="auto, cpu, gpu")
+        self.assertEqual(run(*arguments).stdout, run(*arguments, "--device", "cpu").stdout)
+
+
+class Synthetic(Cli):
+    SHAPE = "L=2,H=64,F=96,E=4,K=2,vocab=512"
+
+    def test_generated_weights_are_those_that_synth_writes(self):
+        written = self.folder / "written"
+        self.assertEqual(run("synth", self.SHAPE, str(written)).returncode, 0)
+        options = ("-p", "Once upon a time", "-n", "8", "--ignore-end")
+        expected = run("run", str(written), *options)
+        found = run("run", "--synthetic", self.SHAPE, *options)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertEqual(found.stdout, expected.stdout)
+
+    def test_one_model_is_named(self):
+        self.refused(2, "info", says="neither")
+        self.refused(2, "info", str(TINY), "--synthetic", self.SHAPE, says="both")
+        self.refused(2, "info", str(TINY), "--synthetic-seed", "3", says="--synthetic SHAPE")
+
+
 class Run(Cli):
     def test_continues_as_the_reference_does(self):
         for prompt in REFERENCE["prompts"]:
@@ -384,6 +414,17 @@ class Doctor(Cli):
         found = self.doctor()
         self.assertEqual(any("io_uring is refused" in line for line in found["advice"]),
                          found["disk_reads"] == "threads")
+
+    def test_lists_devices_or_says_why_not(self):
+        devices = self.doctor()["devices"]
+        text = self.ok("doctor")
+        self.assertEqual(devices["why_none"] is None, bool(devices["found"]))
+        for number, device in enumerate(devices["found"]):
+            self.assertEqual(device["index"], number)
+            self.assertGreater(device["memory_bytes"], 0)
+            self.assertIn(f'{number}: {device["name"]}, capability {device["capability"]}', text)
+        if not devices["found"]:
+            self.assertIn(f'none: {devices["why_none"]}', text)
 
     def test_knows_nodes_and_displays(self):
         topology = self.doctor()["topology"]
