@@ -80,10 +80,14 @@ void add_model_option(CLI::App& command, ModelChoice& choice, const std::string&
              [&choice](double value) { choice.share = value; });
 }
 
+uint64_t memory_to_measure(std::optional<uint64_t> most_bytes) {
+  const uint64_t most = most_bytes.value_or(UINT64_MAX);
+  return std::min(memory_left().least(), most - std::min(most, resident_bytes()));
+}
+
 Probed probe_model(const OpenedModel& opened, Precision precision,
                    std::optional<uint64_t> most_bytes) {
-  const uint64_t most = most_bytes.value_or(UINT64_MAX);
-  const uint64_t allowed = std::min(memory_left().least(), most - std::min(most, resident_bytes()));
+  const uint64_t allowed = memory_to_measure(most_bytes);
   ProbeLimits limits;
   limits.most_bytes = std::min(limits.most_bytes, allowed / 2);
   return probe({.model = opened.description,

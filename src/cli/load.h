@@ -48,6 +48,9 @@ OpenedModel open_model(const std::string& model);
 // Refuses (usage) a choice of both or of none.
 OpenedModel open_model(const ModelChoice& choice);
 
+// What may be used to measure in: what is left, within what the user allows.
+uint64_t memory_to_measure(std::optional<uint64_t> most_bytes);
+
 // The model's profile on this machine, measured in at most half of the memory that is left and of
 // `most_bytes`: the program itself, and what it computes with, take some too.
 Probed probe_model(const OpenedModel& opened, Precision precision,

@@ -41,9 +41,7 @@ void write_plan_html(std::ostream& out, const Planning& planning, const std::str
   if (const std::optional<BlockModel> block = planning.block()) {
     page.rooflines.push_back(expert_plot(planning, *block));
   }
-  PlannedWork work = planned_work(planning.workload());
-  work.at_once = planning.candidates().front().group.at_once;
-  Preview seen = preview(planning.machinery(), planning.run().policy, work);
+  Preview seen = preview(planning.machinery(), planning.run().policy, planning.work());
   page.spans = std::move(seen.spans);
   page.placement = std::move(seen.placement);
   write_plan_page(out, page);

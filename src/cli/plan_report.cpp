@@ -72,7 +72,7 @@ std::string other_groups(const std::vector<Candidate>& candidates) {
 }  // namespace
 
 std::string plan_text(const Planning& planning) {
-  const PlannedWork work = planned_work(planning.workload());
+  const PlannedWork work = planning.work();
   const Prediction& predicted = planning.prediction();
   std::string text = format_memory_plan(planning.run().memory);
   if (planning.run().below) text += format_memory_plan(*planning.run().below);
@@ -101,7 +101,7 @@ std::string plan_text(const Planning& planning) {
 Json plan_json(const Planning& planning) {
   const Policy& policy = planning.run().policy;
   const Prediction& predicted = planning.prediction();
-  const PlannedWork work = planned_work(planning.workload());
+  const PlannedWork work = planning.work();
   const auto lines_of = [](const MemoryPlan& plan) {
     Json lines = Json::array();
     for (const MemoryLine& line : plan.lines) {

@@ -145,9 +145,13 @@ double Planning::rate_with_small_experts() const {
   int64_t& slots = policy.slots[index_of(UnitKind::expert)];
   slots = std::min(foresight_.layouts().units(UnitKind::expert),
                    static_cast<int64_t>(static_cast<double>(slots) / share));
+  return predict(with, policy, work()).tokens_per_second();
+}
+
+PlannedWork Planning::work() const {
   PlannedWork work = planned_work(workload_);
   work.at_once = candidates().front().group.at_once;
-  return predict(with, policy, work).tokens_per_second();
+  return work;
 }
 
 std::vector<Relief> Planning::find_reliefs() const {
@@ -182,9 +186,9 @@ std::vector<Relief> Planning::find_reliefs() const {
 }
 
 std::optional<BlockModel> Planning::block() const {
-  const PlannedWork work = planned_work(workload_);
-  const double positions =
-      static_cast<double>(work.prompt_tokens) + 0.5 * static_cast<double>(work.generated_tokens);
+  const PlannedWork planned = work();
+  const double positions = static_cast<double>(planned.prompt_tokens) +
+                           0.5 * static_cast<double>(planned.generated_tokens);
   return block_model(machinery(), run().policy, positions);
 }
 

@@ -37,6 +37,7 @@ class Planning {
   const Workload& workload() const { return workload_; }
   const Probed& probed() const { return foresight_.probed(); }
   const RunPlan& run() const { return chosen_.run; }
+  PlannedWork work() const;  // as it was simulated for the chosen plan
   const std::vector<Candidate>& candidates() const { return chosen_.candidates; }
   const Prediction& prediction() const { return chosen_.candidates.front().prediction; }
   Machinery machinery() const { return foresight_.ground().machinery(); }

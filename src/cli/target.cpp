@@ -7,9 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/memory_limit.h"
 #include "base/numbers.h"
-#include "base/process_memory.h"
 #include "cli/command.h"
 #include "kernels/cuda_ops.h"
 #include "memory/device_memory.h"
@@ -68,10 +66,8 @@ std::shared_ptr<OpenedTarget> open_target(const std::string& device, const std::
 }
 
 Probed probe_on_device(const OpenedModel& opened, const Target& target, const RunLimits& limits) {
-  const uint64_t most = limits.ram_bytes.value_or(UINT64_MAX);
-  const uint64_t allowed = std::min(memory_left().least(), most - std::min(most, resident_bytes()));
   ProbeLimits measured;
-  measured.most_bytes = std::min(measured.most_bytes, allowed / 2);
+  measured.most_bytes = std::min(measured.most_bytes, memory_to_measure(limits.ram_bytes) / 2);
   measured.most_rows = kMostDeviceRows;
   const uint64_t vram = vram_limit(limits, *target.device);
   const uint64_t own = target.device->own_bytes();

@@ -162,10 +162,9 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
 // Loads for this pass that went ahead may be on their way into slots that its rows take.
 void Pipeline::lend_slots(int64_t rows) {
   const int64_t lent = policy_.slots_lent_to(rows);
-  if (lent == lent_slots_) return;
+  if (lent == residency_.lent_slots()) return;
   executor_.drain(/*loads_may_go_on=*/false);
   residency_.lend_slots(lent);
-  lent_slots_ = lent;
 }
 
 void Pipeline::preload(const std::function<void(uint64_t done, uint64_t total)>& progress) {
@@ -191,7 +190,6 @@ void Pipeline::preload(const std::function<void(uint64_t done, uint64_t total)>&
   executor_.drain(/*loads_may_go_on=*/false);
   executor_.restart_clock();
   preloaded_ = residency_.counters(UnitKind::expert);
-  preloaded_below_ = residency_.counters_below(UnitKind::expert);
 }
 
 PipelineReport Pipeline::report() const {
@@ -199,7 +197,6 @@ PipelineReport Pipeline::report() const {
           .passes = passes_,
           .tokens = tokens_,
           .experts = residency_.counters(UnitKind::expert) - preloaded_,
-          .below = residency_.counters_below(UnitKind::expert) - preloaded_below_,
           .prefetch = audit_.bytes(),
           .accuracy = hot_experts_.accuracy()};
 }

@@ -33,7 +33,6 @@ struct PipelineReport {
   int64_t passes = 0;
   int64_t tokens = 0;     // computed, prompts included
   CacheCounters experts;  // hits and misses of requests for experts
-  CacheCounters below;    // likewise, of those that missed, in the memory below
   PrefetchBytes prefetch;
   std::vector<LayerAccuracy> accuracy;
 };
@@ -94,9 +93,7 @@ class Pipeline {
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
   CacheCounters preloaded_;  // what preload() asked for
-  CacheCounters preloaded_below_;
-  int64_t lent_slots_ = 0;
-  int32_t group_size_ = 0;  // micro-batches of the group at hand
+  int32_t group_size_ = 0;   // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;
   Executor executor_;  // last: its workers use all of the above

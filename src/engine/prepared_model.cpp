@@ -26,8 +26,6 @@ PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& ch
                                          target.ops, options);
 }
 
-PreparedModel::~PreparedModel() = default;
-
 void PreparedModel::take_memory_below(Target& target) {
   const MemoryPlan& plan = *plan_.below;
   const bool same = target.below && target.below->slots == plan.slots &&

@@ -18,7 +18,6 @@ class PreparedModel {
   // A target that is a device keeps the memory below it for the next model of the same plan.
   PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint, Target& target,
                 RunPlan plan, const PipelineOptions& options = {});
-  ~PreparedModel();
   PreparedModel(const PreparedModel&) = delete;  // the pipeline refers to its parts
   PreparedModel& operator=(const PreparedModel&) = delete;
 

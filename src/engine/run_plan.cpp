@@ -9,6 +9,7 @@
 #include "base/process_memory.h"
 #include "base/thread_stacks.h"
 #include "memory/alignment.h"
+#include "model/counts.h"
 
 namespace klotski {
 
@@ -55,14 +56,6 @@ uint64_t allowed_bytes(const RunLimits& limits, const PipelineOptions& options, 
   }
   const uint64_t free_bytes = std::min(left.least(), UINT64_MAX / 2);
   return std::min(limits.ram_bytes.value_or(UINT64_MAX), resident + free_bytes - free_bytes / 16);
-}
-
-int64_t most_choices_of(const ModelDescription& model) {
-  int64_t most = 1;
-  for (const Layer& layer : model.layers) {
-    if (layer.feed_forward.routed) most = std::max<int64_t>(most, layer.feed_forward.router.top_k);
-  }
-  return most;
 }
 
 Policy group_policy(const RunLimits& limits, const Workload& workload, bool device) {
@@ -125,7 +118,7 @@ class MemoryDivision {
     }
     MemoryPlan plan = divide(policy, limits);
     if (!target_.device) return {policy, plan};
-    policy.loads_ahead = std::max(kLoadsAhead, policy.hot_count(most_choices_of(model_)) + 1);
+    policy.loads_ahead = std::max(kLoadsAhead, policy.hot_count(most_choices(model_)) + 1);
     if (std::optional<Policy> lending = with_lent_slots(policy, limits)) {
       policy = *lending;
       plan = divide(policy, limits);

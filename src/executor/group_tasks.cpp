@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "executor/quietly.h"
+#include "model/counts.h"
 
 namespace klotski {
 
@@ -13,16 +14,6 @@ namespace {
 // them would show; with more, the first expert's slot would be held, and its buffer given back,
 // later than need be: all of a call are done together.
 constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
-
-int64_t most_choices(const ModelDescription& model) {
-  int64_t most = 1;
-  for (const Layer& layer : model.layers) {
-    if (layer.feed_forward.routed) {
-      most = std::max<int64_t>(most, layer.feed_forward.router.top_k);
-    }
-  }
-  return most;
-}
 
 }  // namespace
 
@@ -110,19 +101,12 @@ void GroupTasks::run(std::span<const Task* const> tasks) {
   try {
     carry_out(tasks);
   } catch (...) {
-    if (computes) wait_quietly();
+    // It has begun what still uses its weights and rows.
+    if (computes) quietly(with_.ops.memory.finish);
     throw;
   }
   // Operations may have begun and not ended: the task has ended when they have.
   if (computes) with_.ops.memory.finish();
-}
-
-// A task that failed has begun what still uses its weights and rows; why it failed is known.
-void GroupTasks::wait_quietly() const noexcept {
-  try {
-    with_.ops.memory.finish();
-  } catch (...) {
-  }
 }
 
 void GroupTasks::carry_out(std::span<const Task* const> tasks) {

@@ -64,7 +64,6 @@ class GroupTasks {
   };
 
   void carry_out(std::span<const Task* const> tasks);
-  void wait_quietly() const noexcept;
   void embed(const Task& task);
   void attention(const Task& task);
   void gate(const Task& task);

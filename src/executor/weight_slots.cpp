@@ -3,20 +3,9 @@
 #include <cstring>
 #include <string>
 
+#include "executor/quietly.h"
+
 namespace klotski {
-
-namespace {
-
-// What went wrong before is what counts.
-template <typename Finish>
-void finish_quietly(const Finish& finish) noexcept {
-  try {
-    finish();
-  } catch (...) {
-  }
-}
-
-}  // namespace
 
 WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const Policy& policy,
                          const ComputeMemory& memory, const Ops& ops)
@@ -60,7 +49,7 @@ void WeightSlots::begin_load(const Task& task) {
       link.to_device(to + tensor.packed_at, from + tensor.arrives_at, tensor.bytes);
     }
   } catch (...) {
-    finish_quietly([&] { link.finish(); });  // the slot may be filled again at once
+    quietly([&] { link.finish(); });  // the slot may be filled again at once
     throw;
   }
   ++begun_;

@@ -1,28 +1,6 @@
 #include "executor/weights_below.h"
 
-#include <algorithm>
-
-#include "base/bytes.h"
-
 namespace klotski {
-
-namespace {
-
-constexpr uint64_t kPinnedAtOnce = 256 * kMiB;  // about: other work of the driver waits for it
-
-// Whole slots, several where they are small.
-std::vector<std::span<std::byte>> pieces_of(const BufferPool& pool) {
-  const uint64_t slots = std::max<uint64_t>(kPinnedAtOnce / pool.buffer_bytes(), 1);
-  const size_t bytes = slots * pool.buffer_bytes();
-  std::vector<std::span<std::byte>> pieces;
-  for (std::span<std::byte> rest = pool.bytes(); !rest.empty();) {
-    pieces.push_back(rest.first(std::min(bytes, rest.size())));
-    rest = rest.subspan(pieces.back().size());
-  }
-  return pieces;
-}
-
-}  // namespace
 
 WeightsBelow::WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layouts,
                            const Slots& slots) {
@@ -33,7 +11,8 @@ WeightsBelow::WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layout
     pools_[k].emplace(tier, std::string(unit_kind_name(kind)) + " weights", slots[k],
                       layouts.buffer_bytes(kind));
     held_[k].resize(static_cast<size_t>(slots[k]));
-    for (const std::span<std::byte> piece : pieces_of(*pools_[k])) memory.push_back(piece);
+    const auto pieces = pieces_to_pin(pools_[k]->bytes(), pools_[k]->buffer_bytes());
+    memory.insert(memory.end(), pieces.begin(), pieces.end());
   }
   pinning_.emplace(device, std::move(memory));
 }

@@ -24,7 +24,6 @@ class WeightsBelow {
   void fetch(UnitSource& source, const UnitLayouts& layouts, const WeightUnit& unit, int32_t slot);
   const std::byte* slot(UnitKind kind, int32_t slot) const;
 
-  void wait_for_pinning() { pinning_->wait(); }
   uint64_t pinned_bytes() const { return pinning_->pinned_bytes(); }
   uint64_t bytes() const { return pinning_->total_bytes(); }
 

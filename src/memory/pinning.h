@@ -11,6 +11,11 @@
 
 namespace klotski {
 
+// Memory cut into pieces that are pinned by one call each, since other work of the driver waits for
+// it: of about 256 MiB, each of whole units. A copy from one piece to the next is slower.
+std::vector<std::span<std::byte>> pieces_to_pin(std::span<std::byte> memory,
+                                                uint64_t unit_bytes = 1);
+
 // Pins memory piece by piece in the background: pinning takes about as long as filling it, and the
 // rest of it can be copied meanwhile, only slower. Where the system allows no more, the rest stays
 // as it is.

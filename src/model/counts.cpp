@@ -1,5 +1,7 @@
 #include "model/counts.h"
 
+#include <algorithm>
+
 #include "model/tensors.h"
 
 namespace klotski {
@@ -33,6 +35,16 @@ ParameterCounts count_parameters(const ModelDescription& model) {
     counts.active += shared + (part.routed ? part.router.top_k : 1) * one_expert;
   }
   return counts;
+}
+
+int64_t most_choices(const ModelDescription& model) {
+  int64_t most = 1;
+  for (const Layer& layer : model.layers) {
+    if (layer.feed_forward.routed) {
+      most = std::max<int64_t>(most, layer.feed_forward.router.top_k);
+    }
+  }
+  return most;
 }
 
 int64_t kv_numbers_per_token(const ModelDescription& model) {

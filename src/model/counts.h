@@ -18,6 +18,9 @@ struct ParameterCounts {
 
 ParameterCounts count_parameters(const ModelDescription& model);
 
+// Experts that a token goes to, in the layer where it goes to most; at least one.
+int64_t most_choices(const ModelDescription& model);
+
 // Numbers kept for one token in the KV cache, over all layers.
 int64_t kv_numbers_per_token(const ModelDescription& model);
 

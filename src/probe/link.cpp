@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "memory/arena.h"
+#include "probe/median.h"
 
 namespace klotski {
 
@@ -26,8 +27,7 @@ double seconds_of_copy(CopyQueue& queue, std::span<std::byte> there,
     queue.finish();
     one = std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
   }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
+  return median(seconds);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "memory/arena.h"
 #include "memory/direct_file.h"
 #include "memory/disk_reader.h"
+#include "probe/median.h"
 #include "probe/random_weights.h"
 
 namespace klotski {
@@ -40,12 +41,6 @@ uint64_t sum_of(std::span<const uint64_t> words) {
   uint64_t sum = 0;
   for (const uint64_t part : sums) sum += part;
   return sum;
-}
-
-template <size_t kCount>
-double median(std::array<double, kCount> values) {
-  std::sort(values.begin(), values.end());
-  return values[kCount / 2];
 }
 
 // The median of some passes: memory has no fixed speed that a pass could only fall short of.

@@ -220,9 +220,4 @@ CacheCounters Residency::counters(UnitKind kind) const {
   return sum_of(shelf(kind).before, shelf(kind).cache.get());
 }
 
-CacheCounters Residency::counters_below(UnitKind kind) const {
-  const Shelf& of_kind = below_[index_of(kind)];
-  return sum_of(of_kind.before, of_kind.cache.get());
-}
-
 }  // namespace klotski

@@ -60,7 +60,6 @@ class Residency {
   void forget_everything();
 
   CacheCounters counters(UnitKind kind) const;
-  CacheCounters counters_below(UnitKind kind) const;
 
  private:
   struct Held {
