@@ -191,9 +191,10 @@ int batch_command(const Options& options) {
                              .lossy = losses(*options.pipeline)};
   const UsualRow usual = usual_row(input, defaults);
   const Workload workload = workload_of(size, usual, options, opened.description);
-  const auto foresight = foresight_for(opened, *options.pipeline);
+  const auto [foresight, why_no_foresight] = foresight_for(opened, *options.pipeline);
   const auto model =
       prepare(opened, options, workload, fallback_tokens(size, usual, options), foresight.get());
+  write_err(why_no_foresight);
   warm_up(*options.pipeline, *model, tokenizer);
   Engine engine(model->pipeline());
   ResultFile output(options.output, options.overwrite, input.descriptor());

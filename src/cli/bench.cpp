@@ -141,7 +141,8 @@ int bench_command(const Options& options) {
   const Tokenizer tokenizer = Tokenizer::load(opened.folder);
   const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
   std::vector<Setting> settings = settings_of(options);
-  const auto foresight = foresight_for(opened, *options.pipeline);
+  const auto [foresight, why_no_foresight] = foresight_for(opened, *options.pipeline);
+  write_err(why_no_foresight);
   for (Setting& setting : settings) {
     run_setting(setting, opened, tokenizer, options, text, foresight.get());
   }

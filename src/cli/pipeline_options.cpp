@@ -149,14 +149,16 @@ std::optional<CorrelationTable> correlation_table(const OpenedModel& opened,
   return table;
 }
 
-std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags) {
-  if (flags.kernels == "reference") return nullptr;
+MaybeForesight foresight_for(const OpenedModel& opened, const PipelineFlags& flags) {
+  if (flags.kernels == "reference") return {};
   try {
-    return std::make_unique<Foresight>(opened, target_of(flags), flags.limits, options_of(flags));
+    return {.foresight = std::make_unique<Foresight>(opened, target_of(flags), flags.limits,
+                                                     options_of(flags)),
+            .why_none = {}};
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    write_err(fmt::format("no prediction: {}\n", one_line(error.what())));
-    return nullptr;
+    return {.foresight = nullptr,
+            .why_none = fmt::format("no prediction: {}\n", one_line(error.what()))};
   }
 }
 

@@ -45,8 +45,13 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
                                              Foresight* foresight = nullptr);
 
 // Foresight for the flags; none where they choose arithmetic that is not made to be fast, or where
-// there is too little memory to measure the machine.
-std::unique_ptr<Foresight> foresight_for(const OpenedModel& opened, const PipelineFlags& flags);
+// there is too little memory to measure the machine, which `why_none` then says: whoever goes on
+// without prints it, once the model turned out to fit.
+struct MaybeForesight {
+  std::unique_ptr<Foresight> foresight;
+  std::string why_none;  // a line of text, or nothing
+};
+MaybeForesight foresight_for(const OpenedModel& opened, const PipelineFlags& flags);
 
 // What the flags ask of a pipeline; refuses (usage) those that contradict each other.
 PipelineOptions options_of(const PipelineFlags& flags);
