@@ -203,6 +203,8 @@ struct Ops {
   void (*add)(Rows out, ConstRows in);
   // out[i] = in[rows[i]]
   void (*gather)(Rows out, ConstRows in, std::span<const int32_t> rows);
+  // out[rows[i]] = in[i], no row twice
+  void (*scatter)(Rows out, ConstRows in, std::span<const int32_t> rows);
   // out[i] += sum over s of weights[i * slots + s] * slots_in[i * slots + s], s ascending
   void (*combine)(Rows out, ConstRows slots_in, std::span<const float> weights);
   // values = sigmoid(values)

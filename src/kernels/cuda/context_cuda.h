@@ -73,6 +73,7 @@ void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::spa
                     std::span<int32_t> out_rows);
 void add(Rows out, ConstRows in);
 void gather(Rows out, ConstRows in, std::span<const int32_t> rows);
+void scatter(Rows out, ConstRows in, std::span<const int32_t> rows);
 void combine(Rows out, ConstRows slots_in, std::span<const float> weights);
 void sigmoid(std::span<float> values);
 

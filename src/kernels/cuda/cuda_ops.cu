@@ -136,6 +136,7 @@ const Ops& CudaOps::table() {
       .sort_by_expert = cuda::sort_by_expert,
       .add = cuda::add,
       .gather = cuda::gather,
+      .scatter = cuda::scatter,
       .combine = cuda::combine,
       .sigmoid = cuda::sigmoid,
   };

@@ -53,10 +53,13 @@ __global__ void add_each(float* out, const float* in, int64_t count, bool aligne
 __global__ void gather_rows(float* out, const float* in, const int32_t* rows, int64_t width,
                             bool aligned) {
   const float* from = in + int64_t{rows[blockIdx.x]} * width;
-  float* to = out + int64_t{blockIdx.x} * width;
-  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
-    store(to + i, load(from + i, width - i, aligned), width - i, aligned);
-  }
+  copy_row(out + int64_t{blockIdx.x} * width, from, width, aligned);
+}
+
+__global__ void scatter_rows(float* out, const float* in, const int32_t* rows, int64_t width,
+                             bool aligned) {
+  float* to = out + int64_t{rows[blockIdx.x]} * width;
+  copy_row(to, in + int64_t{blockIdx.x} * width, width, aligned);
 }
 
 struct Combination {
@@ -106,6 +109,14 @@ void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
   gather_rows<<<static_cast<unsigned>(out.count), kThreads, 0, context().stream>>>(
       out.data, in.data, rows.data(), out.width, aligned);
   check_launch("gather_rows");
+}
+
+void scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
+  if (in.count == 0) return;
+  const bool aligned = rows_aligned(out.data, out.width) && is_aligned(in.data);
+  scatter_rows<<<static_cast<unsigned>(in.count), kThreads, 0, context().stream>>>(
+      out.data, in.data, rows.data(), out.width, aligned);
+  check_launch("scatter_rows");
 }
 
 void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {

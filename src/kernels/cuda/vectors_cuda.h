@@ -94,6 +94,14 @@ __device__ __forceinline__ void store(Stored* to, const Floats& floats, int64_t 
   }
 }
 
+// By all threads of a block of kThreads. `aligned`: of both rows.
+template <typename To, typename From>
+__device__ __forceinline__ void copy_row(To* to, const From* from, int64_t width, bool aligned) {
+  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
+    store(to + i, load(from + i, width - i, aligned), width - i, aligned);
+  }
+}
+
 inline bool is_aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 16 == 0; }
 
 // Whether each row of a matrix that begins there can be read eight numbers at a time.

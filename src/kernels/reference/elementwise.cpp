@@ -39,6 +39,12 @@ void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
   }
 }
 
+void scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
+  for (int64_t i = 0; i < in.count; ++i) {
+    std::copy_n(in.row(i), in.width, out.row(rows[static_cast<size_t>(i)]));
+  }
+}
+
 void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {
   const int64_t slots = slots_in.count / std::max<int64_t>(out.count, 1);
   for (int64_t i = 0; i < out.count; ++i) {

@@ -19,6 +19,7 @@ const Ops& reference_ops() {
       .sort_by_expert = reference::sort_by_expert,
       .add = reference::add,
       .gather = reference::gather,
+      .scatter = reference::scatter,
       .combine = reference::combine,
       .sigmoid = reference::sigmoid,
   };

@@ -29,6 +29,7 @@ void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::spa
 void gate(Rows gate, ConstRows up, Activation activation);
 void add(Rows out, ConstRows in);
 void gather(Rows out, ConstRows in, std::span<const int32_t> rows);
+void scatter(Rows out, ConstRows in, std::span<const int32_t> rows);
 void combine(Rows out, ConstRows slots_in, std::span<const float> weights);
 void sigmoid(std::span<float> values);
 

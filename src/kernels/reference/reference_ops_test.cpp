@@ -216,5 +216,16 @@ TEST(ReferenceOps, EmbedAndGatherPickRows) {
   EXPECT_EQ(gathered, (std::vector<float>{1, 2, 1, 2}));
 }
 
+TEST(ReferenceOps, ScatterPutsRowsAndLeavesTheOthers) {
+  const std::vector<float> in = {1, 2, 3, 4};
+  const std::vector<int32_t> rows = {2, 0};
+  std::vector<float> out = {10, 20, 30, 40, 50, 60, 70, 80};
+  ops.scatter({out.data(), 4, 2}, {in.data(), 2, 2}, rows);
+  EXPECT_EQ(out, (std::vector<float>{3, 4, 30, 40, 1, 2, 70, 80}));
+  const std::vector<float> before = out;
+  ops.scatter({out.data(), 4, 2}, {nullptr, 0, 2}, {});
+  EXPECT_EQ(out, before);
+}
+
 }  // namespace
 }  // namespace klotski
