@@ -29,7 +29,7 @@ template <typename Stored>
 __global__ void fetch_rows(Stored* packed, SegmentList segments, int64_t width, bool aligned) {
   const int64_t row = blockIdx.x;
   const ExpertSegment& segment = segment_of(segments, row);
-  const int64_t place = row - segment.begin;
+  const int64_t place = min(row - segment.begin, segment.count - 1);
   const float* in = segment.in + (segment.in_rows ? segment.in_rows[place] : place) * width;
   Stored* out = packed + row * width;
   for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
@@ -41,8 +41,9 @@ __global__ void scatter_rows(const float* packed, SegmentList segments, int64_t 
                              bool aligned) {
   const int64_t row = blockIdx.x;
   const ExpertSegment& segment = segment_of(segments, row);
-  if (!segment.out_rows) return;
-  float* out = segment.out + int64_t{segment.out_rows[row - segment.begin]} * width;
+  const int64_t place = row - segment.begin;
+  if (!segment.out_rows || place >= segment.count) return;
+  float* out = segment.out + int64_t{segment.out_rows[place]} * width;
   const float* in = packed + row * width;
   for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
     store(out + i, load(in + i, width - i, aligned), width - i, aligned);
@@ -96,10 +97,10 @@ std::vector<ExpertSegment> segments_of(std::span<const ExpertPiece> pieces) {
   for (const ExpertPiece& piece : pieces) {
     const ExpertProduct& product = *piece.product;
     const bool listed = !product.in_rows.empty();
-    segments.push_back({begin, listed ? product.in.data : product.in.row(piece.first),
+    segments.push_back({begin, piece.count, listed ? product.in.data : product.in.row(piece.first),
                         listed ? product.in_rows.data() + piece.first : nullptr, product.out.data,
                         piece.scattered() ? product.out_rows.data() + piece.first : nullptr});
-    begin += piece.count;
+    begin += piece.computed;
   }
   return segments;
 }
@@ -114,7 +115,7 @@ ExpertBatchRows::ExpertBatchRows(std::span<const ExpertPiece> pieces)
       segment_count_(static_cast<int>(pieces.size())),
       segments_(segments_of(pieces)) {
   for (const ExpertPiece& piece : pieces) {
-    rows_ += piece.count;
+    rows_ += piece.computed;
     in_aligned_ = in_aligned_ && is_aligned(piece.product->in.data);
     out_aligned_ = out_aligned_ && is_aligned(piece.product->out.data);
     any_scattered_ = any_scattered_ || piece.scattered();

@@ -13,7 +13,7 @@ namespace klotski::cuda {
 // Rows of one expert that are computed together.
 struct ExpertPiece {
   ExpertPiece(const ExpertProduct& whole, int64_t first_row, int64_t rows)
-      : product(&whole), first(first_row), count(rows) {}
+      : product(&whole), first(first_row), count(rows), computed(rows) {}
 
   bool scattered() const { return !product->out_rows.empty(); }
   float* straight_out() const { return product->out.row(first); }  // where not scattered
@@ -21,11 +21,13 @@ struct ExpertPiece {
   const ExpertProduct* product;
   int64_t first;
   int64_t count;
+  int64_t computed;  // rows, `count` or more: the last one again, whose results go nowhere
 };
 
 // Such a piece for kernels, as rows of what a batch of them computes.
 struct ExpertSegment {
   int64_t begin;            // the first row's place in the batch
+  int64_t count;            // rows; more places until the next segment are padding
   const float* in;          // row 0 of the lists, or the first row where there is no list
   const int32_t* in_rows;   // from the first row on, or null
   float* out;               // row 0, where there is a list
@@ -37,7 +39,7 @@ class ExpertBatchRows {
  public:
   explicit ExpertBatchRows(std::span<const ExpertPiece> pieces);
 
-  int64_t rows() const { return rows_; }
+  int64_t rows() const { return rows_; }  // computed
   bool any_scattered() const { return any_scattered_; }
 
   // packed = the input rows; Stored is float, __half or __nv_bfloat16.

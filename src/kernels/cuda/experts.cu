@@ -7,6 +7,7 @@
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/expert_rows_cuda.h"
+#include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 
 namespace klotski::cuda {
@@ -58,7 +59,7 @@ class Batch {
         multiply(piece, weight, in_.as<Stored>() + row * first_.in.width,
                  to.as<float>() + row * width_);
       }
-      row += piece.count;
+      row += piece.computed;
     }
     activate(gated_.as<Stored>(), gate_.as<float>(), up_.as<float>(), row * width_,
              first_.activation);
@@ -67,7 +68,7 @@ class Batch {
       float* to =
           piece.scattered() ? out_.as<float>() + row * first_.out.width : piece.straight_out();
       multiply(piece, piece.product->down, gated_.as<Stored>() + row * width_, to);
-      row += piece.count;
+      row += piece.computed;
     }
     if (rows_.any_scattered()) rows_.scatter(out_.as<float>());
   }
@@ -83,7 +84,7 @@ class Batch {
                        .in = in,
                        .weight = weight.data,
                        .type = type_,
-                       .rows = piece.count,
+                       .rows = piece.computed,
                        .out_width = weight.rows(),
                        .in_width = weight.columns(),
                        .out_stride = weight.rows()});
@@ -142,20 +143,22 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
   int64_t batch_rows = 0;
   for (const ExpertProduct& product : products) {
     const bool plain = !in_16_bits(product, precision);
-    const int64_t rows = piece_rows(product.rows(), plain ? kPlainRows : kBatchRows);
-    for (int64_t first = 0; first < product.rows(); first += rows) {
-      const ExpertPiece piece(product, first, std::min(rows, product.rows() - first));
+    const int64_t most = plain ? kPlainRows : kBatchRows;
+    for (int64_t first = 0; first < product.rows(); first += most) {
+      ExpertPiece piece(product, first, std::min(most, product.rows() - first));
       if (plain) {
         run_plain(piece, precision);
         continue;
       }
-      if (batch_rows + piece.count > kBatchRows ||
+      // Without a list there is no room behind the results; such rows are as many in every layer.
+      if (piece.scattered()) piece.computed = padded_rows(piece.count);
+      if (batch_rows + piece.computed > kBatchRows ||
           (!batch.empty() && !alike(product, *batch.front().product))) {
         run_batch(batch);
         batch_rows = 0;
       }
       batch.push_back(piece);
-      batch_rows += piece.count;
+      batch_rows += piece.computed;
     }
   }
   run_batch(batch);
@@ -164,7 +167,7 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
 uint64_t experts_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
   constexpr uint64_t kRounding = 16 * 256;  // of each piece of memory
   constexpr int64_t kSlots = 16;            // experts of a row that may be in one call
-  const int64_t batch = std::min(rows * kSlots, kBatchRows);
+  const int64_t batch = std::min(2 * rows * kSlots, kBatchRows);  // padded
   const int64_t in_16_bits = batch * (2 * in_width + 10 * expert_width + 4 * in_width);
   const int64_t plain = std::min(rows, kPlainRows);
   const uint64_t in_floats = static_cast<uint64_t>(plain * 8 * (in_width + expert_width)) +

@@ -136,7 +136,10 @@ void check_scattered(const Ops& ops, const Case& given, const std::vector<int64_
   }
   reference_ops().experts(here, given.precision);
   ops.experts(there, given.precision);
-  EXPECT_LE(relative_error(device_out.download(), out), tolerance(given.types, given.precision));
+  const std::vector<float> once = device_out.download();
+  EXPECT_LE(relative_error(once, out), tolerance(given.types, given.precision));
+  ops.experts(there, given.precision);
+  EXPECT_TRUE(same_bits(device_out.download(), once));
 }
 
 TEST_F(GpuExperts, EveryTypeAndPrecision) {
@@ -167,6 +170,14 @@ TEST_F(GpuExperts, ManyRowsAreDividedIntoPieces) {
   for (const Precision precision : kPrecisions) {
     check_scattered(ops(), {{24, 16, 24}, {DType::BF16, DType::BF16}, precision},
                     {2049, 1, 1500, 700, 4100, 3});
+  }
+}
+
+// One expert each of a number of rows that is rounded up as far as any, and some that are not.
+TEST_F(GpuExperts, PaddingReachesNoResult) {
+  for (const DType type : {DType::BF16, DType::F16}) {
+    check_scattered(ops(), {{40, 24, 32}, {type, type}, Precision::bf16},
+                    {3, 5, 9, 8, 17, 65, 129, 64, 257, 513, 1023, 1024, 1025});
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/few_outputs_cuda.h"
+#include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
 

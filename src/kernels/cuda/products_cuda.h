@@ -7,12 +7,6 @@
 
 namespace klotski::cuda {
 
-// Rows of each piece but the last, of as few and as even pieces as possible of at most `most` rows.
-inline int64_t piece_rows(int64_t rows, int64_t most) {
-  const int64_t pieces = (rows + most - 1) / most;
-  return pieces == 0 ? 0 : (rows + pieces - 1) / pieces;
-}
-
 // What one call takes of OpsMemory at most.
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width);
 uint64_t experts_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width);
