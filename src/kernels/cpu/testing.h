@@ -36,12 +36,16 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr double kSameInputs = 1e-5;
 inline constexpr double kRoundedInputs = 1e-2;
 
-inline std::vector<float> random_floats(int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
+inline std::vector<float> random_floats(std::mt19937& random, int64_t count) {
   std::normal_distribution<float> normal;
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = normal(random);
   return values;
+}
+
+inline std::vector<float> random_floats(int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  return random_floats(random, count);
 }
 
 inline std::vector<float> absolute(std::vector<float> values) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention_cuda.h"
+#include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda {
 
@@ -87,17 +88,9 @@ class PlainQuery {
   __device__ void attend(int first, int end) {
     const int count = min(32, end - first);
     const float own_score = lane_ < count ? score(first + lane_) : -INFINITY;
-    float largest = own_score;
-    for (int offset = 16; offset > 0; offset /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, offset));
-    }
-    const float factor = raise(largest);
+    const float factor = raise(warp_max(own_score));
     const float share = power_of_two(own_score - largest_);
-    float sum = share;
-    for (int offset = 16; offset > 0; offset /= 2) {
-      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
-    }
-    sum_ += sum;
+    sum_ += warp_sum(share);
     for (int begin = 0; begin < shape_.head_dim; begin += 32) {
       const int d = begin + lane_;
       float weighted = 0.0f;

@@ -112,8 +112,7 @@ class FewBlock {
     for (int k = 0; k < kDim / 16; ++k) {
       uint32_t keys[4];
       prefill::load_matrices(keys, keys_at + k * 16);
-      prefill::multiply(scores[0], queries_[k], keys[0], keys[1]);
-      prefill::multiply(scores[1], queries_[k], keys[2], keys[3]);
+      prefill::multiply_two(scores, queries_[k], keys);
     }
     take_shares(scores, begin + first);
     uint32_t packed[4];
@@ -127,8 +126,7 @@ class FewBlock {
     for (int d = 0; d < kDim / 16; ++d) {
       uint32_t values[4];
       prefill::load_matrices_transposed(values, values_at + d * 16);
-      prefill::multiply(weighted_[2 * d], packed, values[0], values[1]);
-      prefill::multiply(weighted_[2 * d + 1], packed, values[2], values[3]);
+      prefill::multiply_two(&weighted_[2 * d], packed, values);
     }
   }
 

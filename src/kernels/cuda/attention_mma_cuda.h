@@ -50,6 +50,12 @@ __device__ inline void multiply(float (&sums)[4], const uint32_t (&a)[4], uint32
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// sums[0] and sums[1], of eight columns each, += a * b
+__device__ inline void multiply_two(float (*sums)[4], const uint32_t (&a)[4],
+                                    const uint32_t (&b)[4]) {
+  multiply(sums[0], a, b[0], b[1]);
+  multiply(sums[1], a, b[2], b[3]);
+}
 
 __device__ inline uint32_t pack(float low, float high) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);

@@ -159,8 +159,7 @@ class PrefillBlock {
         load_matrices(keys, from + n * 16 * (kDim + 8) + k * 16);
 #pragma unroll
         for (int set = 0; set < kSets; ++set) {
-          multiply(scores[set][2 * n], used[set], keys[0], keys[1]);
-          multiply(scores[set][2 * n + 1], used[set], keys[2], keys[3]);
+          multiply_two(&scores[set][2 * n], used[set], keys);
         }
       }
     }
@@ -261,8 +260,7 @@ class PrefillBlock {
         load_matrices_transposed(values, from + k * 16 * (kDim + 8) + d * 16);
 #pragma unroll
         for (int set = 0; set < kSets; ++set) {
-          multiply(output_[set][2 * d], packed[set], values[0], values[1]);
-          multiply(output_[set][2 * d + 1], packed[set], values[2], values[3]);
+          multiply_two(&output_[set][2 * d], packed[set], values);
         }
       }
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_cuda.h"
+#include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda::decode {
 
@@ -92,22 +93,6 @@ __device__ void fold(float* values) {
       fold<1, offset>(values);
     }
   }
-}
-
-__device__ inline float warp_max(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
-  }
-  return value;
-}
-
-__device__ inline float warp_sum(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
-  }
-  return value;
 }
 
 // kLanes lanes share a position, eight elements each; head_dim is at most 8 * kLanes.

@@ -46,13 +46,6 @@ std::ostream& operator<<(std::ostream& to, const Case& c) {
             << (c.precision == Precision::bf16 ? ", rounded" : "");
 }
 
-std::vector<float> random_floats(std::mt19937& random, int64_t count) {
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 // Keys or values in pages, the last page first. What no token sees is no number, and a page without
 // anything that one sees is null.
 class Pages {
@@ -217,10 +210,6 @@ void check(const Sequences& sequences) {
     sequence->check();
     if (testing::Test::HasFatalFailure()) return;
   }
-}
-
-int64_t up_to(std::mt19937& random, int64_t most) {
-  return 1 + static_cast<int64_t>(random() % static_cast<unsigned>(most));
 }
 
 template <size_t count>

@@ -10,10 +10,7 @@ template <typename Stored>
 __global__ void look_up(float* out, const Stored* table, const TokenId* tokens, int64_t width,
                         bool aligned) {
   const Stored* from = table + int64_t{tokens[blockIdx.x]} * width;
-  float* to = out + int64_t{blockIdx.x} * width;
-  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
-    store(to + i, load(from + i, width - i, aligned), width - i, aligned);
-  }
+  copy_row(out + int64_t{blockIdx.x} * width, from, width, aligned);
 }
 
 }  // namespace

@@ -31,10 +31,7 @@ __global__ void fetch_rows(Stored* packed, SegmentList segments, int64_t width, 
   const ExpertSegment& segment = segment_of(segments, row);
   const int64_t place = min(row - segment.begin, segment.count - 1);
   const float* in = segment.in + (segment.in_rows ? segment.in_rows[place] : place) * width;
-  Stored* out = packed + row * width;
-  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
-    store(out + i, load(in + i, width - i, aligned), width - i, aligned);
-  }
+  copy_row(packed + row * width, in, width, aligned);
 }
 
 __global__ void scatter_rows(const float* packed, SegmentList segments, int64_t width,
@@ -44,10 +41,7 @@ __global__ void scatter_rows(const float* packed, SegmentList segments, int64_t 
   const int64_t place = row - segment.begin;
   if (!segment.out_rows || place >= segment.count) return;
   float* out = segment.out + int64_t{segment.out_rows[place]} * width;
-  const float* in = packed + row * width;
-  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
-    store(out + i, load(in + i, width - i, aligned), width - i, aligned);
-  }
+  copy_row(out, packed + row * width, width, aligned);
 }
 
 template <Activation kActivation>

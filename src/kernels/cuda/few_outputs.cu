@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
+#include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda {
 
@@ -55,11 +56,7 @@ __global__ void multiply_few(FewOutputs<Stored> task) {
   for (int r = 0; r < kRows; ++r) {
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
-      float sum = sums[r][o];
-#pragma unroll
-      for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-        sum += __shfl_xor_sync(kWholeWarp, sum, distance);
-      }
+      const float sum = warp_sum(sums[r][o]);
       const int64_t row = first_row + r;
       const int64_t output = first_output + o;
       if (lane == 0 && row < task.rows && output < task.outputs) {

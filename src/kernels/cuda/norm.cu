@@ -1,5 +1,6 @@
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
+#include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda {
 
@@ -15,14 +16,6 @@ struct Norm {
   float epsilon;
   bool aligned;  // of every row
 };
-
-__device__ __forceinline__ float sum_of_warp(float value) {
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kWholeWarp, value, distance);
-  }
-  return value;
-}
 
 // kRowThreads threads a row, kThreads a block. Each thread adds up the squares of eight neighbours
 // at a time, warps add up theirs pairwise, then the warps of a row one after the other.
@@ -40,13 +33,13 @@ __global__ void normalise(Norm<Stored> task) {
 #pragma unroll
     for (int k = 0; k < kVector; ++k) sum = fmaf(loaded.values[k], loaded.values[k], sum);
   }
-  sum = sum_of_warp(sum);
+  sum = warp_sum(sum);
   if constexpr (kRowThreads > kWarp) {
     __shared__ float warp_sums[kRowThreads / kWarp];
     if (thread % kWarp == 0) warp_sums[thread / kWarp] = sum;
     __syncthreads();
     sum = 0.0f;
-    for (const float warp_sum : warp_sums) sum += warp_sum;
+    for (const float of_warp : warp_sums) sum += of_warp;
   }
   const float scale = 1.0f / sqrtf(sum / static_cast<float>(task.width) + task.epsilon);
 

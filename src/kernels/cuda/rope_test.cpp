@@ -20,13 +20,6 @@ struct Case {
   float scale;
 };
 
-std::vector<float> random_floats(std::mt19937& random, int64_t count) {
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 struct Inputs {
   std::vector<float> heads, frequencies;
   std::vector<int32_t> positions, tables;

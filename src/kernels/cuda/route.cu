@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
+#include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda {
 
@@ -66,16 +67,10 @@ __device__ void score(float* scores, const float* logits, int count, ScoreFuncti
   }
   float largest = -infinity();
   for (int i = lane; i < count; i += kWarp) largest = fmaxf(largest, logits[i]);
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, distance));
-  }
+  largest = warp_max(largest);
   float sum = 0.0f;
   for (int i = lane; i < count; i += kWarp) sum += scores[i] = expf(logits[i] - largest);
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(kWholeWarp, sum, distance);
-  }
+  sum = warp_sum(sum);
   for (int i = lane; i < count; i += kWarp) scores[i] /= sum;
 }
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
+#include "kernels/cuda/warp_cuda.h"
 
 // A counting sort in three steps: each warp counts the choices of its tile by expert; the counts of
 // an expert become the places of its tiles among its own; each warp puts its choices there, in

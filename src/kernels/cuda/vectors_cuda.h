@@ -16,8 +16,6 @@ namespace klotski::cuda {
 
 inline constexpr int kVector = 8;
 inline constexpr unsigned kThreads = 256;
-inline constexpr unsigned kWarp = 32;
-inline constexpr unsigned kWholeWarp = 0xFFFFFFFFu;
 
 struct Floats {
   float values[kVector];
