@@ -84,7 +84,8 @@ Probed probe_on_device(const OpenedModel& opened, const Target& target, const Ru
                 .precision = limits.precision,
                 .limits = measured,
                 .device = target.device,
-                .device_bytes = arena_bytes - target.ops_bytes - arena_bytes / 16},
+                .device_bytes = arena_bytes - target.ops_bytes - arena_bytes / 16,
+                .cpu = &cpu_ops()},
                [&](const ProbeSubject& subject) {
                  Tier tier("VRAM", arena_bytes);
                  DeviceMemory memory(*target.device, tier, arena_bytes);

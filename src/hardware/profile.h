@@ -54,6 +54,11 @@ struct MachineProfile {
   double memory_bytes_per_second = 0;  // read by these threads together
   std::string device{};                // that computes, in words; empty: the CPU
   Curve link{};                        // seconds by bytes copied to the device from pinned memory
+  Curve link_back{};                   // likewise from the device to pinned memory
+  // While the CPU computes beside a device and weights are copied to it all the time: both take of
+  // the memory's rate.
+  double cpu_takes_while_copying = 1;           // times as long an expert takes
+  double copying_takes_while_cpu_computes = 1;  // times as long
   std::vector<DiskRate> disk;
   double disk_bytes_per_second = 0;  // as the engine reads, over much of the file
   // While both go on: reading takes processor time and some of the memory's rate.
@@ -84,14 +89,21 @@ struct LayerProfile {
   Curve expert_arranged;     // one expert whose weights are arranged
   Curve combine;             // weighted sum of the experts' outputs, and the shared expert
 
+  // Where a device computes all of the above: what the CPU beside it takes. Empty where no device
+  // is, or where that was not measured.
+  Curve expert_on_cpu{};         // one expert in the program's memory, as it lies in the file; of
+                                 // layers that choose experts
+  Curve attend_decode_on_cpu{};  // as attend_decode
+
   bool operator==(const LayerProfile&) const = default;
 };
 
 struct LayerCurve {
   const char* name;
   Curve LayerProfile::*curve;
+  bool beside_device = false;  // the CPU's there; may be empty
 };
-inline constexpr std::array<LayerCurve, 7> kLayerCurves{{
+inline constexpr std::array<LayerCurve, 9> kLayerCurves{{
     {"attention_products", &LayerProfile::attention_products},
     {"attend_decode", &LayerProfile::attend_decode},
     {"attend_prefill", &LayerProfile::attend_prefill},
@@ -99,6 +111,8 @@ inline constexpr std::array<LayerCurve, 7> kLayerCurves{{
     {"expert", &LayerProfile::expert},
     {"expert_arranged", &LayerProfile::expert_arranged},
     {"combine", &LayerProfile::combine},
+    {"expert_on_cpu", &LayerProfile::expert_on_cpu, true},
+    {"attend_decode_on_cpu", &LayerProfile::attend_decode_on_cpu, true},
 }};
 
 struct ModelProfile {

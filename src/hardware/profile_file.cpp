@@ -1,4 +1,7 @@
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "hardware/profile.h"
@@ -7,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 5;  // of the document; another one is not read
+constexpr int kFormat = 6;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
@@ -28,6 +31,9 @@ Json to_json(const MachineProfile& machine) {
           {"memory_bytes_per_second", machine.memory_bytes_per_second},
           {"device", machine.device},
           {"link", to_json(machine.link)},
+          {"link_back", to_json(machine.link_back)},
+          {"cpu_takes_while_copying", machine.cpu_takes_while_copying},
+          {"copying_takes_while_cpu_computes", machine.copying_takes_while_cpu_computes},
           {"disk", std::move(disk)},
           {"disk_bytes_per_second", machine.disk_bytes_per_second},
           {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
@@ -40,7 +46,7 @@ Json to_json(const ModelProfile& model) {
   Json kinds = Json::array();
   for (const LayerProfile& kind : model.kinds) {
     Json object = Json::object();
-    for (const auto& [name, curve] : kLayerCurves) object[name] = to_json(kind.*curve);
+    for (const LayerCurve& one : kLayerCurves) object[one.name] = to_json(kind.*one.curve);
     kinds.push_back(std::move(object));
   }
   return {{"kinds", std::move(kinds)},
@@ -62,12 +68,17 @@ const Json& array_in(const JsonFields& fields, std::string_view key) {
 }
 
 // A curve's own check refuses what is not one.
-Curve curve_in(const JsonFields& fields, std::string_view key) {
+Curve curve_in(const JsonFields& fields, std::string_view key, bool may_be_empty = false) {
   const JsonFields object = object_in(fields, key);
   const auto numbers = [&](std::string_view name) {
-    return object.numbers(name, 0.0, kMost).value_or(std::vector<double>{});
+    std::optional<std::vector<double>> found = object.numbers(name, 0.0, kMost);
+    if (!found) object.refuse(name, "an array");
+    return std::move(*found);
   };
-  return {numbers("sizes"), numbers("seconds")};
+  std::vector<double> sizes = numbers("sizes");
+  std::vector<double> seconds = numbers("seconds");
+  if (may_be_empty && sizes.empty() && seconds.empty()) return {};
+  return {std::move(sizes), std::move(seconds)};
 }
 
 MachineProfile machine_in(const JsonFields& fields) {
@@ -76,7 +87,13 @@ MachineProfile machine_in(const JsonFields& fields) {
   machine.threads = static_cast<int>(fields.integer("threads", 1, 1 << 20));
   machine.memory_bytes_per_second = fields.number("memory_bytes_per_second", 1.0, kMost);
   machine.device = fields.string("device");
-  if (!machine.device.empty()) machine.link = curve_in(fields, "link");
+  if (!machine.device.empty()) {
+    machine.link = curve_in(fields, "link");
+    machine.link_back = curve_in(fields, "link_back");
+  }
+  machine.cpu_takes_while_copying = fields.number("cpu_takes_while_copying", 1.0, kMost);
+  machine.copying_takes_while_cpu_computes =
+      fields.number("copying_takes_while_cpu_computes", 1.0, kMost);
   for (const Json& entry : array_in(fields, "disk")) {
     const JsonFields rate(entry, kWhat, "disk");
     machine.disk.push_back(
@@ -97,12 +114,15 @@ MachineProfile machine_in(const JsonFields& fields) {
   return machine;
 }
 
-ModelProfile model_in(const JsonFields& fields) {
+ModelProfile model_in(const JsonFields& fields, bool on_device) {
   ModelProfile model;
   for (const Json& entry : array_in(fields, "kinds")) {
     const JsonFields kind(entry, kWhat, "kinds");
     LayerProfile& layer = model.kinds.emplace_back();
-    for (const auto& [name, curve] : kLayerCurves) layer.*curve = curve_in(kind, name);
+    for (const LayerCurve& one : kLayerCurves) {
+      if (one.beside_device && !on_device) continue;
+      layer.*one.curve = curve_in(kind, one.name, one.beside_device);
+    }
   }
   const auto most = static_cast<int64_t>(model.kinds.size()) - 1;
   const auto kinds = fields.integers("kind_of_layer", 0, most);
@@ -129,8 +149,10 @@ std::optional<Profile> read_profile(std::string_view text, std::string_view fing
     const JsonFields fields(document, kWhat);
     if (fields.integer("format", 0, 1 << 20) != kFormat) return std::nullopt;
     if (fields.string("fingerprint") != fingerprint) return std::nullopt;
-    return Profile{.machine = machine_in(object_in(fields, "machine")),
-                   .model = model_in(object_in(fields, "model"))};
+    MachineProfile machine = machine_in(object_in(fields, "machine"));
+    const bool on_device = !machine.device.empty();
+    return Profile{.machine = std::move(machine),
+                   .model = model_in(object_in(fields, "model"), on_device)};
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -110,13 +110,57 @@ Profile random_profile(std::mt19937& random) {
   return profile;
 }
 
+Profile random_device_profile(std::mt19937& random) {
+  Profile profile = random_profile(random);
+  profile.machine.device = "a device";
+  profile.machine.link = random_curve(random);
+  profile.machine.link_back = random_curve(random);
+  profile.machine.cpu_takes_while_copying = 1.0 / 3 + 1;
+  profile.machine.copying_takes_while_cpu_computes = 1.0 / 9 + 1;
+  for (LayerProfile& layer : profile.model.kinds) {
+    layer.expert_on_cpu = random_curve(random);
+    layer.attend_decode_on_cpu = random_curve(random);
+  }
+  return profile;
+}
+
+void expect_read_as_written(const Profile& profile) {
+  const auto read = read_profile(write_profile(profile, "a machine"), "a machine");
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(*read, profile);
+}
+
 TEST(Profile, WhatIsWrittenIsReadBitForBit) {
   std::mt19937 random(3);
   for (int round = 0; round < 20; ++round) {
-    const Profile profile = random_profile(random);
-    const auto read = read_profile(write_profile(profile, "a machine"), "a machine");
-    ASSERT_TRUE(read.has_value());
-    EXPECT_EQ(*read, profile);
+    expect_read_as_written(random_profile(random));
+    expect_read_as_written(random_device_profile(random));
+  }
+}
+
+TEST(Profile, BesideADeviceTheCpuMayBeUnknown) {
+  std::mt19937 random(7);
+  Profile profile = random_device_profile(random);
+  profile.model.kinds[0].expert_on_cpu = {};  // a layer without a choice of experts
+  expect_read_as_written(profile);
+  for (LayerProfile& layer : profile.model.kinds) {
+    layer.expert_on_cpu = layer.attend_decode_on_cpu = {};
+  }
+  expect_read_as_written(profile);
+}
+
+TEST(Profile, WithoutADeviceNothingIsBesideIt) {
+  std::mt19937 random(8);
+  Profile profile = random_device_profile(random);
+  profile.machine.device.clear();
+  const auto read = read_profile(write_profile(profile, "f"), "f");
+  ASSERT_TRUE(read.has_value());
+  EXPECT_TRUE(read->machine.link.empty());
+  EXPECT_TRUE(read->machine.link_back.empty());
+  for (const LayerProfile& layer : read->model.kinds) {
+    EXPECT_FALSE(layer.expert.empty());
+    EXPECT_TRUE(layer.expert_on_cpu.empty());
+    EXPECT_TRUE(layer.attend_decode_on_cpu.empty());
   }
 }
 
@@ -168,6 +212,44 @@ TEST(Profile, ABrokenOneIsNotUsed) {
   refused("/model/kind_of_layer/0", -1);
   refused("/model/kind_of_layer", nullptr);
   refused("/model/logits/sizes", "1");
+}
+
+TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
+  std::mt19937 random(9);
+  const Json whole = Json::parse(write_profile(random_device_profile(random), "f"));
+  const auto read = [](const Json& document) { return read_profile(document.dump(), "f"); };
+  EXPECT_TRUE(read(whole));
+  const auto refused = [&](const char* place, const Json& value) {
+    Json changed = whole;
+    changed[Json::json_pointer(place)] = value;
+    EXPECT_FALSE(read(changed)) << place << " " << value;
+  };
+  refused("/format", 5);
+  for (const char* curve : {"/machine/link", "/machine/link_back", "/model/kinds/0/expert_on_cpu",
+                            "/model/kinds/1/attend_decode_on_cpu"}) {
+    const std::string place(curve);
+    for (const Json& value : {Json(), Json(1), Json::array(), Json::object()}) {
+      refused(curve, value);
+    }
+    refused((place + "/sizes").c_str(), Json::array());
+    refused((place + "/seconds").c_str(), nullptr);
+    refused((place + "/seconds/0").c_str(), 0);
+    refused((place + "/seconds/0").c_str(), 1e300);
+    refused((place + "/sizes/0").c_str(), "1");
+    Json absent = whole;
+    const Json::json_pointer at(place);
+    absent[at.parent_pointer()].erase(at.back());
+    EXPECT_FALSE(read(absent)) << place;
+  }
+  for (const char* ratio :
+       {"/machine/cpu_takes_while_copying", "/machine/copying_takes_while_cpu_computes"}) {
+    for (const Json& value : {Json(0), Json(0.99), Json(-1), Json(1e300), Json("1"), Json()}) {
+      refused(ratio, value);
+    }
+  }
+  const Json nothing{{"sizes", Json::array()}, {"seconds", Json::array()}};
+  refused("/machine/link_back", nothing);
+  refused("/model/kinds/0/expert", nothing);
 }
 
 }  // namespace

@@ -150,7 +150,31 @@ struct AttendCall {
   }
 };
 
+PageRing ring_for(const PartsBench& bench, const Sample& sample) {
+  return {bench, sample.model.layer(kOnly).attention.kv_width(),
+          std::min(bench.limits.weight_bytes, bench.tier.limit_bytes() / 4)};
+}
+
+// Many sequences decode together; a single row would leave most of many threads idle.
+Curve time_decode(const AttendCall& call, const ModelDescription& model) {
+  constexpr int64_t kSequences = 8;
+  const PartsBench& bench = call.bench;
+  return CurveTimer(bench.tier, bench.limits, bench.ops)(
+      {.sizes = positions_up_to(16384, 4, model),
+       .bytes = [&](int64_t) { return call.bytes(kSequences, 1); },
+       .make = [&](int64_t positions) { return call.make(kSequences, 1, positions); },
+       .scale = call.sample.scale / static_cast<double>(kSequences)});
+}
+
 }  // namespace
+
+Curve time_attend_decode(const PartsBench& bench, const ModelDescription& model, LayerId layer) {
+  const Sample sample = bench.sample(model, layer, UnitKind::attention);
+  RandomWeights weights(bench.tier, bench.ops, sample.tensors(), bench.types,
+                        {.wanted = 0, .most = bench.tier.limit_bytes() / 2});
+  PageRing ring = ring_for(bench, sample);
+  return time_decode({bench, sample, weights, ring}, model);
+}
 
 void measure_attention(const PartsBench& bench, const ModelDescription& model, LayerId layer,
                        LayerProfile& profile) {
@@ -159,17 +183,10 @@ void measure_attention(const PartsBench& bench, const ModelDescription& model, L
   weights.arrange(bench.precision);
   profile.attention_products = time_attention_products(bench, sample, weights);
 
-  // Many sequences decode together; a single row would leave most of many threads idle.
-  constexpr int64_t kSequences = 8;
-  PageRing ring(bench, sample.model.layer(kOnly).attention.kv_width(),
-                std::min(bench.limits.weight_bytes, bench.tier.limit_bytes() / 4));
+  PageRing ring = ring_for(bench, sample);
   const AttendCall call{bench, sample, weights, ring};
+  profile.attend_decode = time_decode(call, model);
   const CurveTimer time(bench.tier, bench.limits, bench.ops);
-  profile.attend_decode =
-      time({.sizes = positions_up_to(16384, 4, model),
-            .bytes = [&](int64_t) { return call.bytes(kSequences, 1); },
-            .make = [&](int64_t positions) { return call.make(kSequences, 1, positions); },
-            .scale = sample.scale / static_cast<double>(kSequences)});
   profile.attend_prefill = time({.sizes = positions_up_to(4096, 2, model),
                                  .bytes = [&](int64_t tokens) { return call.bytes(1, tokens); },
                                  .make = [&](int64_t n) { return call.make(1, n, n); },

@@ -1,10 +1,10 @@
 #include "probe/layer_parts.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <numeric>
-#include <span>
 #include <vector>
 
 #include "forward/layer.h"
@@ -13,15 +13,16 @@
 
 namespace klotski {
 
-namespace {
-
-std::vector<int32_t> counted(int64_t count) {
-  std::vector<int32_t> numbers(static_cast<size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  return numbers;
+ProbeLimits beyond_caches(const ProbeLimits& limits) {
+  ProbeLimits reached = limits;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  const long bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (bytes > 0 && limits.weight_bytes > 0) {
+    reached.weight_bytes = std::max(limits.weight_bytes, 2 * static_cast<uint64_t>(bytes));
+  }
+#endif
+  return reached;
 }
-
-}  // namespace
 
 Sample PartsBench::sample(const ModelDescription& model, LayerId layer, UnitKind kind) const {
   return sample_of(model, layer, kind, types, tier.limit_bytes() / 2);
@@ -78,43 +79,6 @@ void measure_gate(const PartsBench& bench, const ModelDescription& whole, LayerI
               };
             },
             .scale = sample.scale});
-}
-
-void measure_expert(const PartsBench& bench, const ModelDescription& whole, LayerId layer,
-                    LayerProfile& profile) {
-  const Sample sample = bench.sample(whole, layer, expert_unit(whole, layer, ExpertId(0)).kind);
-  const ModelDescription& model = sample.model;
-  const FeedForward& part = model.layer(kOnly).feed_forward;
-  const Arithmetic with{model, bench.ops, bench.precision};
-  RandomWeights weights = bench.weights(sample);
-  const SizedWork work{
-      .sizes = bench.row_counts(),
-      .bytes =
-          [&](int64_t rows) {
-            return float_bytes(2 * rows * model.hidden) +
-                   bench.ops.scratch_bytes(rows, model.hidden, part.width, 1);
-          },
-      .make = [&](int64_t rows) -> std::function<void()> {
-        const auto in = random_rows(bench.ops, rows, model.hidden);
-        const auto out = random_rows(bench.ops, rows, model.hidden);
-        const auto all =
-            std::make_shared<List<int32_t>>(bench.ops, std::span<const int32_t>(counted(rows)));
-        return [&, in, out, all] {
-          const ChosenExpert chosen{.weights = expert_in(weights.next(), part.routed),
-                                    .in_rows = all->span(),
-                                    .out_rows = all->span()};
-          run_experts(with, out->rows(), in->rows(), std::span(&chosen, 1), kOnly);
-        };
-      },
-      .scale = sample.scale};
-  const CurveTimer time(bench.tier, bench.limits, bench.ops);
-  profile.expert = time(work);
-  if (!bench.ops.memory.readable) {  // a device has no other order
-    profile.expert_arranged = profile.expert;
-    return;
-  }
-  weights.arrange(bench.precision);
-  profile.expert_arranged = time(work);
 }
 
 void measure_embedding(const PartsBench& bench, const ModelDescription& whole,

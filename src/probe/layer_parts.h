@@ -2,14 +2,23 @@
 
 // The parts of a layer, each timed on weights of its own that are gone when it is done.
 
+#include <cstdint>
+#include <functional>
+#include <vector>
+
 #include "hardware/profile.h"
 #include "kernels/ops.h"
 #include "memory/tier.h"
+#include "probe/curve_timer.h"
 #include "probe/limits.h"
 #include "probe/random_weights.h"
 #include "probe/sample.h"
 
 namespace klotski {
+
+// The limits with weights of twice the processor's last cache, where the system tells its size and
+// more than one copy is wanted at all.
+ProbeLimits beyond_caches(const ProbeLimits& limits);
 
 // What parts are measured with.
 struct PartsBench {
@@ -23,6 +32,31 @@ struct PartsBench {
   RandomWeights weights(const Sample& sample) const;
   std::vector<int64_t> row_counts() const;
 };
+
+// One expert, or a dense layer's feed-forward part, on weights that lie as in the file until they
+// are arranged.
+class ExpertPart {
+ public:
+  ExpertPart(const PartsBench& bench, const ModelDescription& model, LayerId layer);
+  ExpertPart(const ExpertPart&) = delete;
+  ExpertPart& operator=(const ExpertPart&) = delete;
+
+  void arrange() { weights_.arrange(bench_.precision); }
+  Curve time();  // seconds by rows
+
+  // A call of so many rows, which uses this and is to be timed; of a sample, so it may be less than
+  // the whole expert. What it takes besides weights.
+  std::function<void()> call(int64_t rows);
+  uint64_t bytes(int64_t rows) const;
+
+ private:
+  const PartsBench& bench_;
+  Sample sample_;
+  RandomWeights weights_;
+};
+
+// One row by the cached positions it sees, of several at once.
+Curve time_attend_decode(const PartsBench& bench, const ModelDescription& model, LayerId layer);
 
 void measure_attention(const PartsBench& bench, const ModelDescription& model, LayerId layer,
                        LayerProfile& profile);

@@ -1,13 +1,35 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "device/device.h"
 #include "hardware/profile.h"
+#include "memory/arena.h"
 #include "memory/tier.h"
 
 namespace klotski {
 
-// Seconds of copies of several sizes from pinned memory to the device. Takes the program's memory
-// from `tier`; `there` is the device's memory that is copied to.
-Curve measure_link(Device& device, Tier& tier, std::span<std::byte> there);
+// The program's memory, pinned where the system allows it, with random content: pages that nobody
+// wrote to are all one and the same.
+class PinnedArena {
+ public:
+  PinnedArena(Device& device, Tier& tier, uint64_t bytes);
+  ~PinnedArena();
+  PinnedArena(const PinnedArena&) = delete;
+  PinnedArena& operator=(const PinnedArena&) = delete;
+
+  std::span<std::byte> bytes() const { return arena_.bytes(); }
+
+ private:
+  Device& device_;
+  Arena arena_;
+  bool pinned_;
+};
+
+// Measures `link` and `link_back` of the machine by copies of several sizes. Takes the program's
+// memory from `tier`; `there` is the device's memory at the other end.
+void measure_link(Device& device, Tier& tier, std::span<std::byte> there, MachineProfile& machine);
 
 }  // namespace klotski

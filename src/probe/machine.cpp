@@ -5,10 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <exception>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -17,6 +15,7 @@
 #include "memory/disk_reader.h"
 #include "probe/median.h"
 #include "probe/random_weights.h"
+#include "probe/repeating.h"
 
 namespace klotski {
 
@@ -27,10 +26,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array<uint64_t, 4> kBlocks{256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
 constexpr std::array<int, 4> kDepths{1, 4, 8, 32};
 constexpr uint64_t kNewMemory = kGiB;
-
-double seconds_since(Clock::time_point start) {
-  return std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
-}
 
 uint64_t sum_of(std::span<const uint64_t> words) {
   constexpr size_t kSums = 16;  // side by side, so that no addition waits for another
@@ -138,13 +133,7 @@ class Computing {
 
   // Seconds of a product, of as many as take about so long.
   double seconds(double about) {
-    const auto start = Clock::now();
-    int64_t products = 0;
-    do {
-      multiply();
-      ++products;
-    } while (seconds_since(start) < about);
-    return seconds_since(start) / static_cast<double>(products);
+    return seconds_each([this] { multiply(); }, about);
   }
 
  private:
@@ -177,46 +166,6 @@ class Computing {
   Arena weights_;
   std::vector<float> in_;
   std::vector<float> out_;
-};
-
-// A thread that reads the region again and again, one place after the other, as the engine does.
-class Reading {
- public:
-  explicit Reading(Region& region)
-      : thread_([this, &region] {
-          try {
-            read(region);
-          } catch (...) {
-            error_ = std::current_exception();
-          }
-        }) {}
-  ~Reading() { join(); }
-
-  void end() {
-    join();
-    if (error_) std::rethrow_exception(error_);
-  }
-  // After the end.
-  double bytes_per_second() const { return static_cast<double>(reader_.counts().bytes) / seconds_; }
-
- private:
-  void read(Region& region) {
-    const auto start = Clock::now();
-    do {
-      reader_.read(region.next(1));
-    } while (!stop_);
-    seconds_ = seconds_since(start);
-  }
-  void join() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-
-  DiskReader reader_{DiskReaderOptions{}};
-  std::atomic<bool> stop_{false};
-  double seconds_ = 0;
-  std::exception_ptr error_;
-  std::thread thread_;  // last: it uses all of the above
 };
 
 // As a run reads: a unit at a time, over much of the file.
@@ -276,11 +225,13 @@ class UnitsBench {
     double seconds;  // of a product
     double bytes_per_second;
   };
+  // The region is read again and again, one place after the other, as the engine does.
   Together together(double about) {
-    Reading reading(region_);
+    DiskReader reader{DiskReaderOptions{}};
+    Repeating reading([&] { reader.read(region_.next(1)); });
     const double seconds = computing_.seconds(about);
     reading.end();
-    return {seconds, reading.bytes_per_second()};
+    return {seconds, static_cast<double>(reader.counts().bytes) / reading.seconds()};
   }
 
   Tier& tier_;

@@ -1,7 +1,6 @@
 #include "probe/model.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -11,15 +10,6 @@
 namespace klotski {
 
 namespace {
-
-// Twice the processor's last cache, where the system tells its size.
-uint64_t beyond_caches() {
-#ifdef _SC_LEVEL3_CACHE_SIZE
-  const long bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-  if (bytes > 0) return 2 * static_cast<uint64_t>(bytes);
-#endif
-  return 0;
-}
 
 std::string attention_shape(const Attention& attention) {
   return fmt::format("attention {} {} {} window {} bias {} {} sinks {} clip {} norm {}",
@@ -48,9 +38,7 @@ std::string layer_shape(const Layer& layer) {
 
 ModelProfile measure_model(const ModelDescription& model, const StoredTypes& types, const Ops& ops,
                            Precision precision, Tier& tier, const ProbeLimits& limits) {
-  ProbeLimits reached = limits;
-  if (limits.weight_bytes > 0)
-    reached.weight_bytes = std::max(limits.weight_bytes, beyond_caches());
+  const ProbeLimits reached = beyond_caches(limits);
   const PartsBench bench{tier, reached, ops, precision, types};
   ModelProfile profile;
   std::vector<std::string> shapes;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "model/units.h"
+#include "probe/beside_device.h"
 #include "probe/cache_file.h"
 #include "probe/fingerprint.h"
 #include "probe/link.h"
@@ -83,14 +84,16 @@ uint64_t unit_bytes(const ModelDescription& model, const StoredTypes& types) {
   return weight_bytes(unit_tensors(model, units_of(model, kind).front()), types);
 }
 
+std::string name_of_cpu(const Ops& ops) {
+  return &ops == &cpu_ops() ? cpu_kernels().chosen : "reference";
+}
+
 // What the operations are, in words.
 std::string kernels_of(const ProbeSubject& subject) {
-  if (subject.device) {
-    const DeviceInfo& info = subject.device->info();
-    return fmt::format("{} {}.{} of {} bytes", info.name, info.major, info.minor,
-                       subject.device_bytes);
-  }
-  return &subject.ops == &cpu_ops() ? cpu_kernels().chosen : "reference";
+  if (!subject.device) return name_of_cpu(subject.ops);
+  const DeviceInfo& info = subject.device->info();
+  return fmt::format("{} {}.{} of {} bytes beside {}", info.name, info.major, info.minor,
+                     subject.device_bytes, subject.cpu ? name_of_cpu(*subject.cpu) : "nothing");
 }
 
 }  // namespace
@@ -113,12 +116,16 @@ Profile measure_profile(const ProbeSubject& subject) {
   }
   machine.device = subject.device->info().name;
   Tier device_tier("probe", subject.device_bytes);
-  {
-    const OpsArena there(device_tier, subject.ops, "bytes to copy", device_tier.limit_bytes() / 4);
-    machine.link = measure_link(*subject.device, tier, there.bytes());
+  Profile profile{std::move(machine),
+                  measure_model(subject.model, types, subject.ops, subject.precision, device_tier,
+                                subject.limits)};
+  const OpsArena there(device_tier, subject.ops, "bytes to copy", device_tier.limit_bytes() / 4);
+  measure_link(*subject.device, tier, there.bytes(), profile.machine);
+  if (subject.cpu) {
+    const PartsBench cpu{tier, subject.limits, *subject.cpu, subject.precision, types};
+    measure_beside_device(cpu, subject.model, *subject.device, there.bytes(), profile);
   }
-  return {std::move(machine), measure_model(subject.model, types, subject.ops, subject.precision,
-                                            device_tier, subject.limits)};
+  return profile;
 }
 
 Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {

@@ -22,6 +22,7 @@ struct ProbeSubject {
   ProbeLimits limits = {};
   Device* device = nullptr;   // that the operations run on; null: the CPU
   uint64_t device_bytes = 0;  // of OpsMemory, then
+  const Ops* cpu = nullptr;   // where a device computes: what the CPU beside it computes with
 };
 
 // Measures now, in seconds.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "device/testing.h"
 #include "probe/fingerprint.h"
 #include "probe/testing.h"
 
@@ -94,6 +95,25 @@ TEST_F(Probe, AnotherPrecisionIsAnotherProfile) {
   EXPECT_EQ(measured_, 2);
 }
 
+TEST_F(Probe, OfADeviceTheCpuBesideItMatters) {
+  testing::HostDevice device;
+  for (const Ops* cpu : {static_cast<const Ops*>(nullptr), &reference_ops(), &cpu_ops()}) {
+    const auto cached = [&] {
+      return probe({.model = tiny_.description,
+                    .checkpoint = tiny_.checkpoint,
+                    .ops = cpu_ops(),
+                    .precision = Precision::bf16,
+                    .device = &device,
+                    .device_bytes = kMiB,
+                    .cpu = cpu},
+                   [](const ProbeSubject&) { return made_up(); })
+          .cached;
+    };
+    EXPECT_FALSE(cached());
+    EXPECT_TRUE(cached());
+  }
+}
+
 TEST_F(Probe, ABrokenFileIsMeasuredAnewAndMended) {
   probe_once();
   const fs::path file = only_file();
@@ -145,6 +165,9 @@ TEST_F(Probe, ReallyMeasured) {
   EXPECT_TRUE(second.cached);
   EXPECT_EQ(first.profile, second.profile);
   EXPECT_GT(first.profile.machine.disk_bytes_per_second, 0);
+  EXPECT_TRUE(first.profile.machine.link_back.empty());
+  EXPECT_TRUE(first.profile.model.of_layer(0).expert_on_cpu.empty());
+  EXPECT_TRUE(first.profile.model.of_layer(0).attend_decode_on_cpu.empty());
   EXPECT_LT(second.seconds, first.seconds);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "base/ids.h"
@@ -14,6 +15,12 @@ namespace klotski {
 inline constexpr LayerId kOnly{0};  // a sample's layer
 
 inline uint64_t float_bytes(int64_t count) { return static_cast<uint64_t>(count) * sizeof(float); }
+
+inline std::vector<int32_t> counted(int64_t count) {
+  std::vector<int32_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
 
 inline std::shared_ptr<Buffer> random_rows(const Ops& ops, int64_t count, int64_t width) {
   auto rows = std::make_shared<Buffer>(ops, count, width);

@@ -1,0 +1,230 @@
+#include "probe/beside_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "device/testing.h"
+#include "probe/link.h"
+#include "probe/probe.h"
+#include "probe/testing.h"
+
+namespace klotski {
+namespace {
+
+using testing::HostDevice;
+using testing::TinyModel;
+
+HostDevice& device() {
+  static HostDevice made;
+  return made;
+}
+
+// The processor's operations in that device's memory, which the program may not read.
+const Ops& device_ops() {
+  static const Ops made = [] {
+    Ops ops = cpu_ops();
+    ops.memory = {
+        .readable = false,
+        .take = [](uint64_t bytes) { return device().allocate(bytes); },
+        .give_back = [](std::byte* memory, uint64_t) { device().release(memory); },
+        .upload = [](std::byte* to, const void* from,
+                     uint64_t bytes) { std::memcpy(to, from, bytes); },
+        .download = [](void* to, const std::byte* from,
+                       uint64_t bytes) { std::memcpy(to, from, bytes); },
+        .finish = [] {},
+    };
+    return ops;
+  }();
+  return made;
+}
+
+ProbeLimits quick() {
+  ProbeLimits limits;
+  limits.weight_bytes = 0;
+  limits.disk_bytes = kMiB;
+  limits.most_rows = 8;
+  limits.most_bytes = 64 * kMiB;
+  return limits;
+}
+
+Profile measured(const TinyModel& tiny, const Ops* cpu) {
+  const Checkpoint no_files =
+      Checkpoint::described(tiny.checkpoint.folder(), tiny.checkpoint.tensors());
+  return measure_profile({.model = tiny.description,
+                          .checkpoint = no_files,
+                          .ops = device_ops(),
+                          .precision = Precision::bf16,
+                          .limits = quick(),
+                          .device = &device(),
+                          .device_bytes = 64 * kMiB,
+                          .cpu = cpu});
+}
+
+std::vector<double> sizes_of(const Curve& curve) {
+  return {curve.sizes().begin(), curve.sizes().end()};
+}
+
+void expect_nothing_held() {
+  EXPECT_EQ(device().allocated_bytes(), 0u);
+  EXPECT_EQ(device().pinned_bytes(), 0u);
+}
+
+TEST(BesideDevice, WhatTheCpuTakes) {
+  const Profile profile = measured(TinyModel("mixtral"), &cpu_ops());
+  const MachineProfile& machine = profile.machine;
+  EXPECT_EQ(machine.device, "host memory");
+  EXPECT_EQ(sizes_of(machine.link),
+            (std::vector<double>{4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB}));
+  EXPECT_EQ(sizes_of(machine.link_back), sizes_of(machine.link));
+  for (const double ratio :
+       {machine.cpu_takes_while_copying, machine.copying_takes_while_cpu_computes}) {
+    EXPECT_GE(ratio, 1.0);
+    EXPECT_LT(ratio, 1000.0);
+  }
+  ASSERT_EQ(profile.model.kinds.size(), 1u);
+  const LayerProfile& kind = profile.model.kinds[0];
+  EXPECT_EQ(sizes_of(kind.expert_on_cpu), (std::vector<double>{1, 2, 4, 8}));
+  EXPECT_EQ(sizes_of(kind.attend_decode_on_cpu), sizes_of(kind.attend_decode));
+  for (const Curve* curve : {&kind.expert_on_cpu, &kind.attend_decode_on_cpu}) {
+    for (const double seconds : curve->seconds()) EXPECT_LT(seconds, 1.0);
+  }
+  expect_nothing_held();
+}
+
+TEST(BesideDevice, WithoutOperationsOfTheCpuNothing) {
+  const Profile profile = measured(TinyModel("mixtral"), nullptr);
+  EXPECT_FALSE(profile.machine.link_back.empty());
+  EXPECT_EQ(profile.machine.cpu_takes_while_copying, 1.0);
+  EXPECT_EQ(profile.machine.copying_takes_while_cpu_computes, 1.0);
+  for (const LayerProfile& kind : profile.model.kinds) {
+    EXPECT_FALSE(kind.expert.empty());
+    EXPECT_TRUE(kind.expert_on_cpu.empty());
+    EXPECT_TRUE(kind.attend_decode_on_cpu.empty());
+  }
+  expect_nothing_held();
+}
+
+// Memory of the device to copy to.
+class There {
+ public:
+  explicit There(uint64_t bytes) : bytes_(device().allocate(bytes), static_cast<size_t>(bytes)) {}
+  ~There() { device().release(bytes_.data()); }
+  There(const There&) = delete;
+  There& operator=(const There&) = delete;
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+// A profile that has one kind a layer, and no curves yet.
+Profile kind_for_each_layer(const ModelDescription& model) {
+  Profile profile;
+  profile.model.kinds.resize(model.layers.size());
+  for (int i = 0; i < static_cast<int>(model.layer_count()); ++i) {
+    profile.model.kind_of_layer.push_back(i);
+  }
+  return profile;
+}
+
+TEST(BesideDevice, OnlyLayersThatChooseHaveExpertsToCompute) {
+  const TinyModel tiny("variants/qwen2_windows_dense");
+  Profile profile = kind_for_each_layer(tiny.description);
+  Tier tier("test", 64 * kMiB);
+  const StoredTypes types = tiny.types();
+  const ProbeLimits limits = quick();
+  const There there(kMiB);
+  measure_beside_device({tier, limits, cpu_ops(), Precision::bf16, types}, tiny.description,
+                        device(), there.bytes(), profile);
+  int dense = 0;
+  for (size_t i = 0; i < profile.model.kinds.size(); ++i) {
+    const bool routed = tiny.description.layers[i].feed_forward.routed;
+    EXPECT_EQ(profile.model.kinds[i].expert_on_cpu.empty(), !routed) << i;
+    EXPECT_FALSE(profile.model.kinds[i].attend_decode_on_cpu.empty()) << i;
+    dense += routed ? 0 : 1;
+  }
+  EXPECT_GT(dense, 0);
+  EXPECT_EQ(tier.used_bytes(), 0u);
+}
+
+TEST(BesideDevice, ManyRowsAreTheDevices) {
+  const TinyModel tiny("mixtral");
+  Profile profile = kind_for_each_layer(tiny.description);
+  profile.model.kinds.resize(1);
+  Tier tier("test", 64 * kMiB);
+  const StoredTypes types = tiny.types();
+  ProbeLimits limits = quick();
+  limits.most_rows = 8192;
+  const There there(kMiB);
+  measure_beside_device({tier, limits, cpu_ops(), Precision::bf16, types}, tiny.description,
+                        device(), there.bytes(), profile);
+  EXPECT_EQ(profile.model.kinds[0].expert_on_cpu.sizes().back(), 1024);
+}
+
+// A large model's layer in a small memory, and none of the program's that may be pinned.
+TEST(BesideDevice, StaysWithinItsMemory) {
+  ModelDescription model = TinyModel("qwen2_moe").description;
+  model.hidden = 2048;
+  model.layers.resize(1);
+  model.layers[0].attention.query_heads = 32;
+  model.layers[0].attention.kv_heads = 8;
+  model.layers[0].attention.head_dim = 128;
+  model.layers[0].feed_forward.width = 8192;
+  Profile profile = kind_for_each_layer(model);
+  Tier tier("test", ProbeLimits::kLeastBytes);
+  ProbeLimits limits;
+  limits.longest_call_seconds = 0.02;
+  HostDevice unpinnable({.bytes = kMiB, .pin_bytes = 0});
+  std::byte* there = unpinnable.allocate(100 * kKiB + 1);
+  measure_beside_device(
+      {tier, limits, cpu_ops(), Precision::bf16, testing::all_of_type(DType::BF16)}, model,
+      unpinnable, {there, 100 * kKiB + 1}, profile);
+  EXPECT_FALSE(profile.model.kinds[0].expert_on_cpu.empty());
+  EXPECT_FALSE(profile.model.kinds[0].attend_decode_on_cpu.empty());
+  EXPECT_GT(unpinnable.bytes_to_device(), 0u);
+  EXPECT_LE(tier.peak_bytes(), tier.limit_bytes());
+  EXPECT_GT(tier.peak_bytes(), tier.limit_bytes() / 4);
+  EXPECT_EQ(tier.used_bytes(), 0u);
+}
+
+// In the thread that copies, in the one that times copies, and before.
+TEST(BesideDevice, ALostDeviceIsSaid) {
+  const TinyModel tiny("mixtral");
+  const StoredTypes types = tiny.types();
+  const ProbeLimits limits = quick();
+  for (const int copies : {0, 5, 400}) {
+    Profile profile = kind_for_each_layer(tiny.description);
+    Tier tier("test", 64 * kMiB);
+    const There there(64 * kKiB);
+    device().fail_copy(copies);
+    try {
+      measure_beside_device({tier, limits, cpu_ops(), Precision::bf16, types}, tiny.description,
+                            device(), there.bytes(), profile);
+      ADD_FAILURE() << copies;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::device_lost);
+    }
+    device().fail_copy(-1);
+    EXPECT_EQ(tier.used_bytes(), 0u);
+  }
+  expect_nothing_held();
+}
+
+TEST(MeasureLink, UnpinsWhatItPinnedWhenTheDeviceIsLost) {
+  Tier tier("test", 64 * kMiB);
+  const There there(kMiB);
+  MachineProfile machine;
+  device().fail_copy(10);
+  EXPECT_THROW(measure_link(device(), tier, there.bytes(), machine), Error);
+  device().fail_copy(-1);
+  EXPECT_EQ(device().pinned_bytes(), 0u);
+  measure_link(device(), tier, there.bytes(), machine);
+  EXPECT_EQ(machine.link.sizes().back(), static_cast<double>(kMiB));
+  EXPECT_EQ(machine.link_back.sizes().back(), static_cast<double>(kMiB));
+}
+
+}  // namespace
+}  // namespace klotski
