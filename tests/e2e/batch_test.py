@@ -227,7 +227,8 @@ class Ends(Batch):
             self.assertEqual(status, 0)
             self.assertEqual(len(self.results()), rows)
             peaks.append(usage.ru_maxrss)
-        self.assertLess(peaks[1], peaks[0] + 4096, "KiB")  # the rows more take 15,600
+        # The rows more take 15,600; memory comes in steps of 2 MiB, a few more or fewer each time.
+        self.assertLess(peaks[1], peaks[0] + 8192, "KiB")
 
 
 if __name__ == "__main__":
