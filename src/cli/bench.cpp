@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -37,18 +38,36 @@ struct Options {
   std::string markdown_file;
 };
 
+struct AblationRow {
+  Strategy strategy;
+  bool cpu_attention;
+};
+
+// The paper's rows; then, on a device, what the CPU adds to the link alone: experts, attention, and
+// both.
+constexpr std::array<AblationRow, 7> kAblation{{{Strategy::simple, false},
+                                                {Strategy::multi_batch, false},
+                                                {Strategy::hot_prefetch, false},
+                                                {Strategy::klotski, false},
+                                                {Strategy::hybrid, false},
+                                                {Strategy::cgopipe, true},
+                                                {Strategy::hybrid, true}}};
+
 std::vector<Setting> settings_of(const Options& options) {
   std::vector<Setting> settings;
   const auto add = [&](std::string name, const PipelineFlags& flags) {
     settings.push_back({.name = std::move(name), .flags = flags, .runs = {}});
   };
   if (options.ablation) {
-    for (size_t i = 0; i < kStrategies; ++i) {
+    const bool on_device = target_of(*options.pipeline).device != nullptr;
+    for (const AblationRow& row : kAblation) {
+      if (needs_device(row.strategy) && !on_device) continue;
       PipelineFlags flags = *options.pipeline;
-      flags.limits.strategy = static_cast<Strategy>(i);
+      flags.limits.strategy = row.strategy;
+      flags.limits.cpu_attention = row.cpu_attention;
       flags.limits.micro_batch = flags.limits.micro_batch.value_or(kBatch);
       flags.limits.micro_batches = flags.limits.micro_batches.value_or(kBatch);
-      add(std::string(strategy_name(*flags.limits.strategy)), flags);
+      add(describe_strategy(row.strategy, row.cpu_attention), flags);
     }
   } else if (!options.sweep.empty()) {
     const bool over_n = options.sweep != "batch";

@@ -29,6 +29,7 @@ Json as_json(const Setting& setting) {
   for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
   return {{"setting", setting.name},
           {"strategy", strategy_name(measured.plan.policy.strategy)},
+          {"cpu_attention", measured.plan.policy.cpu_attention},
           {"n_batches", measured.plan.policy.micro_batches},
           {"micro_batch", measured.plan.policy.micro_batch},
           {"expert_slots", measured.plan.policy.slots[index_of(UnitKind::expert)]},

@@ -45,7 +45,7 @@ std::string compare(const ComparedRun& run) {
             .command = run.command,
             .model = run.opened.folder.filename().string(),
             .machine = machine_name(usable_cpus()),
-            .strategy = std::string(strategy_name(policy.strategy)),
+            .strategy = describe_strategy(policy.strategy, policy.cpu_attention),
             .micro_batch = policy.micro_batch,
             .micro_batches = policy.micro_batches,
             .ram_bytes = run.plan.memory.limit_bytes,

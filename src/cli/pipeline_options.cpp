@@ -46,8 +46,19 @@ void add_experiment_flags(CLI::App& command, const std::shared_ptr<PipelineFlags
       "Experts prefetched a layer (default: as many as a token chooses, or more by prediction)",
       [flags](int64_t value) { flags->limits.hot_experts = value; });
   command
+      .add_option_function<std::string>(
+          "--attention",
+          [flags](const std::string& where) {
+            if (where != "auto") flags->limits.cpu_attention = where == "cpu";
+          },
+          "With a GPU, what computes the attention of decoding rows: gpu, cpu (keys and values "
+          "then lie in RAM), or auto (default: the faster by prediction where one is made, "
+          "else gpu)")
+      ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
+  command
       .add_option("--eviction", flags->limits.eviction,
-                  "Which expert leaves memory: furthest (from its next use; default), lru, lfu")
+                  "Which expert leaves memory: furthest (from its next use; default, but with few "
+                  "sequences beside a GPU lfu), lru, lfu")
       ->check(CLI::IsMember({"furthest", "lru", "lfu"}));
   command
       .add_option("--kernels", flags->kernels,
@@ -92,13 +103,15 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
             flags->limits.strategy = strategy_from_name(name);
             if (!flags->limits.strategy && name != "auto") {
               fail(ErrorKind::usage,
-                   "--strategy: expected auto, simple, multi-batch, hot-prefetch or klotski, "
-                   "found {}",
+                   "--strategy: expected auto, simple, multi-batch, hot-prefetch, klotski, "
+                   "cgopipe or hybrid, found {}",
                    in_quotes(name));
             }
           },
-          "auto (default: batch and bench take the fastest by prediction, others klotski), simple, "
-          "multi-batch, hot-prefetch or klotski")
+          "auto (default: batch and bench, and run on a GPU, take the fastest by prediction, "
+          "others "
+          "klotski), simple, multi-batch, hot-prefetch, klotski or, with a GPU and the CPU beside "
+          "it, cgopipe (the CPU attends) or hybrid (it computes experts)")
       ->type_name("NAME");
   command
       .add_option_function<std::string>(
@@ -131,6 +144,9 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
 PipelineOptions options_of(const PipelineFlags& flags) {
   if (flags.limits.attention_sinks > 0 && flags.limits.attention_window == 0) {
     fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
+  }
+  if (flags.limits.strategy == Strategy::cgopipe && flags.limits.cpu_attention == false) {
+    fail(ErrorKind::usage, "--strategy cgopipe attends on the CPU, --attention asks for the GPU");
   }
   PipelineOptions options = flags.options;
   if (!flags.trace_file.empty() || !flags.timeline_file.empty()) options.keep_spans = kMostSpans;
@@ -174,6 +190,8 @@ void preload(PreparedModel& model) {
 
 PipelineFlags on_cpu(PipelineFlags flags) {
   flags.device = "cpu";
+  flags.limits.cpu_attention.reset();
+  if (flags.limits.strategy && needs_device(*flags.limits.strategy)) flags.limits.strategy.reset();
   flags.target = std::make_shared<std::shared_ptr<OpenedTarget>>();
   return flags;
 }
@@ -183,12 +201,36 @@ Target& target_of(const PipelineFlags& flags) {
   return (*flags.target)->target;
 }
 
+namespace {
+
+void refuse_without_device(const PipelineFlags& flags, const Target& target) {
+  if (target.device) return;
+  const std::optional<Strategy>& strategy = flags.limits.strategy;
+  if (strategy && needs_device(*strategy)) {
+    fail(ErrorKind::usage, "--strategy {} divides work between a GPU and the CPU: expected a GPU",
+         strategy_name(*strategy));
+  }
+  if (flags.limits.cpu_attention == true) {
+    fail(ErrorKind::usage,
+         "--attention cpu: expected a GPU beside the CPU, which does all without");
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const PipelineFlags& flags,
                                              const Workload& workload, Foresight* foresight) {
   PipelineOptions options = options_of(flags);
   options.source = opened.source;
   Target& target = target_of(flags);
+  refuse_without_device(flags, target);
   const std::optional<CorrelationTable> table = correlation_table(opened, flags);
+  // Who computes what is decided by what each takes.
+  std::unique_ptr<Foresight> own;
+  if (!foresight && target.device && flags.limits.strategy == Strategy::hybrid) {
+    own = foresight_for(opened, flags).foresight;
+    foresight = own.get();
+  }
   if (foresight && table) foresight->learn(*table);
   RunPlan plan =
       foresight ? choose_plan(foresight->ground(), flags.limits, workload).run
@@ -202,8 +244,8 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
     write_err(format_memory_plan(model->plan().memory));
     if (model->plan().below) write_err(format_memory_plan(*model->plan().below));
     write_err(fmt::format("strategy {}, groups of {} x {} sequences\n",
-                          strategy_name(policy.strategy), policy.micro_batches,
-                          policy.micro_batch));
+                          describe_strategy(policy.strategy, policy.cpu_attention),
+                          policy.micro_batches, policy.micro_batch));
   }
   if (target.device) preload(*model);
   return model;
@@ -239,8 +281,9 @@ void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
   }
   if (!flags.timeline_file.empty()) {
     const TimelineBlock block = longest_typical_block(spans).value_or(TimelineBlock{});
-    const std::string title =
-        fmt::format("{}, layer {}", strategy_name(model.policy().strategy), block.layer);
+    const std::string title = fmt::format(
+        "{}, layer {}", describe_strategy(model.policy().strategy, model.policy().cpu_attention),
+        block.layer);
     write_argument_file(flags.timeline_file, "--timeline",
                         [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
   }
@@ -254,7 +297,7 @@ std::string format_summary(PreparedModel& model) {
   const TimelineTotals& totals = report.totals;
   std::string text =
       fmt::format("{} passes in {:.2f} s, strategy {}\n", report.passes, in_seconds(totals.elapsed),
-                  strategy_name(model.policy().strategy));
+                  describe_strategy(model.policy().strategy, model.policy().cpu_attention));
   for (const Lane used : totals.used_lanes()) {
     const LaneTotals& lane = totals.lane(used);
     text += fmt::format("  {:<10} busy {:5.1f} %", lane_name(used), totals.percent(lane.busy));

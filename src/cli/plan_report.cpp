@@ -61,10 +61,11 @@ std::string other_groups(const std::vector<Candidate>& candidates) {
   std::string text = "\nother choices, tokens/s:";
   for (size_t i = 1; i < std::min(candidates.size(), kShown); ++i) {
     const Choice& choice = candidates[i].choice;
-    text += fmt::format("{} {} x {} {}{} {:.2f}", i > 1 ? "," : "", choice.micro_batches,
-                        choice.micro_batch, strategy_name(choice.strategy),
-                        choice.hot_experts > 0 ? fmt::format(" K={}", choice.hot_experts) : "",
-                        candidates[i].prediction.tokens_per_second());
+    text +=
+        fmt::format("{} {} x {} {}{} {:.2f}", i > 1 ? "," : "", choice.micro_batches,
+                    choice.micro_batch, describe_strategy(choice.strategy, choice.cpu_attention),
+                    choice.hot_experts > 0 ? fmt::format(" K={}", choice.hot_experts) : "",
+                    candidates[i].prediction.tokens_per_second());
   }
   return text + "\n";
 }
@@ -132,6 +133,7 @@ Json plan_json(const Planning& planning) {
     groups.push_back({{"micro_batch", candidate.choice.micro_batch},
                       {"micro_batches", candidate.choice.micro_batches},
                       {"strategy", strategy_name(candidate.choice.strategy)},
+                      {"cpu_attention", candidate.choice.cpu_attention},
                       {"hot_experts", candidate.choice.hot_experts},
                       {"tokens_per_second", candidate.prediction.tokens_per_second()}});
   }
@@ -144,6 +146,7 @@ Json plan_json(const Planning& planning) {
           {"below", below},
           {"policy",
            {{"strategy", strategy_name(policy.strategy)},
+            {"cpu_attention", policy.cpu_attention},
             {"micro_batch", policy.micro_batch},
             {"micro_batches", policy.micro_batches},
             {"hot_experts", policy.hot_experts},

@@ -36,6 +36,10 @@ const Candidate* best_other(const std::vector<Candidate>& candidates, const Othe
   return best;
 }
 
+std::string strategy_of(const Choice& choice) {
+  return describe_strategy(choice.strategy, choice.cpu_attention);
+}
+
 std::string hot_count_name(const Choice& choice) {
   return choice.hot_experts > 0 ? fmt::format("{} a layer", choice.hot_experts)
                                 : "as many as a token chooses";
@@ -73,8 +77,8 @@ std::vector<Reason> Planning::reasons() const {
   const Candidate* size = best_other(candidates(), [&](const Choice& c) {
     return c.group() != choice.group() && c.strategy == choice.strategy;
   });
-  const Candidate* strategy =
-      best_other(candidates(), [&](const Choice& c) { return c.strategy != choice.strategy; });
+  const Candidate* strategy = best_other(
+      candidates(), [&](const Choice& c) { return strategy_of(c) != strategy_of(choice); });
   const Candidate* hot = best_other(candidates(), [&](const Choice& c) {
     return c.hot_experts != choice.hot_experts && c.strategy == choice.strategy;
   });
@@ -84,9 +88,8 @@ std::vector<Reason> Planning::reasons() const {
        against(size,
                size ? fmt::format("{} x {}", size->choice.micro_batches, size->choice.micro_batch)
                     : "")});
-  reasons.push_back(
-      {"strategy", std::string(strategy_name(choice.strategy)),
-       against(strategy, strategy ? std::string(strategy_name(strategy->choice.strategy)) : "")});
+  reasons.push_back({"strategy", strategy_of(choice),
+                     against(strategy, strategy ? strategy_of(strategy->choice) : "")});
   reasons.push_back({"hot experts", hot_count_name(choice),
                      against(hot, hot ? hot_count_name(hot->choice) : "")});
   const RunPlan& plan = run();
@@ -95,7 +98,8 @@ std::vector<Reason> Planning::reasons() const {
       {"KV cache",
        format_bytes(plan.memory.kv_bytes) + " in memory" +
            (plan.policy.kv_spill_bytes > 0
-                ? fmt::format(", {} in a file", format_bytes(plan.policy.kv_spill_bytes))
+                ? fmt::format(", {} {}", format_bytes(plan.policy.kv_spill_bytes),
+                              plan.below ? "in RAM" : "in a file")
                 : ""),
        fmt::format("room for {} sequences of {} tokens at once, {} wanted", at_once,
                    workload_.usual_tokens(), std::min(choice.group(), workload_.sequences))});
@@ -106,8 +110,10 @@ std::vector<Reason> Planning::reasons() const {
     const int64_t slots = plan.policy.slots[index_of(kind)];
     const char* why = slots >= units ? "all fit"
                       : kind == UnitKind::expert
-                          ? "what is needed furthest from now leaves first, of those the least "
-                            "popular"
+                          ? plan.policy.eviction == "furthest"
+                                ? "what is needed furthest from now leaves first, of those the "
+                                  "least popular"
+                                : "those that are used most stay"
                           : "before experts: every token uses them";
     reasons.push_back({std::string(unit_kind_name(kind)),
                        fmt::format("{} of {} in memory", std::min(slots, units), units), why});
@@ -143,8 +149,12 @@ double Planning::rate_with_small_experts() const {
   };
   Policy policy = run().policy;
   int64_t& slots = policy.slots[index_of(UnitKind::expert)];
-  slots = std::min(foresight_.layouts().units(UnitKind::expert),
-                   static_cast<int64_t>(static_cast<double>(slots) / share));
+  const int64_t more = std::min(foresight_.layouts().units(UnitKind::expert),
+                                static_cast<int64_t>(static_cast<double>(slots) / share)) -
+                       slots;
+  slots += more;
+  if (policy.kept_experts > 0) policy.kept_experts += more;
+  for (ExpertCosts& costs : policy.costs.kinds) costs.link *= share;
   return predict(with, policy, work()).tokens_per_second();
 }
 
@@ -170,6 +180,7 @@ std::vector<Relief> Planning::find_reliefs() const {
     found.push_back({"twice the VRAM", rate_on(profile, more_vram)});
     Profile link = profile;
     link.machine.link = profile.machine.link.faster(2.0);
+    link.machine.link_back = profile.machine.link_back.faster(2.0);
     found.push_back({"a link twice as fast", rate_on(link, same)});
   }
   found.push_back({below ? "twice the RAM" : "twice the memory", rate_on(profile, more_ram)});

@@ -50,6 +50,16 @@ struct Session {
   std::vector<TokenId> stop_tokens;
 };
 
+// On the CPU one sequence leaves nothing to choose; beside a GPU it matters what each takes.
+std::unique_ptr<PreparedModel> prepare_session(const Session& session, const Workload& workload) {
+  const PipelineFlags& flags = *session.options.pipeline;
+  MaybeForesight planned;
+  if (target_of(flags).device) planned = foresight_for(session.opened, flags);
+  auto model = prepare_model(session.opened, flags, workload, planned.foresight.get());
+  write_err(planned.why_none);
+  return model;
+}
+
 struct Outcome {
   std::string text;
   int64_t tokens = 0;
@@ -132,8 +142,8 @@ int run_once(const Session& session, const std::string& prompt) {
   }
   const auto prompt_tokens = static_cast<int64_t>(tokens.size());
   Request request = request_for(session, std::move(tokens));
-  const auto model = prepare_model(session.opened, *options.pipeline,
-                                   Engine::workload(session.opened.description, request));
+  const auto model =
+      prepare_session(session, Engine::workload(session.opened.description, request));
   warm_up(*options.pipeline, *model, session.tokenizer);
   Engine engine(model->pipeline());
   const Outcome outcome = generate(session, engine, std::move(request), [&](std::string_view text) {
@@ -202,8 +212,9 @@ int run_interactive(const Session& session) {
   std::optional<ChatTemplate> chat_template;
   if (session.options.chat) chat_template = template_of(session);
   const int64_t positions = std::min(description.max_positions, kChatPositions);
-  const auto model = prepare_model(session.opened, *session.options.pipeline,
-                                   {.tokens_per_sequence = positions, .prompt_tokens = positions});
+  const auto model = prepare_session(session, {.tokens_per_sequence = positions,
+                                               .prompt_tokens = positions,
+                                               .generated_tokens = positions / 2});
   warm_up(*session.options.pipeline, *model, session.tokenizer);
   Engine engine(model->pipeline());
   const bool terminal = ::isatty(STDIN_FILENO) == 1;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/pipeline_options.h"
+#include "model/counts.h"
 #include "schedule/simulate.h"
 
 namespace klotski {
@@ -109,7 +110,8 @@ int schedule_command(const Options& options) {
       timeline);
   PrintingSink sink(simulation, options.print);
   Known known{.model = model,
-              .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches)),
+              .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches),
+                                                    {.rows = batch_rows}),
               .facts = [&](const WeightUnit& unit) { return facts_of(layouts, unit); },
               .hot =
                   [&](LayerId layer) {
@@ -119,6 +121,11 @@ int schedule_command(const Options& options) {
                       hot.push_back(ExpertId(e));
                     }
                     return hot;
+                  },
+              .rows =
+                  [&](ExpertId) {
+                    return static_cast<double>(group_rows * most_choices(model)) /
+                           static_cast<double>(most_experts(model));
                   }};
   Residency residency(model, policy);
   FragmentBuilder build(policy, residency, known);

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/bytes.h"
+#include "base/cpu_limit.h"
 #include "base/error.h"
 #include "base/numbers.h"
 #include "cli/command.h"
@@ -26,8 +27,11 @@ std::shared_ptr<OpenedTarget> cpu_target(const std::string& kernels) {
 
 std::shared_ptr<OpenedTarget> device_target(int index) {
   std::unique_ptr<Device> device = open_device(index);
+  // Two threads wait for the device all the time: for what it computes, and for copies.
+  set_compute_threads(std::max(1, usable_cpus() - 2));
   Target target{.ops = CudaOps::table(),
                 .device = device.get(),
+                .cpu = &cpu_ops(),
                 .ops_bytes = CudaOps::kProductWorkspace,
                 .start_ops = [device = device.get()](std::span<std::byte> arena) {
                   return std::static_pointer_cast<void>(std::make_shared<CudaOps>(*device, arena));

@@ -3,13 +3,20 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "planner/expert_costs.h"
 
 namespace klotski {
 
 namespace {
 
-SearchSpace search_space(const ModelDescription& model, const RunLimits& limits,
-                         int64_t sequences) {
+// Whether the CPU beside a device may compute, and it is known how fast.
+bool cpu_may_share(const PlanningGround& ground) {
+  return ground.target.device && ground.target.cpu &&
+         !expert_costs(ground.machinery(), {}, 1).empty();
+}
+
+SearchSpace search_space(const PlanningGround& ground, const RunLimits& limits, int64_t sequences) {
+  const ModelDescription& model = ground.model;
   SearchSpace space{.sequences = sequences,
                     .micro_batch = limits.micro_batch,
                     .micro_batches = limits.micro_batches,
@@ -20,6 +27,11 @@ SearchSpace search_space(const ModelDescription& model, const RunLimits& limits,
     space.most_experts = std::max(space.most_experts, layer.feed_forward.experts);
     space.top_k = layer.feed_forward.router.top_k;
   }
+  if (!cpu_may_share(ground)) return space;
+  space.strategies.insert(space.strategies.end(), {Strategy::cgopipe, Strategy::hybrid});
+  space.cpu_attention = {false, true};
+  if (limits.cpu_attention) space.cpu_attention = {*limits.cpu_attention};
+  if (limits.strategy == Strategy::cgopipe) space.cpu_attention = {true};
   return space;
 }
 
@@ -67,7 +79,14 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
     fixed.micro_batches = choice.micro_batches;
     fixed.strategy = choice.strategy;
     if (choice.hot_experts > 0) fixed.hot_experts = choice.hot_experts;
-    return plan_run(ground.model, ground.layouts, ground.target, fixed, workload, ground.options);
+    fixed.cpu_attention = choice.cpu_attention;
+    RunPlan plan =
+        plan_run(ground.model, ground.layouts, ground.target, fixed, workload, ground.options);
+    if (plan.policy.shared_rows > 0) {
+      plan.policy.costs = expert_costs(ground.machinery(), plan.policy,
+                                       static_cast<double>(workload.usual_tokens()));
+    }
+    return plan;
   };
   const auto fit = [&](const Choice& choice) -> std::optional<FittedGroup> {
     try {
@@ -81,7 +100,7 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
       return {};
     }
   };
-  const SearchSpace space = search_space(ground.model, limits, workload.sequences);
+  const SearchSpace space = search_space(ground, limits, workload.sequences);
   std::vector<Candidate> candidates =
       search(ground.machinery(), planned_work(workload), space, fit);
   if (candidates.empty()) {

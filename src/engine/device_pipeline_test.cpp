@@ -9,15 +9,12 @@
 #include "device/testing.h"
 #include "engine/engine.h"
 #include "engine/testing/pipeline_runs.h"
+#include "schedule/testing.h"
 
 namespace klotski {
 namespace {
 
 using ::klotski::testing::HostDevice;
-
-int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
-  return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
-}
 
 class DevicePipeline : public ::testing::TestWithParam<const char*> {
  protected:
@@ -59,6 +56,13 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
     ++lending_;
   }
 
+  // Costs that let both compute, of groups as large as there is memory for, or smaller.
+  void share_experts(Policy& policy) {
+    if (policy.shared_rows == 0) return;
+    policy.costs = {{random_costs(random_)}, std::vector<int>(test_.description.layers.size(), 0)};
+    policy.shared_rows = between(random_, 1, policy.shared_rows);
+  }
+
   RunLimits random_limits() {
     RunLimits limits;
     limits.strategy = static_cast<Strategy>(between(random_, 0, kStrategies - 1));
@@ -77,7 +81,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   std::mt19937_64 random_{41};
   int lending_ = 0;
   HostDevice device_{{.bytes = kGiB, .own_bytes = 100 * kMiB, .pin_bytes = kMiB}};
-  Target target_{.ops = reference_ops(), .device = &device_};
+  Target target_{.ops = reference_ops(), .device = &device_, .cpu = &reference_ops()};
   PipelineOptions options_;
 };
 
@@ -89,6 +93,7 @@ TEST_P(DevicePipeline, EqualsTheResidentRunBitForBit) {
     const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
     RunPlan chosen = plan(limits, texts.workload());
     take_slots_away(chosen);
+    share_experts(chosen.policy);
     PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
     if (random_() % 2 == 0) prepared.pipeline().preload([](uint64_t, uint64_t) {});
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected) << "trial " << trial;
@@ -96,6 +101,74 @@ TEST_P(DevicePipeline, EqualsTheResidentRunBitForBit) {
   }
   EXPECT_GT(device_.bytes_to_device(), 0u);
   EXPECT_GT(lending_, 0);
+}
+
+// The CPU computes experts where they lie, the device others: rows go down, results come up, and
+// nothing differs.
+TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
+  int64_t computed_below = 0;
+  uint64_t rows_back = 0;
+  for (int trial = 0; trial < 12; ++trial) {
+    const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary);
+    RunLimits limits = random_limits();
+    limits.strategy = Strategy::hybrid;
+    options_.keep_spans = 100000;
+    const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+    RunPlan chosen = plan(limits, texts.workload());
+    ASSERT_GT(chosen.policy.shared_rows, 0);
+    take_slots_away(chosen);
+    share_experts(chosen.policy);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected) << "trial " << trial;
+    for (const TimelineSpan& span : prepared.pipeline().timeline().spans()) {
+      if (span.lane == Lane::cpu) ++computed_below;
+      if (span.lane == Lane::rows_up) rows_back += span.bytes;
+    }
+    EXPECT_LE(prepared.below()->tier.peak_bytes(), chosen.below->limit_bytes);
+  }
+  bool routed = false;
+  for (const Layer& layer : test_.description.layers) routed |= layer.feed_forward.routed;
+  EXPECT_EQ(computed_below > 20, routed) << computed_below;
+  EXPECT_EQ(rows_back > 0, routed);
+}
+
+// Keys and values lie below, where the CPU attends to them; those of prompts come from the device.
+TEST_P(DevicePipeline, AttentionOnTheCpuGivesTheSameBits) {
+  int64_t attended = 0;
+  for (int trial = 0; trial < 12; ++trial) {
+    const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary, 40);
+    RunLimits limits = random_limits();
+    limits.cpu_attention = true;
+    if (random_() % 3 == 0) limits.strategy = Strategy::cgopipe;
+    options_.keep_spans = 100000;
+    const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+    RunPlan chosen = plan(limits, texts.workload());
+    ASSERT_TRUE(chosen.policy.cpu_attention);
+    EXPECT_EQ(chosen.policy.kv_bytes, 0u);
+    take_slots_away(chosen);
+    share_experts(chosen.policy);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected) << "trial " << trial;
+    for (const TimelineSpan& span : prepared.pipeline().timeline().spans()) {
+      if (span.lane == Lane::cpu && span.work == "attention") ++attended;
+    }
+    EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
+    EXPECT_LE(prepared.below()->tier.peak_bytes(), chosen.below->limit_bytes);
+  }
+  EXPECT_GT(attended, 20);
+}
+
+// Where a plan has no costs to go by, the device computes all.
+TEST_P(DevicePipeline, WithoutCostsTheCpuComputesNothing) {
+  const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
+  RunLimits limits = random_limits();
+  limits.strategy = Strategy::hybrid;
+  const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+  RunPlan chosen = plan(limits, texts.workload());
+  take_slots_away(chosen);
+  PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+  ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
+  EXPECT_EQ(prepared.pipeline().report().totals.lane(Lane::cpu).busy.count(), 0);
 }
 
 // With room on the device for one sequence or two the others keep theirs in the program's memory.
@@ -137,17 +210,22 @@ TEST_P(DevicePipeline, WeightsBelowAreReadOnce) {
 // A copy that fails ends the pass; what was given out is in order again afterwards.
 TEST_P(DevicePipeline, AFailedCopyEndsThePassAlone) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
-  const RunLimits limits{.precision = Precision::f32};
-  const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
-  RunPlan chosen = plan(limits, texts.workload());
-  take_slots_away(chosen);
-  PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
-  for (const int k : {0, 3, 7}) {
-    device_.fail_copy(k);
-    EXPECT_THROW(run_pipeline(prepared.pipeline(), texts, random_), Error);
-    device_.fail_copy(-1);
+  for (const Strategy strategy : {Strategy::klotski, Strategy::cgopipe, Strategy::hybrid}) {
+    const RunLimits limits{.strategy = strategy,
+                           .precision = Precision::f32,
+                           .cpu_attention = strategy != Strategy::klotski};
+    const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+    RunPlan chosen = plan(limits, texts.workload());
+    take_slots_away(chosen);
+    share_experts(chosen.policy);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    for (const int k : {0, 3, 7}) {
+      device_.fail_copy(k);
+      EXPECT_THROW(run_pipeline(prepared.pipeline(), texts, random_), Error);
+      device_.fail_copy(-1);
+    }
+    EXPECT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
   }
-  EXPECT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
 }
 
 // A device that is lost is no fault of a request: the run ends, and says what it leaves undone.

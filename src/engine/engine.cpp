@@ -42,9 +42,12 @@ int64_t Engine::Sequence::most_tokens(const ModelDescription& model) const {
 
 Workload Engine::workload(const ModelDescription& model, const Request& request) {
   check(model, request);
+  const int64_t tokens = most_tokens_of(model, request);
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
   return {.sequences = 1,
-          .tokens_per_sequence = most_tokens_of(model, request),
-          .prompt_tokens = static_cast<int64_t>(request.prompt.size())};
+          .tokens_per_sequence = tokens,
+          .prompt_tokens = prompt,
+          .generated_tokens = std::max<int64_t>(1, tokens - prompt)};
 }
 
 SequenceId Engine::submit(Request request) {
@@ -53,8 +56,12 @@ SequenceId Engine::submit(Request request) {
   const int64_t tokens = most_tokens_of(model, request);
   const PagedKvCache& cache = pipeline_.cache();
   const int64_t pages = cache.pages_needed(tokens, pipeline_.policy().micro_batch_rows);
-  const int64_t most_pages = pipeline_.policy().kv_stages > 0 ? pipeline_.policy().kv_sequence_pages
-                                                              : cache.capacity_pages();
+  const Policy& policy = pipeline_.policy();
+  const int64_t most_pages =
+      policy.kv_stages > 0
+          ? std::min(policy.kv_sequence_pages,
+                     std::max(cache.capacity_pages(), cache.spill_capacity_pages()))
+          : cache.capacity_pages();
   if (pages > most_pages) {
     fail(ErrorKind::does_not_fit,
          "the request needs {} of KV cache, the limit is {}; ask for fewer tokens or more memory",

@@ -87,12 +87,22 @@ Known Pipeline::known(std::span<const MicroBatch> group) {
   Known known{.model = model_,
               .group = {},
               .facts = [this](const WeightUnit& unit) { return facts_of(layouts_, unit); },
-              .hot = [this](LayerId layer) { return hot_experts_.foretell(layer); }};
+              .hot = [this](LayerId layer) { return hot_experts_.foretell(layer); },
+              .rows =
+                  [this](ExpertId expert) {
+                    return static_cast<double>(expert_rows_[static_cast<size_t>(expert.value)]);
+                  }};
   for (const MicroBatch& micro_batch : group) {
     const bool spilled =
         std::any_of(micro_batch.sequences.begin(), micro_batch.sequences.end(),
                     [](const KvSequence* sequence) { return sequence->spilled(); });
-    known.group.push_back({.spilled = spilled});
+    bool decodes = true;
+    for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
+      const BatchSequence& rows = micro_batch.batch.sequences[i];
+      decodes &= rows.tokens == 1 && rows.past > 0 && micro_batch.sequences[i]->spilled();
+    }
+    known.group.push_back(
+        {.spilled = spilled, .rows = micro_batch.batch.rows(), .decodes = decodes});
   }
   return known;
 }
@@ -115,6 +125,8 @@ void Pipeline::learn(LayerId layer) {
     const std::span<const float> gaps_of_batch = tasks_.router_gaps(k);
     gaps.insert(gaps.end(), gaps_of_batch.begin(), gaps_of_batch.end());
   }
+  expert_rows_.assign(static_cast<size_t>(model_.layer(layer).feed_forward.experts), 0);
+  for (const ExpertId expert : choices) ++expert_rows_[static_cast<size_t>(expert.value)];
   hot_experts_.learn(layer, choices);
 }
 

@@ -92,8 +92,9 @@ class Pipeline {
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
-  CacheCounters preloaded_;  // what preload() asked for
-  int32_t group_size_ = 0;   // micro-batches of the group at hand
+  std::vector<int64_t> expert_rows_;  // of the group, in the layer whose gates finished last
+  CacheCounters preloaded_;           // what preload() asked for
+  int32_t group_size_ = 0;            // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;
   Executor executor_;  // last: its workers use all of the above

@@ -18,6 +18,7 @@ PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& ch
     computing.device = device_memory_.get();
     computing.below = &below_->tier;
     computing.weights_below = &below_->weights;
+    computing.cpu = target.cpu;
   } else {
     reservations_.push_back(compute_tier_->reserve("activations", memory.activation_bytes));
     reservations_.push_back(compute_tier_->reserve("KV cache", memory.kv_bytes));

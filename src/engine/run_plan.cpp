@@ -26,9 +26,12 @@ constexpr int64_t kDeviceMicroBatchRows = 4096;
 // Of a device: what the driver and the products' library take while they are used first.
 constexpr uint64_t kDeviceMargin = 192 * kMiB;
 constexpr uint64_t kPinnedPerTableByte =
-    512;                            // of pinned memory, for a byte of the device's tables
-constexpr int64_t kLoadsAhead = 3;  // one is used, one arrives, one is waited for next
-constexpr uint64_t kOpsSlack = 16;  // one part in so many, for gaps between pieces
+    512;  // of pinned memory, for a byte of the device's tables
+// Rows of a group that the CPU may share the experts of, at least: with many more it takes longer
+// for an expert than any link.
+constexpr int64_t kSharedRows = 1024;
+constexpr int64_t kLoadsAhead = 3;             // one is used, one arrives, one is waited for next
+constexpr uint64_t kOpsSlack = 16;             // one part in so many, for gaps between pieces
 constexpr uint64_t kCopyBuffers = 192 * kMiB;  // pinned, on the way to a device and back
 constexpr int64_t kLeastBelow = 4;             // slots, so that disk and link work at once
 constexpr int64_t kStages = 2;
@@ -66,7 +69,7 @@ Policy group_policy(const RunLimits& limits, const Workload& workload, bool devi
       std::clamp<int64_t>(divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
   policy.hot_experts = limits.hot_experts.value_or(0);
   policy.path_length = limits.path_length;
-  policy.eviction = limits.eviction;
+  policy.eviction = limits.eviction.value_or(policy.eviction);
   policy.precision = limits.precision;
   policy.attention_sinks = limits.attention_sinks;
   policy.attention_window = limits.attention_window;
@@ -95,15 +98,24 @@ class MemoryDivision {
         workload_(workload),
         options_(options),
         resident_(resident_bytes()),
+        ram_bytes_(allowed_bytes(limits, options, resident_)),
         process_bytes_(resident_ - held_below(target) + kProgramMargin + workload.input_bytes +
                        kSpanCopies * static_cast<uint64_t>(options.keep_spans) *
                            sizeof(TimelineSpan)),
-        device_process_bytes_(target.device ? device_process_bytes() : 0) {}
+        device_own_bytes_(target.device ? target.device->own_bytes() : 0),
+        pinned_bytes_(target.below ? target.below->weights.pinned_bytes() : 0) {}
 
   // Halves the rows that are computed at once, then the sequences, until the least fits; what does
   // not fit then is refused by plan_memory.
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();
+    if (target_.device && target_.cpu) {
+      policy.cpu_attention =
+          limits_.cpu_attention.value_or(false) || policy.strategy == Strategy::cgopipe;
+      if (policy.strategy == Strategy::hybrid) {
+        policy.shared_rows = std::max(policy.group_sequences(), kSharedRows);
+      }
+    }
     while (!least_fits(policy, limits)) {
       if (policy.micro_batch_rows > policy.micro_batch) {
         policy.micro_batch_rows = std::max(policy.micro_batch, policy.micro_batch_rows / 2);
@@ -123,12 +135,11 @@ class MemoryDivision {
       policy = *lending;
       plan = divide(policy, limits);
     }
-    const int64_t slots = policy.slots[index_of(UnitKind::expert)];
-    if (slots < layouts_.units(UnitKind::expert)) {
-      policy.kept_experts =
-          std::max<int64_t>(slots - policy.lent_slots - policy.loads_ahead - 1, 0);
-    }
+    choose_what_stays(policy);
     policy.kv_spill_bytes = std::min(policy.kv_spill_bytes, room_below(policy));
+    if (policy.cpu_attention) {  // there is no other place: what does not fit is refused
+      policy.kv_spill_bytes = std::max(policy.kv_spill_bytes, spilled_sequence_bytes(policy));
+    }
     MemoryPlan below = plan_memory(demand_below(policy), limits_below());
     policy.slots_below = below.slots;
     return {policy, plan, below};
@@ -139,7 +150,8 @@ class MemoryDivision {
   MemoryPlan divide(Policy& policy, const MemoryLimits& limits) const {
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
     const MemoryDemand spilling = demand(policy, kStages * stage_bytes(policy));
-    if (may_spill() && plan.kv_bytes < kv_wanted(policy) && least_bytes(spilling) <= limits.bytes) {
+    if (policy.cpu_attention || (may_spill() && plan.kv_bytes < kv_wanted(policy) &&
+                                 least_bytes(spilling) <= limits.bytes)) {
       policy.kv_stages = kStages;
       policy.kv_stage_bytes = stage_bytes(policy);
       policy.kv_sequence_pages = kv_pages(policy);
@@ -149,6 +161,20 @@ class MemoryDivision {
     policy.kv_bytes = plan.kv_bytes;
     policy.slots = plan.slots;
     return plan;
+  }
+
+  // A pass that uses most experts of every layer finds those that were kept. One that uses few,
+  // while the CPU computes what is not there, is served best by those that are used most: the link
+  // brings them when it has nothing else to do.
+  void choose_what_stays(Policy& policy) const {
+    const int64_t slots = policy.slots[index_of(UnitKind::expert)];
+    if (slots == layouts_.units(UnitKind::expert)) return;
+    if (policy.shared_rows > 0 &&
+        policy.group_sequences() * most_choices(model_) < most_experts(model_)) {
+      if (!limits_.eviction) policy.eviction = "lfu";
+      return;
+    }
+    policy.kept_experts = std::max<int64_t>(slots - policy.lent_slots - policy.loads_ahead - 1, 0);
   }
 
   // For keys and values in the program's memory, beside what nothing runs without: with less than
@@ -186,13 +212,11 @@ class MemoryDivision {
       limits.memory = "VRAM";
       limits.flag = "--vram";
     } else {
-      limits.bytes = allowed_bytes(limits_, options_, resident_);
+      limits.bytes = ram_bytes_;
     }
     return limits;
   }
-  MemoryLimits limits_below() const {
-    return {.bytes = allowed_bytes(limits_, options_, resident_), .memory = "RAM"};
-  }
+  MemoryLimits limits_below() const { return {.bytes = ram_bytes_, .memory = "RAM"}; }
   bool least_fits(const Policy& policy, const MemoryLimits& limits) const {
     return least_bytes(demand(policy, 0)) <= limits.bytes;
   }
@@ -232,28 +256,45 @@ class MemoryDivision {
   }
   // Room for the sequences that memory does not take.
   uint64_t spill_bytes(const Policy& policy, uint64_t memory_bytes) const {
+    if (policy.cpu_attention) {
+      const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.usual_tokens());
+      return std::max(spilled_sequence_bytes(policy),
+                      static_cast<uint64_t>(pages) * spilled_page(policy));
+    }
     const auto in_memory = static_cast<int64_t>(memory_bytes / kv_bytes(policy));
+    return static_cast<uint64_t>(sequences_wanted(policy) - in_memory) *
+           spilled_sequence_bytes(policy);
+  }
+  // Of all layers.
+  uint64_t spilled_page(const Policy& policy) const {
     uint64_t page = 0;
     for (const uint64_t bytes : spilled_page_bytes(policy)) page += bytes;
-    return static_cast<uint64_t>((sequences_wanted(policy) - in_memory) * kv_pages(policy)) * page;
+    return page;
+  }
+  uint64_t spilled_sequence_bytes(const Policy& policy) const {
+    return static_cast<uint64_t>(kv_pages(policy)) * spilled_page(policy);
   }
 
+  // Keys and values that the CPU attends to lie below, but those of prompts pass through stages.
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
+    if (policy.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
     const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
     const int64_t rows = policy.lent_slots > 0 ? policy.rows_in_place : policy.group_rows();
     uint64_t activations = activation_bytes(model_, target_.ops, policy, rows, logit_rows);
     uint64_t process = process_bytes_;
     if (target_.device) {
       activations += activations / kOpsSlack + target_.ops_bytes;
-      process = device_process_bytes_;
+      process = device_process_bytes(policy);
     }
     MemoryDemand demand{.process_bytes = process,
                         .activation_bytes = activations,
                         .units = {},
+                        .shared_row_bytes = shared_bytes(policy),
                         .kv_least_bytes = kv_bytes(policy),
                         .kv_wanted_bytes = kv_wanted(policy),
                         .kv_stage_bytes = stage_bytes};
     if (stage_bytes > 0) demand.kv_least_bytes = 0;
+    if (policy.cpu_attention) demand.kv_wanted_bytes = 0;
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       demand.units[k] = {.units = layouts_.units(kind),
@@ -269,17 +310,41 @@ class MemoryDivision {
     return demand;
   }
 
-  // The driver's own, and its tables of the program's memory that is going to be pinned.
-  uint64_t device_process_bytes() const {
-    uint64_t weights = 0;
+  // The driver's own, and its tables of the program's memory that is going to be pinned: weights,
+  // and keys and values that may lie there.
+  uint64_t device_process_bytes(const Policy& policy) const {
+    uint64_t to_pin = spill_bytes(policy, 0);
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
-      weights += static_cast<uint64_t>(layouts_.units(kind)) * layouts_.buffer_bytes(kind);
+      to_pin += static_cast<uint64_t>(layouts_.units(kind)) * layouts_.buffer_bytes(kind);
     }
-    const uint64_t to_pin = std::min(weights, limits_below().bytes);
-    const uint64_t pinned = target_.below ? target_.below->weights.pinned_bytes() : 0;
-    return target_.device->own_bytes() + kDeviceMargin +
-           (to_pin - std::min(to_pin, pinned)) / kPinnedPerTableByte;
+    to_pin = std::min(to_pin, ram_bytes_);
+    return device_own_bytes_ + kDeviceMargin +
+           (to_pin - std::min(to_pin, pinned_bytes_)) / kPinnedPerTableByte;
+  }
+
+  // Of rows that the device and the CPU exchange, in each memory.
+  uint64_t shared_bytes(const Policy& policy) const {
+    uint64_t bytes = 0;
+    if (policy.shared_rows > 0) bytes += rounded(shared_row_bytes(model_, policy.shared_rows));
+    if (policy.cpu_attention) {
+      bytes += kAttentionBuffers * rounded(attention_row_bytes(model_, policy.micro_batch));
+    }
+    return bytes;
+  }
+  static uint64_t rounded(uint64_t bytes) {
+    return round_up_to_alignment(DeviceMemory::rounded(bytes));
+  }
+  uint64_t cpu_scratch_bytes(const Policy& policy) const {
+    if (policy.shared_rows == 0 && !policy.cpu_attention) return 0;
+    int64_t width = 0;
+    int64_t head_dim = 0;
+    for (const Layer& layer : model_.layers) {
+      width = std::max(width, layer.feed_forward.width);
+      head_dim = std::max<int64_t>(head_dim, layer.attention.head_dim);
+    }
+    const int64_t rows = std::max(policy.shared_rows, policy.micro_batch);
+    return target_.cpu->scratch_bytes(rows, model_.hidden, width, head_dim);
   }
 
   // Of what lies on the device for good only a way there is needed.
@@ -287,8 +352,10 @@ class MemoryDivision {
     const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
     MemoryDemand demand{
         .process_bytes = process_bytes_ + kCopyBuffers,
-        .activation_bytes = static_cast<uint64_t>(logit_rows * model_.vocabulary) * sizeof(float),
+        .activation_bytes = static_cast<uint64_t>(logit_rows * model_.vocabulary) * sizeof(float) +
+                            cpu_scratch_bytes(policy),
         .units = {},
+        .shared_row_bytes = shared_bytes(policy),
         .kv_least_bytes = policy.kv_spill_bytes,
         .kv_wanted_bytes = policy.kv_spill_bytes};
     for (size_t k = 0; k < kUnitKinds; ++k) {
@@ -309,8 +376,11 @@ class MemoryDivision {
   const Workload& workload_;
   const PipelineOptions& options_;
   uint64_t resident_;
+  uint64_t ram_bytes_;  // allowed, read once
   uint64_t process_bytes_;
-  uint64_t device_process_bytes_;  // as it was when the plan began: it grows while memory is pinned
+  // As they were when the plan began: they grow while memory is pinned.
+  uint64_t device_own_bytes_;
+  uint64_t pinned_bytes_;
 };
 
 }  // namespace

@@ -22,8 +22,9 @@ struct RunLimits {
   std::optional<int64_t> micro_batch{};
   std::optional<int64_t> micro_batches{};
   std::optional<int64_t> hot_experts{};
-  int path_length = 1;  // of the correlation table
-  std::string eviction = "furthest";
+  std::optional<bool> cpu_attention{};  // beside a device, of decoding rows; default: the faster
+  int path_length = 1;                  // of the correlation table
+  std::optional<std::string> eviction{};
   int64_t attention_sinks = 0;  // lossy: see Policy
   int64_t attention_window = 0;
 };

@@ -22,6 +22,7 @@ struct MemoryBelow {
 struct Target {
   const Ops& ops;
   Device* device = nullptr;  // null: the CPU
+  const Ops* cpu = nullptr;  // what the CPU beside a device computes with, where it may
   uint64_t ops_bytes = 0;    // of the device's memory that the operations take besides what they
                              // compute with
   // Gives the operations their part of the device's memory, for as long as the result lives.

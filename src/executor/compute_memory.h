@@ -1,6 +1,7 @@
 #pragma once
 
 #include "executor/weights_below.h"
+#include "kernels/ops.h"
 #include "memory/arena.h"
 #include "memory/device_memory.h"
 
@@ -14,6 +15,7 @@ struct ComputeMemory {
   DeviceMemory* device = nullptr;
   Tier* below = nullptr;
   WeightsBelow* weights_below = nullptr;
+  const Ops* cpu = nullptr;  // what the CPU beside the device computes with
 
   BufferPool pool(std::string_view kind, int64_t count, uint64_t bytes_each) const {
     if (!device) return BufferPool(tier, kind, count, bytes_each);

@@ -53,6 +53,14 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       cache_(cache),
       policy_(policy),
       most_choices_(most_choices(with.model)) {
+  if (policy.shared_rows > 0) {
+    cpu_experts_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, slots, memory,
+                         policy.shared_rows);
+  }
+  if (policy.cpu_attention) {
+    cpu_attention_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, cache, memory,
+                           policy.micro_batch);
+  }
   if (policy.kv_stages == 0) return;
   stage_buffers_.emplace(memory.pool("KV staging", policy.kv_stages, policy.kv_stage_bytes));
   for (int64_t i = 0; i < policy.kv_stages; ++i) stages_.emplace_back(stage_buffers_->buffer(i));
@@ -80,14 +88,19 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   hidden_ = {memory, rows, width};
   normed_ = {hidden_.row(rows), rows, width};
   outputs_ = {normed_.row(rows), rows * most_choices_, width};
+  if (rows <= policy_.shared_rows) normed_ = cpu_experts_->rows_on_device(rows);
   rows_ = rows;
 }
 
 bool GroupTasks::may_join(std::span<const Task* const> together, const Task& next) const {
   const Task& first = *together[0];
-  if (first.work != Work::expert || next.work != Work::expert) return false;
-  if (first.layer != next.layer || first.micro_batch != next.micro_batch) return false;
-  return (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
+  if (first.work != next.work || first.layer != next.layer ||
+      first.micro_batch != next.micro_batch) {
+    return false;
+  }
+  if (next.work == Work::scatter) return true;
+  return next.work == Work::expert &&
+         (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
 }
 
 bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
@@ -121,11 +134,26 @@ void GroupTasks::carry_out(std::span<const Task* const> tasks) {
     case Work::embed:
       return embed(task);
     case Work::attention:
+      if (task.lane == Lane::cpu) return cpu_attention_->run(task, *member(task).micro_batch);
       return attention(task);
+    case Work::project:
+      return project(task);
+    case Work::queries_down:
+      return cpu_attention_->queries_down(task, rows_of(task));
+    case Work::attended_up:
+      return cpu_attention_->attended_up(task, rows_of(task));
+    case Work::project_back:
+      return project_back(task);
     case Work::gate:
       return gate(task);
     case Work::expert:
-      return experts(tasks);
+      return task.lane == Lane::cpu ? cpu_experts_->run(tasks) : experts(tasks);
+    case Work::rows_down:
+      return rows_down(task);
+    case Work::rows_up:
+      return cpu_experts_->rows_up(task);
+    case Work::scatter:
+      return scatter(tasks);
     case Work::combine:
       return combine(task);
     case Work::logits:
@@ -171,21 +199,28 @@ void GroupTasks::attention(const Task& task) {
   const Rows hidden = rows_of(hidden_, here);
   AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, batch);
   Buffer attended(with_.ops, hidden.count, inputs.queries.rows().width);
-  std::vector<KvView> views;
-  views.reserve(batch.sequences.size());  // the arguments point into them
-  std::vector<KvRows> new_rows;
-  std::vector<AttendingSequence> sequences;
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const BatchSequence& rows = batch.sequences[i];
-    const KvSequence& sequence = *here.micro_batch->sequences[i];
-    const KvPages pages =
-        views.emplace_back(cache_.pages(sequence, task.layer, stage(task))).pages();
-    new_rows.push_back({pages, rows.past, inputs.keys.rows(rows), inputs.values.rows(rows)});
-    sequences.push_back({attended.rows(rows), inputs.queries.rows(rows), pages, rows.past});
-  }
-  with_.ops.store_kv(new_rows);
-  klotski::attention(with_, sequences, weights, task.layer);
+  attend(with_, cache_, weights,
+         {.micro_batch = *here.micro_batch,
+          .layer = task.layer,
+          .inputs = inputs.rows(),
+          .attended = attended.rows(),
+          .stage = stage(task)});
   post_attention(with_, hidden, attended.rows(), weights);
+}
+
+// The device's part of attention that the CPU computes: before it, and after it.
+void GroupTasks::project(const Task& task) {
+  const Member& here = member(task);
+  const WeightSet weights = slots_.weights(task.unit, task.slot);
+  cpu_attention_->keep_sinks(task.layer, weights[Role::sinks], with_.ops.memory);
+  pre_attention(with_, cpu_attention_->inputs_on_device(task, rows_of(task)),
+                rows_of(hidden_, here), weights, task.layer, here.micro_batch->batch);
+}
+
+void GroupTasks::project_back(const Task& task) {
+  post_attention(with_, rows_of(hidden_, member(task)),
+                 cpu_attention_->attended_on_device(task, rows_of(task)),
+                 slots_.weights(task.unit, task.slot));
 }
 
 void GroupTasks::gate(const Task& task) {
@@ -223,10 +258,7 @@ const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
   for (size_t k = 0; k < members_.size(); ++k) {
     if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
     const Member& here = members_[k];
-    parts.push_back({.experts = here.routing->experts.span(),
-                     .slots = here.routing->slots,
-                     .first_row = here.first_row,
-                     .first_output = first_output(here)});
+    parts.push_back(routed_rows(here, here.routing->experts.span()));
     for (const ExpertId expert : here.routing->chosen) {
       ++begin[static_cast<size_t>(expert.value) + 1];
     }
@@ -240,6 +272,32 @@ const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
                                 .begin = std::move(begin)});
   with_.ops.sort_by_expert(parts, experts, sorted_->in_rows.span(), sorted_->out_rows.span());
   return *sorted_;
+}
+
+// `experts`: the member's choices, where those who ask can read them.
+RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> experts) const {
+  return {.experts = experts,
+          .slots = of.routing->slots,
+          .first_row = of.first_row,
+          .first_output = first_output(of)};
+}
+
+void GroupTasks::rows_down(const Task& task) {
+  std::vector<RoutedRows> parts;
+  for (const Member& here : members_) parts.push_back(routed_rows(here, here.routing->chosen));
+  cpu_experts_->rows_down(rows_, parts, task.layer);
+}
+
+// What came up lies expert by expert: it goes to the place of its row and choice, where experts
+// that ran on the device put theirs.
+void GroupTasks::scatter(std::span<const Task* const> tasks) {
+  const SortedChoices& choices = sorted(*tasks[0]);
+  for (const Task* task : tasks) {
+    const ConstRows from = cpu_experts_->arrived(task->unit.expert);
+    const size_t begin = choices.begin[static_cast<size_t>(task->unit.expert.value)];
+    with_.ops.scatter(outputs_, from,
+                      choices.out_rows.span().subspan(begin, static_cast<size_t>(from.count)));
+  }
 }
 
 void GroupTasks::combine(const Task& task) {

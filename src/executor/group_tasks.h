@@ -4,18 +4,15 @@
 #include <span>
 #include <vector>
 
+#include "executor/cpu_attention.h"
+#include "executor/cpu_experts.h"
+#include "executor/micro_batch.h"
 #include "executor/weight_slots.h"
 #include "forward/layer.h"
 #include "kv/paged_cache.h"
 #include "schedule/builder.h"
 
 namespace klotski {
-
-// Sequences computed by one kernel call: their tokens, and where they keep keys and values.
-struct MicroBatch {
-  Batch batch;
-  std::vector<KvSequence*> sequences;  // as in batch.sequences
-};
 
 // Bytes of the rows of a group: what layers pass on, and what experts take and give.
 uint64_t group_row_bytes(const ModelDescription& model, int64_t rows);
@@ -66,10 +63,15 @@ class GroupTasks {
   void carry_out(std::span<const Task* const> tasks);
   void embed(const Task& task);
   void attention(const Task& task);
+  void project(const Task& task);
+  void project_back(const Task& task);
   void gate(const Task& task);
   void experts(std::span<const Task* const> tasks);
   ChosenExpert chosen_expert(const Task& task);
   const SortedChoices& sorted(const Task& task);
+  RoutedRows routed_rows(const Member& of, std::span<const ExpertId> experts) const;
+  void rows_down(const Task& task);
+  void scatter(std::span<const Task* const> tasks);
   void combine(const Task& task);
   void compute_logits(const Task& task);
   void load_kv(const Task& task);
@@ -77,6 +79,7 @@ class GroupTasks {
 
   Member& member(const Task& task) { return members_[static_cast<size_t>(task.micro_batch)]; }
   Rows rows_of(Rows rows, const Member& member) const;
+  int64_t rows_of(const Task& task) { return member(task).micro_batch->batch.rows(); }
   // Where a micro-batch's expert outputs begin: its own place whatever the layer.
   int64_t first_output(const Member& member) const { return member.first_row * most_choices_; }
   KvStage* stage(const Task& task);
@@ -86,7 +89,9 @@ class GroupTasks {
   PagedKvCache& cache_;
   const Policy& policy_;
   std::optional<BufferPool> stage_buffers_;
-  std::vector<KvStage> stages_;  // of spilled keys and values
+  std::vector<KvStage> stages_;                // of spilled keys and values
+  std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
+  std::optional<CpuAttention> cpu_attention_;  // where it attends
   std::vector<Member> members_;
   std::optional<SortedChoices> sorted_;  // of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer

@@ -3,15 +3,15 @@
 namespace klotski {
 
 void PrefetchAudit::observe(const Task& task, const TimelineSpan& span) {
-  if (task.unit.kind != UnitKind::expert) return;
+  if (task.unit.kind != UnitKind::expert || task.lane == Lane::cpu) return;
   const std::lock_guard lock(mutex_);
   const auto unused = unused_.find(task.slot);
   if (task.work == Work::load) {
-    if (unused != unused_.end()) {
+    if (unused != unused_.end() && task.offset == 0) {
       bytes_.wasted += unused->second;
       unused_.erase(unused);
     }
-    if (task.reason != LoadReason::demand) unused_[task.slot] = task.bytes;
+    if (task.reason != LoadReason::demand) unused_[task.slot] += task.bytes;
   } else if (task.work == Work::expert && unused != unused_.end()) {
     const bool late = span.waited_for == Lane::disk_read || span.waited_for == Lane::to_device;
     (late ? bytes_.late : bytes_.useful) += unused->second;

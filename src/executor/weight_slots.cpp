@@ -1,6 +1,6 @@
 #include "executor/weight_slots.h"
 
-#include <cstring>
+#include <algorithm>
 #include <string>
 
 #include "executor/quietly.h"
@@ -45,8 +45,14 @@ void WeightSlots::begin_load(const Task& task) {
   std::byte* to = buffer(task.unit, task.slot).data();
   const std::byte* from = below_->slot(task.unit.kind, task.slot_below);
   try {
+    uint64_t tensor_begin = 0;  // in the unit's own bytes, of which the task names some
     for (const PlacedTensor& tensor : layouts_.of(task.unit).tensors) {
-      link.to_device(to + tensor.packed_at, from + tensor.arrives_at, tensor.bytes);
+      const uint64_t begin = std::max(task.offset, tensor_begin);
+      const uint64_t end = std::min(task.offset + task.bytes, tensor_begin + tensor.bytes);
+      const uint64_t skipped = begin - tensor_begin;
+      tensor_begin += tensor.bytes;
+      if (begin >= end) continue;
+      link.to_device(to + tensor.packed_at + skipped, from + tensor.at + skipped, end - begin);
     }
   } catch (...) {
     quietly([&] { link.finish(); });  // the slot may be filled again at once
@@ -62,12 +68,7 @@ void WeightSlots::load(const Task& task) {
 }
 
 void WeightSlots::settle(const Task& task) {
-  std::byte* data = buffer(task.unit, task.slot).data();
-  for (const PlacedTensor& tensor : layouts_.of(task.unit).tensors) {
-    if (tensor.at != tensor.arrives_at) {
-      std::memmove(data + tensor.at, data + tensor.arrives_at, tensor.bytes);
-    }
-  }
+  klotski::settle(layouts_.of(task.unit), buffer(task.unit, task.slot).data());
 }
 
 WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
@@ -94,6 +95,16 @@ WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
 
 ExpertWeights WeightSlots::expert(const WeightUnit& unit, int32_t slot) {
   return expert_in(weights(unit, slot), unit.kind == UnitKind::expert);
+}
+
+ExpertWeights WeightSlots::expert_below(const WeightUnit& unit, int32_t slot_below) const {
+  WeightSet weights;
+  const std::byte* data = below_->slot(unit.kind, slot_below);
+  for (const PlacedTensor& tensor : layouts_.of(unit).tensors) {
+    weights.set(tensor.role,
+                {.data = data + tensor.at, .dtype = tensor.dtype, .shape = tensor.shape});
+  }
+  return expert_in(weights, unit.kind == UnitKind::expert);
 }
 
 }  // namespace klotski

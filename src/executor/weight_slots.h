@@ -43,6 +43,9 @@ class WeightSlots {
   // products.
   WeightSet weights(const WeightUnit& unit, int32_t slot);
   ExpertWeights expert(const WeightUnit& unit, int32_t slot);
+  // An expert that lies in a slot of the memory below, as it is there: it may have to go to the
+  // device next.
+  ExpertWeights expert_below(const WeightUnit& unit, int32_t slot_below) const;
 
  private:
   struct Slot {

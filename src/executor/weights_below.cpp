@@ -24,6 +24,7 @@ void WeightsBelow::fetch(UnitSource& source, const UnitLayouts& layouts, const W
   if (held == unit) return;
   held.reset();  // unknown while it is written, and where that fails
   source.read(unit, layouts.of(unit), pools_[kind]->buffer(slot));
+  settle(layouts.of(unit), pools_[kind]->buffer(slot).data());
   held = unit;
 }
 

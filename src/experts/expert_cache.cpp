@@ -58,12 +58,24 @@ ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_loa
   return {ExpertLease(this, key, slot), must_load, evicted};
 }
 
-// Frees one slot; there is a resident expert without lease.
-ExpertKey ExpertCache::evict() {
+// Resident experts without lease.
+void ExpertCache::list_candidates() {
   candidates_.clear();
   for (const Slot& slot : slots_) {
     if (slot.key && slot.leases == 0) candidates_.push_back(*slot.key);
   }
+}
+
+bool ExpertCache::would_stay(ExpertKey key) {
+  if (!free_.empty()) return true;
+  list_candidates();
+  candidates_.push_back(key);
+  return rule_->victim(candidates_) + 1 < candidates_.size();
+}
+
+// Frees one slot; there is a resident expert without lease.
+ExpertKey ExpertCache::evict() {
+  list_candidates();
   const ExpertKey key = candidates_[rule_->victim(candidates_)];
   forget(key);
   ++counters_.evictions;

@@ -72,6 +72,11 @@ class ExpertCache {
   // some and ask again. That refusal counts as neither hit nor miss.
   [[nodiscard]] std::optional<Grant> acquire(ExpertKey key);
 
+  // It was used without being brought here: that counts for the rule.
+  void used_elsewhere(ExpertKey key) { rule_->used(key); }
+  // Whether it would stay, were it brought here: a slot is free, or something leaves before it.
+  bool would_stay(ExpertKey key);
+
   // A load failed: the expert is no longer resident and its slot is free once its leases are gone.
   void forget(ExpertKey key);
 
@@ -102,6 +107,7 @@ class ExpertCache {
   };
 
   Grant grant(ExpertKey key, int64_t slot, bool must_load, std::optional<ExpertKey> evicted);
+  void list_candidates();
   ExpertKey evict();
   void return_lease(int64_t slot);
 

@@ -43,6 +43,24 @@ TEST(ExpertCache, GrantsHitsAndEvictions) {
   EXPECT_EQ(cache.counters().evictions, 1);
 }
 
+// What is used elsewhere gains in popularity, until it would take another's place.
+TEST(ExpertCache, WhatIsUsedMoreWouldStay) {
+  ExpertCache cache(2, make_eviction_rule("lfu", 1));
+  const ExpertKey often{LayerId(0), ExpertId(0)};
+  const ExpertKey seldom{LayerId(0), ExpertId(1)};
+  const ExpertKey outside{LayerId(0), ExpertId(2)};
+  EXPECT_TRUE(cache.would_stay(outside)) << "a slot is free";
+  for (int i = 0; i < 5; ++i) cache.acquire(often)->lease.release();
+  for (int i = 0; i < 2; ++i) cache.acquire(seldom)->lease.release();
+  cache.used_elsewhere(outside);
+  EXPECT_FALSE(cache.would_stay(outside));
+  for (int i = 0; i < 2; ++i) cache.used_elsewhere(outside);
+  EXPECT_TRUE(cache.would_stay(outside));
+  const auto grant = cache.acquire(outside);
+  EXPECT_EQ(grant->evicted, seldom);
+  EXPECT_FALSE(cache.would_stay(seldom)) << "only what is used more could leave for it";
+}
+
 TEST(ExpertCache, LeaseMovesWithoutReleasing) {
   ExpertCache cache(1, make_eviction_rule("lru", 1));
   auto grant = cache.acquire(key(0, 0));

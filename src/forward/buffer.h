@@ -59,15 +59,18 @@ class List {
   size_t size_;
 };
 
+// Those of one sequence among a batch's.
+inline Rows rows_of(Rows rows, const BatchSequence& sequence) {
+  return {rows.row(sequence.first_row), sequence.tokens, rows.width};
+}
+
 // Rows that own their floats.
 class Buffer {
  public:
   Buffer(const Ops& ops, int64_t count, int64_t width)
       : count_(count), width_(width), floats_(ops, count * width) {}
   Rows rows() { return {floats_.span().data(), count_, width_}; }
-  Rows rows(const BatchSequence& sequence) {
-    return {floats_.span().data() + sequence.first_row * width_, sequence.tokens, width_};
-  }
+  Rows rows(const BatchSequence& sequence) { return rows_of(rows(), sequence); }
   std::span<float> floats() { return floats_.span(); }
   std::vector<float> download() const { return floats_.download(); }
 

@@ -27,7 +27,8 @@ void norm_heads(const Arithmetic& with, Rows heads, const TensorView& weight,
 
 // Rotates queries and keys to their positions. Frequencies may depend on the length of a sequence,
 // never on the others' or on how a prompt was cut into pieces.
-void rotate(const Arithmetic& with, AttentionInputs& inputs, int64_t head_dim, const Batch& batch) {
+void rotate(const Arithmetic& with, const AttentionRows& inputs, int64_t head_dim,
+            const Batch& batch) {
   const Rope& rope = with.model.rope;
   std::vector<float> frequencies;
   std::vector<int32_t> tables;
@@ -45,8 +46,8 @@ void rotate(const Arithmetic& with, AttentionInputs& inputs, int64_t head_dim, c
   const List<int32_t> positions(with.ops, std::span<const int32_t>(batch.positions));
   const List<float> all_frequencies(with.ops, std::span<const float>(frequencies));
   const List<int32_t> table_of(with.ops, std::span<const int32_t>(tables));
-  for (Buffer* heads : {&inputs.queries, &inputs.keys}) {
-    with.ops.rope({.heads = heads->rows(),
+  for (const Rows& heads : {inputs.queries, inputs.keys}) {
+    with.ops.rope({.heads = heads,
                    .head_dim = head_dim,
                    .pairs = pairs,
                    .positions = positions.span(),
@@ -75,32 +76,38 @@ void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
   with.ops.embed(hidden, model_weights[Role::embedding], List(with.ops, tokens).span());
 }
 
-AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
-                              LayerId layer, const Batch& batch) {
+void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows hidden,
+                   const WeightSet& weights, LayerId layer, const Batch& batch) {
   const Attention& shape = with.model.layer(layer).attention;
   Buffer normed(with.ops, hidden.count, hidden.width);
   with.ops.rms_norm(normed.rows(), hidden, weights[Role::attention_norm], with.model.norm_epsilon);
-  AttentionInputs inputs{.queries = Buffer(with.ops, hidden.count, shape.query_width()),
-                         .keys = Buffer(with.ops, hidden.count, shape.kv_width()),
-                         .values = Buffer(with.ops, hidden.count, shape.kv_width())};
   // Errors of queries and keys grow in the softmax, and those of keys and values stay in the cache:
   // their inputs keep more of their fraction.
   const Precision precision =
       with.precision == Precision::bf16 ? Precision::two_bf16 : with.precision;
-  const auto project = [&](Buffer& out, Role weight, Role bias) {
-    with.ops.matmul(out.rows(), normed.rows(), weights[weight], weights[bias], precision);
+  const auto project = [&](Rows to, Role weight, Role bias) {
+    with.ops.matmul(to, normed.rows(), weights[weight], weights[bias], precision);
   };
-  project(inputs.queries, Role::query, Role::query_bias);
-  project(inputs.keys, Role::key, Role::key_bias);
-  project(inputs.values, Role::value, Role::value_bias);
-  norm_heads(with, inputs.queries.rows(), weights[Role::query_norm], shape);
-  norm_heads(with, inputs.keys.rows(), weights[Role::key_norm], shape);
+  project(out.queries, Role::query, Role::query_bias);
+  project(out.keys, Role::key, Role::key_bias);
+  project(out.values, Role::value, Role::value_bias);
+  norm_heads(with, out.queries, weights[Role::query_norm], shape);
+  norm_heads(with, out.keys, weights[Role::key_norm], shape);
   if (shape.clip > 0.0f) {
-    for (Buffer* rows : {&inputs.queries, &inputs.keys, &inputs.values}) {
-      with.ops.clip(rows->floats(), shape.clip);
+    for (const Rows& rows : {out.queries, out.keys, out.values}) {
+      with.ops.clip({rows.data, static_cast<size_t>(rows.count * rows.width)}, shape.clip);
     }
   }
-  rotate(with, inputs, shape.head_dim, batch);
+  rotate(with, out, shape.head_dim, batch);
+}
+
+AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
+                              LayerId layer, const Batch& batch) {
+  const Attention& shape = with.model.layer(layer).attention;
+  AttentionInputs inputs{.queries = Buffer(with.ops, hidden.count, shape.query_width()),
+                         .keys = Buffer(with.ops, hidden.count, shape.kv_width()),
+                         .values = Buffer(with.ops, hidden.count, shape.kv_width())};
+  pre_attention(with, inputs.rows(), hidden, weights, layer, batch);
   return inputs;
 }
 

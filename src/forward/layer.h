@@ -26,10 +26,19 @@ struct Arithmetic {
 };
 
 // Queries, keys and values of a batch, rotated to their positions.
+struct AttentionRows {
+  Rows queries;  // [rows][query_heads * head_dim]
+  Rows keys;     // [rows][kv_heads * head_dim]
+  Rows values;   // [rows][kv_heads * head_dim]
+};
+
+// The same with memory of their own.
 struct AttentionInputs {
-  Buffer queries;  // [rows][query_heads * head_dim]
-  Buffer keys;     // [rows][kv_heads * head_dim]
-  Buffer values;   // [rows][kv_heads * head_dim]
+  Buffer queries;
+  Buffer keys;
+  Buffer values;
+
+  AttentionRows rows() { return {queries.rows(), keys.rows(), values.rows()}; }
 };
 
 // The experts each row goes to, best first.
@@ -44,6 +53,9 @@ struct Routing {
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
            std::span<const TokenId> tokens);
 
+void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows hidden,
+                   const WeightSet& weights, LayerId layer, const Batch& batch);
+// Into rows of its own.
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
                               LayerId layer, const Batch& batch);
 

@@ -221,8 +221,8 @@ const Ops& reference_ops();
 const Ops& cpu_ops();
 
 // How many threads cpu_ops() computes with, the caller included; by default as many as this process
-// has processors. Only before their first use.
-void set_compute_threads(int threads);
+// has processors. False after their first use: they stay as they are.
+bool set_compute_threads(int threads);
 
 // Which instruction set's inner loops cpu_ops() runs.
 struct CpuKernels {

@@ -178,7 +178,10 @@ std::byte* PagedKvCache::page_at(const KvSequence& sequence, LayerId layer, size
                                           : reinterpret_cast<std::byte*>(storage_[number].get());
     return begin + layer_offset_[static_cast<size_t>(layer.value)];
   }
-  if (stage && stage->layer_ == layer) {
+  if (!stage) {
+    std::byte* below = spill_.page(layer, sequence.pages_[page]);
+    if (below) return below;
+  } else if (stage->layer_ == layer) {
     for (const KvStage::Area& area : stage->areas_) {
       if (area.sequence == &sequence) return staged_page(area, layer, page);
     }

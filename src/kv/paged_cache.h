@@ -85,9 +85,10 @@ class PagedKvCache {
   // Writes the stage's pages with new positions back to the file.
   void store(const KvStage& stage);
 
-  // The layer's pages of a sequence, reserved ones included: in memory, or in the stage that was
-  // loaded for this layer. Keys begin at a multiple of
-  // kLineBytes, and values too, but for BF16 of an odd width: those at half of one.
+  // The layer's pages of a sequence, reserved ones included: in memory, in the stage that was
+  // loaded for this layer or, without a stage, in their place below where that is memory too. Keys
+  // begin at a multiple of kLineBytes, and values too, but for BF16 of an odd width: those at half
+  // of one.
   KvView pages(const KvSequence& sequence, LayerId layer, const KvStage* stage = nullptr) const;
 
  private:

@@ -58,6 +58,11 @@ void SpillPages::write(LayerId layer, int32_t first, std::span<const std::byte> 
   store_->write(offset_of(layer, first), pages);
 }
 
+std::byte* SpillPages::page(LayerId layer, int32_t place) const {
+  std::byte* memory = store_ ? store_->memory() : nullptr;
+  return memory ? memory + offset_of(layer, place) : nullptr;
+}
+
 uint64_t SpillPages::offset_of(LayerId layer, int32_t place) const {
   const Region& region = layers_[index(layer)];
   return region.offset + static_cast<uint64_t>(place) * region.page_bytes;

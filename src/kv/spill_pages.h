@@ -39,6 +39,8 @@ class SpillPages {
   // Neighbouring pages of a layer from `first` on. Any thread, for places of different sequences.
   void read(LayerId layer, int32_t first, std::span<std::byte> pages) const;
   void write(LayerId layer, int32_t first, std::span<const std::byte> pages);
+  // The page itself, where the program may use it in its place; else null.
+  std::byte* page(LayerId layer, int32_t place) const;
   // What was read or written has arrived when these return.
   void finish_reads() const { store_->finish_reads(); }
   void finish_writes() { store_->finish_writes(); }

@@ -16,6 +16,7 @@ class DeviceSpill : public SpillStore {
 
   void write(uint64_t offset, std::span<const std::byte> data) override;
   void read(uint64_t offset, std::span<std::byte> out) const override;
+  std::byte* memory() const override { return memory_.bytes().data(); }
   void finish_writes() override { out_->finish(); }
   void finish_reads() const override { in_->finish(); }
 

@@ -14,6 +14,8 @@ class SpillStore {
 
   virtual void write(uint64_t offset, std::span<const std::byte> data) = 0;
   virtual void read(uint64_t offset, std::span<std::byte> out) const = 0;
+  // Where the program may use it as memory of its own; null where it cannot.
+  virtual std::byte* memory() const { return nullptr; }
   // Nothing is sure to have arrived before these return.
   virtual void finish_writes() {}
   virtual void finish_reads() const {}

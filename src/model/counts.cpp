@@ -37,6 +37,12 @@ ParameterCounts count_parameters(const ModelDescription& model) {
   return counts;
 }
 
+int64_t most_experts(const ModelDescription& model) {
+  int64_t most = 1;
+  for (const Layer& layer : model.layers) most = std::max(most, layer.feed_forward.experts);
+  return most;
+}
+
 int64_t most_choices(const ModelDescription& model) {
   int64_t most = 1;
   for (const Layer& layer : model.layers) {

@@ -20,6 +20,8 @@ ParameterCounts count_parameters(const ModelDescription& model);
 
 // Experts that a token goes to, in the layer where it goes to most; at least one.
 int64_t most_choices(const ModelDescription& model);
+// Experts of a layer, at most.
+int64_t most_experts(const ModelDescription& model);
 
 // Numbers kept for one token in the KV cache, over all layers.
 int64_t kv_numbers_per_token(const ModelDescription& model);

@@ -1,6 +1,7 @@
 #include "model/unit_layout.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "memory/alignment.h"
@@ -52,6 +53,13 @@ bool joins(const UnitRead& read, const Piece& previous, const Piece& piece) {
 bool UnitLayout::must_settle() const {
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const PlacedTensor& tensor) { return tensor.at != tensor.arrives_at; });
+}
+
+void settle(const UnitLayout& layout, std::byte* buffer) {
+  for (const PlacedTensor& tensor : layout.tensors) {
+    if (tensor.at == tensor.arrives_at) continue;
+    std::memmove(buffer + tensor.at, buffer + tensor.arrives_at, tensor.bytes);
+  }
 }
 
 UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoint,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -42,6 +43,9 @@ struct UnitLayout {
   // Whether a tensor has to be moved into place after it was read: its file does not align it.
   bool must_settle() const;
 };
+
+// Moves the tensors that arrived at places the kernels cannot read to where these want them.
+void settle(const UnitLayout& layout, std::byte* buffer);
 
 // Refuses (bad_model) a tensor that is missing or has another shape or type than the model's.
 UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoint,

@@ -52,7 +52,14 @@ Excerpt::Excerpt(const Machinery& whole, int64_t most_layers)
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     const auto all = static_cast<double>(units_of(whole.model, kind).size());
-    share_of_units_[k] = all > 0 ? static_cast<double>(units_of(model_, kind).size()) / all : 0.0;
+    const std::vector<WeightUnit> units = units_of(model_, kind);
+    units_[k] = std::ssize(units);
+    share_of_units_[k] = all > 0 ? static_cast<double>(units.size()) / all : 0.0;
+    std::vector<int64_t> of_layer(model_.layers.size(), 0);
+    for (const WeightUnit& unit : units) {
+      if (kind != UnitKind::model) ++of_layer[static_cast<size_t>(unit.layer.value)];
+    }
+    most_of_layer_[k] = *std::max_element(of_layer.begin(), of_layer.end());
   }
 }
 
@@ -70,12 +77,36 @@ Machinery Excerpt::machinery() const {
 }
 
 Policy Excerpt::policy(Policy whole) const {
+  constexpr size_t kExpert = index_of(UnitKind::expert);
+  const int64_t passed_through =  // slots that experts come and go in: as many in any part
+      whole.slots[kExpert] - whole.lent_slots - whole.kept_experts;
   for (size_t k = 0; k < kUnitKinds; ++k) {
-    if (whole.slots[k] == 0) continue;
-    const double slots = static_cast<double>(whole.slots[k]) * share_of_units_[k];
-    whole.slots[k] = std::max<int64_t>(1, std::llround(slots));
+    // What needs room for two layers, and has it, has it in an excerpt too.
+    const int64_t two_layers = std::min(2 * most_of_layer_[k], units_[k]);
+    const bool paged = whole.strategy == Strategy::cgopipe && whole.slots[k] >= two_layers;
+    const int64_t least = paged ? two_layers : 1;
+    for (int64_t* slots : {&whole.slots[k], &whole.slots_below[k]}) {
+      if (*slots > 0) *slots = std::max(std::min<int64_t>(least, *slots), scaled(*slots, k));
+    }
   }
+  const int64_t slots = whole.slots[kExpert];
+  if (whole.lent_slots > 0) {
+    whole.lent_slots = std::min(std::max<int64_t>(1, scaled(whole.lent_slots, kExpert)), slots - 1);
+  }
+  if (whole.kept_experts > 0) {
+    whole.kept_experts = std::max<int64_t>(0, slots - whole.lent_slots - passed_through);
+  }
+  if (whole.costs.empty()) return whole;
+  std::vector<int> kinds;
+  for (const LayerId layer : layers_) {
+    kinds.push_back(whole.costs.kind_of_layer[static_cast<size_t>(layer.value)]);
+  }
+  whole.costs.kind_of_layer = std::move(kinds);
   return whole;
+}
+
+int64_t Excerpt::scaled(int64_t slots, size_t kind) const {
+  return std::llround(static_cast<double>(slots) * share_of_units_[kind]);
 }
 
 }  // namespace klotski

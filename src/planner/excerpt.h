@@ -16,9 +16,13 @@ class Excerpt {
   Policy policy(Policy whole) const;
 
  private:
+  int64_t scaled(int64_t slots, size_t kind) const;
+
   std::vector<LayerId> layers_;  // of the whole model
   std::function<UnitFacts(const WeightUnit&)> whole_facts_;
   std::array<double, kUnitKinds> share_of_units_{};
+  std::array<int64_t, kUnitKinds> units_{};  // of the excerpt
+  std::array<int64_t, kUnitKinds> most_of_layer_{};
   ModelDescription model_;
   Profile profile_;
   ExpertShares shares_;

@@ -55,10 +55,16 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   Known known{.model = with_.model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),
               .facts = with_.facts,
-              .hot = [&](LayerId layer) {
-                const FeedForward& part = with_.model.layer(layer).feed_forward;
-                return with_.shares.hottest(layer, policy_.hot_count(part.router.top_k));
-              }};
+              .hot =
+                  [&](LayerId layer) {
+                    const FeedForward& part = with_.model.layer(layer).feed_forward;
+                    return with_.shares.hottest(layer, policy_.hot_count(part.router.top_k));
+                  },
+              .rows = [&](ExpertId expert) { return rows_of(expert, kWholeGroup); }};
+  for (MicroBatchShape& micro_batch : known.group) {
+    micro_batch.rows = std::llround(std::ceil(shape.rows()));
+    micro_batch.decodes = shape.prompt_rows <= 0;
+  }
   const int64_t spilled = spilled_micro_batches();
   for (int64_t k = 0; k < spilled; ++k) known.group[static_cast<size_t>(k)].spilled = true;
   FragmentBuilder build(policy_, residency_, std::move(known));
@@ -72,6 +78,8 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   pass -= before;
   computing_share_ = pass.percent(pass.lane(Lane::compute).busy) / 100.0;
   reading_share_ = pass.percent(pass.lane(Lane::disk_read).busy) / 100.0;
+  copying_share_ = pass.percent(pass.lane(Lane::to_device).busy) / 100.0;
+  cpu_share_ = pass.percent(pass.lane(Lane::cpu).busy) / 100.0;
   return pass;
 }
 
@@ -103,14 +111,17 @@ void PassSimulator::choose(LayerId layer) {
   }
 }
 
-double PassSimulator::rows_of(const Task& task) const {
-  const auto expert = static_cast<size_t>(task.unit.expert.value);
+double PassSimulator::rows_of(ExpertId expert, int32_t micro_batch) const {
   double rows = 0.0;
   for (size_t k = 0; k < chosen_.size(); ++k) {
-    if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
-    rows += chosen_[k][expert];
+    if (micro_batch != kWholeGroup && static_cast<size_t>(micro_batch) != k) continue;
+    rows += chosen_[k][static_cast<size_t>(expert.value)];
   }
   return rows;
+}
+
+double PassSimulator::rows_of(const Task& task) const {
+  return rows_of(task.unit.expert, task.micro_batch);
 }
 
 // A unit that is used a second time is arranged first: it is read and written once.
@@ -153,19 +164,32 @@ double PassSimulator::seconds(const Task& task) {
     case Work::fetch:
       return load_seconds(task);
     case Work::load:
-      ++loads_[task.unit];
-      return policy_.memory_below() ? link_seconds(bytes) : load_seconds(task);
+      if (task.offset == 0) ++loads_[task.unit];
+      return policy_.memory_below() ? weight_link_seconds(bytes) : load_seconds(task);
     case Work::load_kv:
     case Work::store_kv:
-      return policy_.memory_below() ? link_seconds(kv_bytes(task))
-                                    : seconds_at(disk_bytes_per_second(), kv_bytes(task));
+      if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), kv_bytes(task));
+      return task.work == Work::load_kv ? link_seconds(kv_bytes(task))
+                                        : with_.profile.machine.link_back.at(kv_bytes(task));
     case Work::settle:
       return 2.0 * bytes / with_.profile.machine.memory_bytes_per_second;
     case Work::embed:
       return operations.embed.at(shape_.rows());
     case Work::logits:
       return operations.logits.at(shape_.logit_rows);
+    case Work::project:
+      return layer.attention_products.at(shape_.rows()) * (1.0 - output_share(task.layer));
+    case Work::project_back:
+      return layer.attention_products.at(shape_.rows()) * output_share(task.layer);
+    case Work::queries_down:
+      return with_.profile.machine.link_back.at(bytes);
+    case Work::attended_up:
+      return link_seconds(bytes);
     case Work::attention: {
+      if (task.lane == Lane::cpu) {
+        return shape_.decoding_rows * layer.attend_decode_on_cpu.at(shape_.positions) *
+               beside_copies();
+      }
       const auto prompt = static_cast<double>(shape_.prompt_tokens);
       return layer.attention_products.at(shape_.rows()) +
              shape_.decoding_rows * layer.attend_decode.at(shape_.positions) +
@@ -175,7 +199,14 @@ double PassSimulator::seconds(const Task& task) {
     case Work::gate:
       return layer.route.at(shape_.rows());
     case Work::expert:
-      return expert_seconds(task);
+      return task.lane == Lane::cpu ? layer.expert_on_cpu.at(rows_of(task)) * beside_copies()
+                                    : expert_seconds(task);
+    case Work::rows_down:
+      return bytes > 0 ? with_.profile.machine.link_back.at(bytes) : 0.0;
+    case Work::rows_up:
+      return link_seconds(bytes);
+    case Work::scatter:
+      return operations.embed.at(rows_of(task));  // rows are copied likewise
     case Work::combine:
       return layer.combine.at(shape_.rows());
   }
@@ -194,6 +225,24 @@ std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
       std::min(taken_seconds_, undisturbed * (machine.computing_takes_while_finding_memory - 1.0));
   taken_seconds_ -= taken;
   return nanoseconds(undisturbed + taken);
+}
+
+// Of the products around attention that of its output, by the weights they read.
+double PassSimulator::output_share(LayerId layer) const {
+  const Attention& shape = with_.model.layer(layer).attention;
+  const auto queries = static_cast<double>(shape.query_width());
+  return queries / (2.0 * queries + 2.0 * static_cast<double>(shape.kv_width()));
+}
+
+// The CPU and the link read the same memory: each is slower for the other. So many times as long
+// the CPU takes.
+double PassSimulator::beside_copies() const {
+  return 1.0 + copying_share_ * (with_.profile.machine.cpu_takes_while_copying - 1.0);
+}
+
+double PassSimulator::weight_link_seconds(double bytes) const {
+  return link_seconds(bytes) *
+         (1.0 + cpu_share_ * (with_.profile.machine.copying_takes_while_cpu_computes - 1.0));
 }
 
 double PassSimulator::link_seconds(double bytes) const {

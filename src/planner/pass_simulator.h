@@ -51,9 +51,13 @@ class PassSimulator {
   double disk_bytes_per_second() const;
   double load_seconds(const Task& task);
   double link_seconds(double bytes) const;
+  double weight_link_seconds(double bytes) const;
+  double output_share(LayerId layer) const;
+  double beside_copies() const;
   int64_t spilled_micro_batches() const;
   double kv_bytes(const Task& task) const;
   double expert_seconds(const Task& task);
+  double rows_of(ExpertId expert, int32_t micro_batch) const;
   double rows_of(const Task& expert) const;
   void choose(LayerId layer);
 
@@ -71,6 +75,8 @@ class PassSimulator {
   // Of the pass before, how much of its time these lanes were busy: they slow each other down.
   double computing_share_ = 1.0;
   double reading_share_ = 1.0;
+  double copying_share_ = 1.0;
+  double cpu_share_ = 1.0;
   double taken_seconds_ = 0.0;  // from computing, by finding memory; not yet spent on a task
   std::map<WeightUnit, int64_t> loads_;
   std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded

@@ -25,26 +25,30 @@ std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
 }
 
 bool foretells(Strategy strategy) {
-  return strategy == Strategy::hot_prefetch || strategy == Strategy::klotski;
+  return strategy == Strategy::hot_prefetch || strategy == Strategy::klotski ||
+         strategy == Strategy::hybrid;
 }
 
 }  // namespace
 
 std::vector<Choice> group_sizes(const SearchSpace& space) {
-  Choice choice{.strategy = space.strategy.value_or(Strategy::klotski),
-                .hot_experts = space.hot_experts.value_or(0)};
+  Choice choice{.strategy = space.usual_strategy(), .hot_experts = space.hot_experts.value_or(0)};
   std::vector<Choice> choices;
+  const auto add = [&](int64_t micro_batches) {
+    choice.micro_batches = micro_batches;
+    for (const bool cpu_attention : space.cpu_attention) {
+      choice.cpu_attention = cpu_attention;
+      choices.push_back(choice);
+    }
+  };
   for (const int64_t size : micro_batch_sizes(space)) {
     choice.micro_batch = size;
     if (space.micro_batches || choice.strategy == Strategy::simple) {
-      choice.micro_batches =
-          choice.strategy == Strategy::simple ? 1 : space.micro_batches.value_or(1);
-      choices.push_back(choice);
+      add(choice.strategy == Strategy::simple ? 1 : space.micro_batches.value_or(1));
       continue;
     }
     for (int64_t n = 1; n <= kMostMicroBatches; n += std::max<int64_t>(1, n / 3)) {
-      choice.micro_batches = n;
-      choices.push_back(choice);
+      add(n);
       if (n * size >= space.sequences) break;
     }
   }
@@ -56,9 +60,15 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
   const auto add = [&](Choice other) {
     if (other != choice) others.push_back(other);
   };
-  for (size_t i = 0; i < kStrategies && !space.strategy; ++i) {
+  for (const Strategy strategy : space.strategies) {
+    if (space.strategy) break;
     Choice other = choice;
-    other.strategy = static_cast<Strategy>(i);
+    other.strategy = strategy;
+    if (strategy == Strategy::cgopipe) {
+      const auto& places = space.cpu_attention;
+      if (std::find(places.begin(), places.end(), true) == places.end()) continue;
+      other.cpu_attention = true;
+    }
     if (other.strategy == Strategy::simple) {
       if (space.micro_batches.value_or(1) > 1) continue;  // it knows no more than one
       other.micro_batches = 1;
@@ -125,10 +135,10 @@ class RoughPrediction {
 };
 
 // Of those as fast as the first, the smallest group with the usual strategy and K.
-size_t chosen_of(const std::vector<Candidate>& candidates) {
-  const auto rank = [](const Candidate& c) {
-    return std::tuple(c.choice.group(), c.choice.strategy != Strategy::klotski,
-                      c.choice.hot_experts);
+size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& space) {
+  const auto rank = [&](const Candidate& c) {
+    return std::tuple(c.choice.group(), c.choice.strategy != space.usual_strategy(),
+                      c.choice.cpu_attention != space.cpu_attention.front(), c.choice.hot_experts);
   };
   size_t best = 0;
   for (size_t i = 1; i < candidates.size(); ++i) {
@@ -149,7 +159,7 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
   rough.add(variants(space, rough.candidates().front().choice));
   std::vector<Candidate> candidates = rough.candidates();
   // One of those that would be chosen comes first.
-  const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(chosen_of(candidates));
+  const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(chosen_of(candidates, space));
   std::rotate(candidates.begin(), first, first + 1);
   // Variants of the first that are no faster say little: other sizes are looked at before them.
   const Choice& leader = candidates.front().choice;
@@ -174,7 +184,7 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
       candidates.begin() + static_cast<std::ptrdiff_t>(std::min(kFinalists, candidates.size()));
   std::vector<Candidate> best(candidates.begin(), finalists);
   sort_by_rate(best.begin(), best.end());
-  const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best));
+  const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best, space));
   std::rotate(best.begin(), chosen, chosen + 1);
   std::move(best.begin(), best.end(), candidates.begin());
   sort_by_rate(finalists, candidates.end());

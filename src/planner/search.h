@@ -15,6 +15,7 @@ struct Choice {
   int64_t micro_batches = 1;  // n
   Strategy strategy = Strategy::klotski;
   int64_t hot_experts = 0;  // K; 0: as many as a token chooses
+  bool cpu_attention = false;
 
   int64_t group() const { return micro_batch * micro_batches; }
   bool operator==(const Choice&) const = default;
@@ -29,10 +30,18 @@ struct SearchSpace {
   std::optional<int64_t> micro_batches{};
   std::optional<Strategy> strategy{};
   std::optional<int64_t> hot_experts{};
+  // To choose from; the last one is what is used unless another is faster.
+  std::vector<Strategy> strategies = {Strategy::simple, Strategy::multi_batch,
+                                      Strategy::hot_prefetch, Strategy::klotski};
+
+  std::vector<bool> cpu_attention = {false};  // likewise; the first one is the usual
+
+  Strategy usual_strategy() const { return strategy.value_or(strategies.back()); }
 };
 
 // The group sizes worth trying: micro-batches of powers of two, and numbers of them that grow by a
-// third to a half, until all sequences are in one group.
+// third to a half, until all sequences are in one group. With keys and values in another memory
+// other sizes fit: both are tried.
 std::vector<Choice> group_sizes(const SearchSpace& space);
 
 // The same group by other strategies and with other K.

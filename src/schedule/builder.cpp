@@ -1,5 +1,8 @@
 #include "schedule/builder.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 
 namespace klotski {
@@ -9,11 +12,26 @@ UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit) {
   return {layout.read_bytes, layout.must_settle(), layout.own_bytes};
 }
 
+int64_t Known::group_rows() const {
+  int64_t sum = 0;
+  for (const MicroBatchShape& micro_batch : group) sum += micro_batch.rows;
+  return sum;
+}
+
 FragmentBuilder::FragmentBuilder(const Policy& policy, Residency& residency, Known known)
     : policy_(policy), residency_(residency), known_(std::move(known)) {}
 
 WeightUnit FragmentBuilder::expert_of(LayerId layer, ExpertId expert) const {
   return expert_unit(known_.model, layer, expert);
+}
+
+bool FragmentBuilder::shares_experts() const {
+  return !policy_.costs.empty() && known_.group_rows() <= policy_.shared_rows;
+}
+
+const ExpertCosts* FragmentBuilder::shared_costs(LayerId layer) const {
+  const bool routed = known_.model.layer(layer).feed_forward.routed;
+  return routed && shares_experts() ? &policy_.costs.of(layer) : nullptr;
 }
 
 Resource FragmentBuilder::slot_of(const WeightUnit& unit) const {
@@ -56,6 +74,7 @@ bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
             .reason = reason,
             .writes = {slot_of(unit)},
             .after = std::move(after)};
+  link_bytes_ += facts.own_bytes;
   if (policy_.memory_below()) {
     load.lane = Lane::to_device;
     load.bytes = facts.own_bytes;
@@ -148,7 +167,8 @@ void FragmentBuilder::embed(int32_t micro_batch) {
 }
 
 void FragmentBuilder::load_kv(LayerId layer, int32_t micro_batch) {
-  if (micro_batch >= micro_batches() || !known_.group[static_cast<size_t>(micro_batch)].spilled) {
+  if (micro_batch >= micro_batches() || attends_below(micro_batch) ||
+      !known_.group[static_cast<size_t>(micro_batch)].spilled) {
     return;
   }
   fragment_.push_back({.work = Work::load_kv,
@@ -183,6 +203,125 @@ void FragmentBuilder::attention(LayerId layer, int32_t micro_batch) {
   fragment_.push_back(std::move(task));
 }
 
+bool FragmentBuilder::attends_below(int32_t micro_batch) const {
+  const MicroBatchShape& shape = known_.group[static_cast<size_t>(micro_batch)];
+  return policy_.cpu_attention && shape.spilled && shape.decodes;
+}
+
+// In the order in which they begin, from layer to layer: with one more than begin ahead, none is
+// needed before it was used.
+int32_t FragmentBuilder::attention_buffer(LayerId layer, int32_t micro_batch) const {
+  const int64_t begun = int64_t{layer.value} * micro_batches() + micro_batch;
+  return static_cast<int32_t>(begun % kAttentionBuffers);
+}
+
+// A task of a buffer that the device and the CPU exchange.
+Task FragmentBuilder::exchange(Work work, Lane lane, LayerId layer, int32_t micro_batch) const {
+  const Attention& shape = known_.model.layer(layer).attention;
+  const int64_t floats =
+      work == Work::queries_down ? shape.query_width() + 2 * shape.kv_width() : shape.query_width();
+  const int64_t rows = known_.group[static_cast<size_t>(micro_batch)].rows;
+  return {.work = work,
+          .lane = lane,
+          .layer = layer,
+          .micro_batch = micro_batch,
+          .buffer = attention_buffer(layer, micro_batch),
+          .bytes = static_cast<uint64_t>(rows * floats) * sizeof(float)};
+}
+
+void FragmentBuilder::begin_attention_below(LayerId layer, int32_t micro_batch) {
+  Task project = compute(Work::project, attention_unit(layer), layer, micro_batch);
+  project.buffer = attention_buffer(layer, micro_batch);
+  const auto buffer = [&](Place place) { return Resource{place, project.buffer}; };
+  project.reads.push_back({Place::hidden, micro_batch});
+  project.writes = {buffer(Place::queries)};
+  Task down = exchange(Work::queries_down, Lane::rows_down, layer, micro_batch);
+  down.reads = {buffer(Place::queries)};
+  down.writes = {buffer(Place::queries_below)};
+  Task attention = exchange(Work::attention, Lane::cpu, layer, micro_batch);
+  attention.bytes = 0;
+  attention.reads = {buffer(Place::queries_below)};
+  attention.writes = {{Place::kv, micro_batch}, buffer(Place::attended_below)};
+  for (Task* task : {&project, &down, &attention}) fragment_.push_back(std::move(*task));
+}
+
+void FragmentBuilder::attended_up(LayerId layer, int32_t micro_batch) {
+  Task task = exchange(Work::attended_up, Lane::rows_up, layer, micro_batch);
+  task.reads = {{Place::attended_below, task.buffer}};
+  task.writes = {{Place::attended, task.buffer}};
+  fragment_.push_back(std::move(task));
+}
+
+void FragmentBuilder::project_back(LayerId layer, int32_t micro_batch) {
+  Task task = compute(Work::project_back, attention_unit(layer), layer, micro_batch);
+  task.buffer = attention_buffer(layer, micro_batch);
+  task.reads.push_back({Place::attended, task.buffer});
+  task.writes = {{Place::hidden, micro_batch}};
+  fragment_.push_back(std::move(task));
+}
+
+std::vector<WeightUnit> FragmentBuilder::units_of_layer(LayerId layer) const {
+  std::vector<WeightUnit> units = {attention_unit(layer), gate_unit(layer)};
+  const int64_t experts = known_.model.layer(layer).feed_forward.experts;
+  for (int64_t e = 0; e < experts; ++e) units.push_back(expert_of(layer, ExpertId(e)));
+  return units;
+}
+
+bool FragmentBuilder::has_double_buffer() const {
+  if (!policy_.memory_below()) return false;
+  std::array<int64_t, kUnitKinds> most{};  // of a layer
+  for (int64_t i = 0; i < known_.model.layer_count(); ++i) {
+    std::array<int64_t, kUnitKinds> units{};
+    for (const WeightUnit& unit : units_of_layer(LayerId(i))) ++units[index_of(unit.kind)];
+    for (size_t k = 0; k < kUnitKinds; ++k) most[k] = std::max(most[k], units[k]);
+  }
+  for (size_t k = 0; k < kUnitKinds; ++k) {
+    int64_t slots = policy_.slots[k];
+    if (k == index_of(UnitKind::expert)) slots -= residency_.lent_slots();
+    const auto units =
+        static_cast<int64_t>(units_of(known_.model, static_cast<UnitKind>(k)).size());
+    if (slots < std::min(2 * most[k], units)) return false;
+  }
+  return true;
+}
+
+std::vector<PagedUnit> FragmentBuilder::lease_layer(LayerId layer) {
+  std::vector<PagedUnit> to_load;
+  for (const WeightUnit& unit : units_of_layer(layer)) {
+    const auto leased = residency_.lease(unit);
+    if (!leased) fail(ErrorKind::internal, "no slot for {} in pages", format_unit(unit));
+    if (leased->must_load) to_load.push_back({unit, known_.facts(unit).own_bytes});
+  }
+  return to_load;
+}
+
+void FragmentBuilder::pin_page(const std::vector<PagePiece>& page) {
+  for (const PagePiece& piece : page) fetch(piece.unit, LoadReason::certain, {});
+}
+
+void FragmentBuilder::load_page(const std::vector<PagePiece>& page) {
+  for (const PagePiece& piece : page) {
+    const int32_t below = fetch(piece.unit, LoadReason::certain, {});
+    link_bytes_ += piece.bytes;
+    Task load{.work = Work::load,
+              .lane = Lane::to_device,
+              .unit = piece.unit,
+              .slot = residency_.slot(piece.unit),
+              .slot_below = below,
+              .layer = piece.unit.layer,
+              .offset = piece.offset,
+              .bytes = piece.bytes,
+              .reads = {{Place::below, below, piece.unit.kind}}};
+    // The first part waits for whatever the slot held, the others for that one.
+    (piece.offset == 0 ? load.writes : load.fills) = {slot_of(piece.unit)};
+    fragment_.push_back(std::move(load));
+  }
+}
+
+void FragmentBuilder::release_layer(LayerId layer) {
+  for (const WeightUnit& unit : units_of_layer(layer)) residency_.release(unit);
+}
+
 void FragmentBuilder::gate(LayerId layer, int32_t micro_batch,
                            const std::vector<WeightUnit>& behind) {
   Task task = compute(Work::gate, gate_unit(layer), layer, micro_batch);
@@ -201,6 +340,54 @@ void FragmentBuilder::expert(LayerId layer, ExpertId expert, int32_t micro_batch
     task.fills.push_back({Place::outputs, k});  // the rows and choices that are its own
   }
   fragment_.push_back(std::move(task));
+}
+
+void FragmentBuilder::rows_down(LayerId layer) {
+  Task task{
+      .work = Work::rows_down,
+      .lane = Lane::rows_down,
+      .layer = layer,
+      .bytes = static_cast<uint64_t>(known_.group_rows() * known_.model.hidden) * sizeof(float),
+      .reads = of_all_batches(Place::normed),
+      .writes = {{Place::rows_below, 0}}};
+  for (const Resource& routing : of_all_batches(Place::routing)) task.reads.push_back(routing);
+  fragment_.push_back(std::move(task));
+}
+
+void FragmentBuilder::expert_below(LayerId layer, ExpertId expert) {
+  const WeightUnit unit = expert_of(layer, expert);
+  residency_.used_below(unit);
+  const int32_t slot = fetch(unit, LoadReason::demand, of_all_batches(Place::routing));
+  fragment_.push_back({.work = Work::expert,
+                       .lane = Lane::cpu,
+                       .unit = unit,
+                       .slot_below = slot,
+                       .layer = layer,
+                       .reads = {{Place::below, slot, unit.kind}, {Place::rows_below, 0}},
+                       .writes = {{Place::outputs_below, expert.value}}});
+  const double rows = known_.rows(expert) * static_cast<double>(known_.model.hidden);
+  fragment_.push_back({.work = Work::rows_up,
+                       .lane = Lane::rows_up,
+                       .unit = unit,
+                       .layer = layer,
+                       .bytes = static_cast<uint64_t>(rows) * sizeof(float),
+                       .reads = {{Place::outputs_below, expert.value}},
+                       .writes = {{Place::arrived, expert.value}}});
+}
+
+void FragmentBuilder::scatter(LayerId layer, ExpertId expert) {
+  fragment_.push_back({.work = Work::scatter,
+                       .unit = expert_of(layer, expert),
+                       .layer = layer,
+                       .reads = of_all_batches(Place::routing),
+                       .fills = of_all_batches(Place::outputs)});
+  fragment_.back().reads.push_back({Place::arrived, expert.value});
+}
+
+void FragmentBuilder::refill(LayerId layer, ExpertId expert) {
+  const WeightUnit unit = expert_of(layer, expert);
+  if (!residency_.worth_bringing(unit)) return;
+  if (request(unit, LoadReason::prefetch)) done(unit);
 }
 
 void FragmentBuilder::combine(LayerId layer, int32_t micro_batch) {

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "model/unit_layout.h"
+#include "schedule/pages.h"
 #include "schedule/residency.h"
 #include "schedule/task.h"
 
@@ -13,6 +15,8 @@ namespace klotski {
 // What is known of a group before it runs.
 struct MicroBatchShape {
   bool spilled = false;  // its keys and values live below the compute tier
+  int64_t rows = 0;
+  bool decodes = false;  // a row a sequence, each following others, all of them spilled
 };
 
 struct UnitFacts {
@@ -28,6 +32,10 @@ struct Known {
   std::vector<MicroBatchShape> group;  // in the order of their numbers
   std::function<UnitFacts(const WeightUnit&)> facts;
   std::function<std::vector<ExpertId>(LayerId)> hot;  // experts expected to take most tokens
+  // Rows of the group that chose an expert of the layer whose gates have all finished.
+  std::function<double(ExpertId)> rows{};
+
+  int64_t group_rows() const;
 };
 
 // The words in which strategies are written. Each appends tasks, with what they read and write, to
@@ -37,6 +45,13 @@ class FragmentBuilder {
   FragmentBuilder(const Policy& policy, Residency& residency, Known known);
 
   const Known& known() const { return known_; }
+  // Whether the CPU computes some of the group's experts.
+  bool shares_experts() const;
+  // What the layer's experts cost here and there, where the CPU shares them; else nothing.
+  const ExpertCosts* shared_costs(LayerId layer) const;
+  bool resident(const WeightUnit& unit) const { return residency_.resident(unit); }
+  // Bytes that the link to the compute tier was asked for since the last call.
+  uint64_t take_link_bytes() { return std::exchange(link_bytes_, 0); }
   int32_t micro_batches() const { return static_cast<int32_t>(known_.group.size()); }
   WeightUnit expert_of(LayerId layer, ExpertId expert) const;
 
@@ -63,9 +78,31 @@ class FragmentBuilder {
   void load_kv(LayerId layer, int32_t micro_batch);
   void attention(LayerId layer, int32_t micro_batch);
   void store_kv(LayerId layer, int32_t micro_batch);
+  // Whether the CPU computes a micro-batch's attention; then in parts: until it has begun, the way
+  // of its results, and what follows.
+  bool attends_below(int32_t micro_batch) const;
+  void begin_attention_below(LayerId layer, int32_t micro_batch);
+  void attended_up(LayerId layer, int32_t micro_batch);
+  void project_back(LayerId layer, int32_t micro_batch);
+
+  // A layer's weights in pages. There are slots for the units of any two layers.
+  bool has_double_buffer() const;
+  // Takes leases on all units of the layer; of those that have to come, the bytes. They come page
+  // by page: first to the memory below, which is pinned, then from there.
+  std::vector<PagedUnit> lease_layer(LayerId layer);
+  void pin_page(const std::vector<PagePiece>& page);
+  void load_page(const std::vector<PagePiece>& page);
+  void release_layer(LayerId layer);
   // `behind`: units whose arrival it waits for besides its own.
   void gate(LayerId layer, int32_t micro_batch, const std::vector<WeightUnit>& behind = {});
   void expert(LayerId layer, ExpertId expert, int32_t micro_batch);
+  // The same where the expert lies below, on the CPU: rows of the group go there once, an expert's
+  // results come back when it is done, and are put in their places when everything else is.
+  void rows_down(LayerId layer);
+  void expert_below(LayerId layer, ExpertId expert);
+  void scatter(LayerId layer, ExpertId expert);
+  // Brings an expert that was computed below, for the next time, if it is used more than another.
+  void refill(LayerId layer, ExpertId expert);
   void combine(LayerId layer, int32_t micro_batch);
   void logits(int32_t micro_batch);
 
@@ -82,11 +119,15 @@ class FragmentBuilder {
   Task compute(Work work, const WeightUnit& unit, LayerId layer, int32_t micro_batch) const;
   Resource slot_of(const WeightUnit& unit) const;
   int32_t stage_of(int32_t micro_batch) const;
+  std::vector<WeightUnit> units_of_layer(LayerId layer) const;
+  int32_t attention_buffer(LayerId layer, int32_t micro_batch) const;
+  Task exchange(Work work, Lane lane, LayerId layer, int32_t micro_batch) const;
 
   const Policy& policy_;
   Residency& residency_;
   Known known_;
   Fragment fragment_;
+  uint64_t link_bytes_ = 0;
 };
 
 }  // namespace klotski

@@ -9,7 +9,7 @@ namespace {
 // are still taken in step, and experts batch by batch.
 class HotPrefetch : public Schedule {
  public:
-  void prefetch(FragmentBuilder& build, LayerId layer) const override {
+  void prefetch(FragmentBuilder& build, LayerId layer) override {
     build.request(attention_unit(layer), LoadReason::certain);
     build.request_in_step(gate_unit(layer), LoadReason::certain);
     for (const ExpertId expert : build.known().hot(layer)) {
@@ -17,7 +17,7 @@ class HotPrefetch : public Schedule {
     }
   }
 
-  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
+  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     run_experts_in_batch_order(build, layer, activated);
   }
 };

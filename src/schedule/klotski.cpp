@@ -13,7 +13,7 @@ namespace {
 // it while the last experts still run.
 class Klotski : public Schedule {
  public:
-  void prefetch(FragmentBuilder& build, LayerId layer) const override {
+  void prefetch(FragmentBuilder& build, LayerId layer) override {
     build.request(attention_unit(layer), LoadReason::certain);
     build.request(gate_unit(layer), LoadReason::certain);
     for (const ExpertId expert : build.known().hot(layer)) {
@@ -21,7 +21,7 @@ class Klotski : public Schedule {
     }
   }
 
-  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
+  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     std::vector<WeightUnit> order = in_order_of_arrival(build, layer, activated);
     for (size_t i = 0; i < order.size(); ++i) {
       build.need(order[i]);

@@ -10,7 +10,7 @@ namespace {
 // the one before it is done, and its first gate waits for all of it.
 class MultiBatch : public Schedule {
  public:
-  void prefetch(FragmentBuilder& build, LayerId layer) const override {
+  void prefetch(FragmentBuilder& build, LayerId layer) override {
     build.request(attention_unit(layer), LoadReason::certain);
     build.request_in_step(gate_unit(layer), LoadReason::certain);
     const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
@@ -19,14 +19,13 @@ class MultiBatch : public Schedule {
     }
   }
 
-  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const override {
+  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) override {
     build.gate(layer, micro_batch, build.requested(layer));
   }
 
-  void gate_finished(FragmentBuilder&, LayerId, int32_t,
-                     const std::vector<ExpertId>&) const override {}
+  void gate_finished(FragmentBuilder&, LayerId, int32_t, const std::vector<ExpertId>&) override {}
 
-  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const override {
+  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     run_experts_in_batch_order(build, layer, activated);
   }
 };

@@ -4,14 +4,24 @@ namespace klotski {
 
 namespace {
 
-// Algorithm 1, lines 11-16: batch by batch, the keys and values of the next one on their way.
+// Algorithm 1, lines 11-16: batch by batch, the keys and values of the next one on their way. What
+// the CPU attends to begins some batches ahead.
 void attend(FragmentBuilder& build, LayerId layer) {
   build.need(attention_unit(layer));
   build.load_kv(layer, 0);
-  for (int32_t k = 0; k < build.micro_batches(); ++k) {
+  const int32_t batches = build.micro_batches();
+  for (int32_t ahead = 0; ahead < batches + kAttentionAhead; ++ahead) {
+    if (ahead < batches && build.attends_below(ahead)) build.begin_attention_below(layer, ahead);
+    const int32_t k = ahead - kAttentionAhead;
+    if (k < 0) continue;
     build.load_kv(layer, k + 1);
-    build.attention(layer, k);
-    build.store_kv(layer, k);
+    if (build.attends_below(k)) {
+      build.attended_up(layer, k);
+      build.project_back(layer, k);
+    } else {
+      build.attention(layer, k);
+      build.store_kv(layer, k);
+    }
   }
   build.done(attention_unit(layer));
 }
@@ -22,29 +32,34 @@ LayerId after(const ModelDescription& model, LayerId layer) {
 
 }  // namespace
 
-void run_pass(const Schedule& schedule, FragmentBuilder& build, TaskSink& sink) {
+void Schedule::layers(FragmentBuilder& build, TaskSink& sink) {
   const ModelDescription& model = build.known().model;
-  build.need(model_unit());
-  for (int32_t k = 0; k < build.micro_batches(); ++k) build.embed(k);
-  schedule.prefetch(build, LayerId(0));
+  prefetch(build, LayerId(0));
   for (int64_t j = 0; j < model.layer_count(); ++j) {
     const LayerId layer(j);
     build.now_at(layer);
     attend(build, layer);
     build.need(gate_unit(layer));
-    for (int32_t k = 0; k < build.micro_batches(); ++k) schedule.gate(build, layer, k);
+    for (int32_t k = 0; k < build.micro_batches(); ++k) gate(build, layer, k);
     sink.submit(build.take());
 
     Activated activated;
     for (int32_t k = 0; k < build.micro_batches(); ++k) {
       activated.push_back(sink.chosen(layer, k));
-      schedule.gate_finished(build, layer, k, activated.back());
+      gate_finished(build, layer, k, activated.back());
       sink.submit(build.take());
     }
-    schedule.experts(build, layer, activated);
-    schedule.prefetch(build, after(model, layer));
+    experts(build, layer, activated);
+    sink.submit(build.take());
+    prefetch(build, after(model, layer));
     sink.submit(build.take());
   }
+}
+
+void run_pass(Schedule& schedule, FragmentBuilder& build, TaskSink& sink) {
+  build.need(model_unit());
+  for (int32_t k = 0; k < build.micro_batches(); ++k) build.embed(k);
+  schedule.layers(build, sink);
 }
 
 }  // namespace klotski

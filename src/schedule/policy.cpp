@@ -4,8 +4,8 @@ namespace klotski {
 
 namespace {
 
-constexpr std::array<std::string_view, kStrategies> kNames = {"simple", "multi-batch",
-                                                              "hot-prefetch", "klotski"};
+constexpr std::array<std::string_view, kStrategies> kNames = {
+    "simple", "multi-batch", "hot-prefetch", "klotski", "cgopipe", "hybrid"};
 
 }  // namespace
 
@@ -16,6 +16,13 @@ std::optional<Strategy> strategy_from_name(std::string_view name) {
     if (kNames[i] == name) return static_cast<Strategy>(i);
   }
   return std::nullopt;
+}
+
+std::string describe_strategy(Strategy strategy, bool cpu_attention) {
+  std::string text(strategy_name(strategy));
+  // cgopipe is nothing without it.
+  if (cpu_attention && strategy != Strategy::cgopipe) text += " with CPU attention";
+  return text;
 }
 
 std::string_view precision_name(Precision precision) {

@@ -8,16 +8,25 @@
 
 #include "kernels/ops.h"
 #include "model/units.h"
+#include "schedule/division.h"
 
 namespace klotski {
 
-// In the order of the paper's ablation: each adds one idea to the one before.
-enum class Strategy { simple, multi_batch, hot_prefetch, klotski, count_ };
+// In the order of the paper's ablation, each adding one idea to the one before; then what needs a
+// device and the CPU beside it.
+enum class Strategy { simple, multi_batch, hot_prefetch, klotski, cgopipe, hybrid, count_ };
 
 inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
 
 std::string_view strategy_name(Strategy strategy);
+// Without one they are what they are built on: multi-batch and klotski.
+inline bool needs_device(Strategy strategy) {
+  return strategy == Strategy::cgopipe || strategy == Strategy::hybrid;
+}
 std::optional<Strategy> strategy_from_name(std::string_view name);
+
+// In words, with what else names the way work is divided.
+std::string describe_strategy(Strategy strategy, bool cpu_attention);
 
 std::string_view precision_name(Precision precision);
 
@@ -47,8 +56,15 @@ struct Policy {
   // for its rows while it runs; what they held has to be loaded again.
   int64_t lent_slots = 0;
   int64_t rows_in_place = 0;
+  // A group of up to so many rows shares its experts with the CPU beside a device, by these costs
+  // of each layer; 0, or no costs: the device computes all.
+  int64_t shared_rows = 0;
+  LayerCosts costs{};
   uint64_t kv_bytes = 0;        // of the compute tier
   uint64_t kv_spill_bytes = 0;  // of the tier below
+  // Attention of decoding rows is computed by the CPU beside a device, where keys and values lie:
+  // all of them below.
+  bool cpu_attention = false;
   int64_t kv_stages = 0;  // buffers through which spilled keys and values pass: none, or two and up
   uint64_t kv_stage_bytes = 0;    // of one of them
   int64_t kv_sequence_pages = 0;  // with stages: most pages of a sequence that passes through them

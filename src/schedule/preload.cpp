@@ -6,22 +6,13 @@ namespace klotski {
 
 namespace {
 
-// By use, but for the experts that stay: they come first, into the slots that are never lent.
+// The first expert of every layer, then the second of every layer: those that stay come first, into
+// the slots that are never lent, and no layer has to wait for all of its experts.
 std::vector<WeightUnit> in_order(const ModelDescription& model, const Policy& policy,
                                  UnitKind kind) {
   std::vector<WeightUnit> units = units_of(model, kind);
-  if (kind != UnitKind::expert) return units;
-  std::vector<WeightUnit> ordered;
-  for (const ExpertKey& key : kept_experts(model, policy)) {
-    ordered.push_back(expert_unit(model, key.layer, key.expert));
-  }
-  for (const WeightUnit& unit : units) {
-    if (std::find(ordered.begin(), ordered.begin() + policy.kept_experts, unit) ==
-        ordered.begin() + policy.kept_experts) {
-      ordered.push_back(unit);
-    }
-  }
-  return ordered;
+  if (policy.memory_below()) std::stable_sort(units.begin(), units.end(), by_expert);
+  return units;
 }
 
 }  // namespace

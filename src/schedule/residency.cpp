@@ -80,9 +80,7 @@ CacheCounters sum_of(CacheCounters sum, const ExpertCache* cache) {
 
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy) {
   std::vector<WeightUnit> units = units_of(model, UnitKind::expert);
-  std::stable_sort(units.begin(), units.end(), [](const WeightUnit& a, const WeightUnit& b) {
-    return a.expert < b.expert;  // the first expert of every layer, then the second of every layer
-  });
+  std::stable_sort(units.begin(), units.end(), by_expert);
   std::vector<ExpertKey> kept;
   for (const WeightUnit& unit : units) {
     if (std::ssize(kept) == policy.kept_experts) break;
@@ -154,6 +152,14 @@ bool Residency::room_beside_kept() const {
   return kept_.empty() || shelf(UnitKind::expert).cache->room_where([&](ExpertKey key) {
     return !std::binary_search(kept_.begin(), kept_.end(), key);
   });
+}
+
+void Residency::used_below(const WeightUnit& unit) {
+  shelf(unit.kind).cache->used_elsewhere({unit.layer, unit.expert});
+}
+
+bool Residency::worth_bringing(const WeightUnit& unit) {
+  return !resident(unit) && shelf(unit.kind).cache->would_stay({unit.layer, unit.expert});
 }
 
 int64_t Residency::loads_ahead() const {

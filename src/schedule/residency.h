@@ -12,6 +12,9 @@
 
 namespace klotski {
 
+// The first expert of every layer before the second of any.
+inline bool by_expert(const WeightUnit& a, const WeightUnit& b) { return a.expert < b.expert; }
+
 // Those that a policy keeps, in the order in which they are brought.
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy);
 
@@ -43,6 +46,10 @@ class Residency {
   bool resident(const WeightUnit& unit) const;
   // Whether an expert can come without one leaving that is to be kept.
   bool room_beside_kept() const;
+  // The CPU computes an expert: it counts as used, though it need not come.
+  void used_below(const WeightUnit& unit);
+  // Whether an expert would stay in the compute tier for its use so far, were it brought there.
+  bool worth_bringing(const WeightUnit& unit);
   // Experts under lease that had to be loaded.
   int64_t loads_ahead() const;
   // The last so many expert slots are used for something else from now on; 0: none. Gives up all

@@ -14,10 +14,12 @@ namespace {
 // is right in every order the executor may choose, since conflicting tasks keep it.
 class Replay {
  public:
-  Replay(const ModelDescription& model, const Policy& policy, const RoutingTable& routing)
-      : model_(model), policy_(policy), routing_(routing) {}
+  Replay(const ModelDescription& model, const Policy& policy) : model_(model), policy_(policy) {}
 
-  void run(const Fragment& tasks) {
+  // A pass, after those before it.
+  void run(const Fragment& tasks, const RoutingTable& routing) {
+    routing_ = routing;
+    combined_.clear();
     for (const Task& task : tasks) {
       SCOPED_TRACE(format_task(task));
       check(task);
@@ -25,7 +27,12 @@ class Replay {
     for (size_t k = 0; k < routing_[0].size(); ++k) {
       EXPECT_EQ(combined_[static_cast<int32_t>(k)], model_.layer_count());
     }
+    EXPECT_TRUE(below_way_.empty());
   }
+
+  int computed_below = 0;
+  int attended_below = 0;
+  int parts = 0;  // of units that came in several
 
  private:
   using Slot = std::pair<UnitKind, int32_t>;
@@ -45,7 +52,7 @@ class Replay {
         if (policy_.memory_below()) {
           EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
         }
-        holds_[slot] = task.unit;
+        load(slot, task);
         settled_[slot] = policy_.memory_below() || task.unit.expert.value != 1;
         return;
       case Work::settle:
@@ -58,17 +65,71 @@ class Replay {
       case Work::store_kv:
         EXPECT_EQ(staged_.at(task.stage), std::pair(task.layer, task.micro_batch));
         return;
+      case Work::project:
+        attend(task);
+        EXPECT_EQ(holds_.at(slot), task.unit);
+        buffers_[task.buffer] = {task, Work::project};
+        return;
+      case Work::queries_down:
+        return exchange(task, Lane::rows_down, Work::project);
+      case Work::attended_up:
+        return exchange(task, Lane::rows_up, Work::attention);
+      case Work::project_back:
+        EXPECT_EQ(holds_.at(slot), task.unit);
+        exchange(task, Lane::compute, Work::attended_up);
+        attended_[task.micro_batch] = task.layer;
+        ++attended_below;
+        return;
+      case Work::rows_down:
+        for (const auto& [batch, layer] : gated_) EXPECT_EQ(layer, task.layer);
+        rows_below_ = task.layer;
+        return;
+      case Work::rows_up:
+        EXPECT_EQ(below_way_.at(task.unit), Work::expert);
+        below_way_[task.unit] = Work::rows_up;
+        return;
+      case Work::scatter:
+        EXPECT_EQ(task.lane, Lane::compute);
+        EXPECT_EQ(below_way_.at(task.unit), Work::rows_up);
+        below_way_.erase(task.unit);
+        return run_expert(task);
       default:
         break;
     }
+    if (task.lane == Lane::cpu && task.work == Work::attention) {
+      return exchange(task, Lane::cpu, Work::queries_down);
+    }
+    if (task.lane == Lane::cpu) return run_below(task);
     EXPECT_EQ(task.lane, Lane::compute);
     ASSERT_EQ(holds_.count(slot), 1u);
     EXPECT_EQ(holds_.at(slot), task.unit);
     EXPECT_TRUE(settled_.at(slot));
-    if (task.work == Work::attention) attend(task);
-    if (task.work == Work::gate) gated_[task.micro_batch] = task.layer;
+    if (task.work == Work::attention) {
+      attend(task);
+      attended_[task.micro_batch] = task.layer;
+    }
+    if (task.work == Work::gate) {
+      EXPECT_EQ(attended_.at(task.micro_batch), task.layer);
+      gated_[task.micro_batch] = task.layer;
+    }
     if (task.work == Work::expert) run_expert(task);
     if (task.work == Work::combine) combine(task);
+  }
+
+  // A unit is there when all of its bytes are; parts of it come in order.
+  void load(const Slot& slot, const Task& task) {
+    uint64_t& loaded = loaded_[slot];
+    if (task.offset == 0) loaded = 0;
+    EXPECT_EQ(task.offset, loaded);
+    loaded += task.bytes;
+    const uint64_t all = 10000 + static_cast<uint64_t>(task.unit.layer.value);
+    EXPECT_LE(loaded, all);
+    if (loaded < all) {
+      holds_.erase(slot);
+      ++parts;
+    } else {
+      holds_[slot] = task.unit;
+    }
   }
 
   void attend(const Task& task) {
@@ -76,6 +137,25 @@ class Replay {
     if (task.stage >= 0) {
       EXPECT_EQ(staged_.at(task.stage), std::pair(task.layer, task.micro_batch));
     }
+  }
+
+  // What attention on the CPU exchanges with the device goes its way in one buffer, step by step.
+  void exchange(const Task& task, Lane lane, Work before) {
+    EXPECT_EQ(task.lane, lane);
+    const Exchanged& here = buffers_.at(task.buffer);
+    EXPECT_EQ(here.task.layer, task.layer);
+    EXPECT_EQ(here.task.micro_batch, task.micro_batch);
+    EXPECT_EQ(here.done, before);
+    buffers_[task.buffer] = {task, task.work};
+  }
+
+  // Where it lies, on the rows of its layer; its results have to come back before they count.
+  void run_below(const Task& task) {
+    EXPECT_EQ(task.work, Work::expert);
+    EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
+    EXPECT_EQ(rows_below_, task.layer);
+    EXPECT_TRUE(below_way_.emplace(task.unit, Work::expert).second);
+    ++computed_below;
   }
 
   // An expert runs after the gate, once for each micro-batch that chose it and for no other layer.
@@ -103,11 +183,20 @@ class Replay {
 
   const ModelDescription& model_;
   const Policy& policy_;
-  const RoutingTable& routing_;
+  RoutingTable routing_;
   std::map<Slot, WeightUnit> holds_;
   std::map<Slot, WeightUnit> below_;
+  std::map<Slot, uint64_t> loaded_;
   std::map<Slot, bool> settled_;
+  LayerId rows_below_{-1};
+  std::map<WeightUnit, Work> below_way_;  // what was done last with experts of the CPU
   std::map<int32_t, std::pair<LayerId, int32_t>> staged_;
+  struct Exchanged {
+    Task task;
+    Work done;
+  };
+  std::map<int32_t, Exchanged> buffers_;
+  std::map<int32_t, LayerId> attended_;
   std::map<int32_t, LayerId> gated_;
   std::map<int32_t, std::set<ExpertId>> done_;
   std::map<int32_t, int64_t> combined_;  // layers, by micro-batch
@@ -115,23 +204,54 @@ class Replay {
 
 TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
   std::mt19937_64 random(1);
+  int computed_below = 0;
+  int attended_below = 0;
+  int parts = 0;
   for (int trial = 0; trial < 10000; ++trial) {
     const ModelDescription model = random_shape(random);
     const Policy policy = random_policy(random, model);
     Residency residency(model, policy);
     const auto schedule = make_schedule(policy.strategy);
     Fragment all;
-    for (int pass = 0; pass < 2; ++pass) {  // the second begins with what the first has left
+    Replay replay(model, policy);
+    for (int pass = 0; pass < 3; ++pass) {  // each begins with what the one before has left
       const RoutingTable routing = random_routing(random, model, policy.micro_batches);
       RecordingSink sink(routing);
       FragmentBuilder build(policy, residency, random_known(random, model, policy.micro_batches));
       run_pass(*schedule, build, sink);
-      if (pass == 0) {
-        all = std::move(sink.tasks);
-        Replay(model, policy, routing).run(all);
+      all = std::move(sink.tasks);
+      replay.run(all, routing);
+    }
+    computed_below += replay.computed_below;
+    attended_below += replay.attended_below;
+    parts += replay.parts;
+    if (::testing::Test::HasFailure()) FAIL() << "trial " << trial << "\n" << format_fragment(all);
+  }
+  EXPECT_GT(computed_below, 500);
+  EXPECT_GT(attended_below, 500);
+  EXPECT_GT(parts, 100);
+}
+
+// The same input gives the same tasks, whatever time anything took: results rest on who computes.
+TEST(Schedule, HybridIsRepeatable) {
+  for (int trial = 0; trial < 200; ++trial) {
+    std::array<std::string, 2> printed;
+    for (std::string& text : printed) {
+      std::mt19937_64 random(static_cast<uint64_t>(trial));
+      const ModelDescription model = random_shape(random);
+      Policy policy = random_policy(random, model);
+      policy.strategy = Strategy::hybrid;
+      Residency residency(model, policy);
+      const auto schedule = make_schedule(policy.strategy);
+      for (int pass = 0; pass < 3; ++pass) {
+        const RoutingTable routing = random_routing(random, model, policy.micro_batches);
+        RecordingSink sink(routing);
+        FragmentBuilder build(policy, residency, random_known(random, model, policy.micro_batches));
+        run_pass(*schedule, build, sink);
+        text += format_fragment(sink.tasks);
       }
     }
-    if (::testing::Test::HasFailure()) FAIL() << "trial " << trial << "\n" << format_fragment(all);
+    ASSERT_EQ(printed[0], printed[1]) << "trial " << trial;
   }
 }
 
@@ -256,6 +376,47 @@ TEST(Schedule, TheOrdersOfThePaper) {
   EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::compute),
             "a.0 a.1 g.0 g.1 e1.0 e2.0 c.0 e1.1 e3.1 c.1");
   EXPECT_EQ(Example(Strategy::klotski).layer(Lane::compute), "a.0 a.1 g.0 g.1 e2 e1 e3 c.0 c.1");
+}
+
+// MoE-Lightning's Algorithm 1 with three micro-batches, by what each lane does: attention two
+// ahead, into the next layer too; a page of the next layer's weights for each micro-batch.
+TEST(Schedule, CgoPipesOrder) {
+  const ModelDescription model = shape_of(2, 2, 1);
+  Policy policy;
+  policy.strategy = Strategy::cgopipe;
+  policy.cpu_attention = true;
+  policy.slots = {1, 2, 2, 0, 4};
+  policy.slots_below = {1, 2, 2, 0, 4};
+  const RoutingTable routing(2, Activated(3, {ExpertId(0)}));
+  Residency residency(model, policy);
+  Known known{
+      .model = model,
+      .group = std::vector<MicroBatchShape>(3, {.spilled = true, .rows = 1, .decodes = true}),
+      .facts =
+          [](const WeightUnit&) {
+            return UnitFacts{12288, false, 12288};
+          },
+      .hot = [](LayerId) { return std::vector<ExpertId>{}; }};
+  RecordingSink sink(routing);
+  FragmentBuilder build(policy, residency, known);
+  run_pass(*make_schedule(policy.strategy), build, sink);
+  std::string compute;
+  std::string cpu;
+  std::string pages;
+  for (const Task& task : sink.tasks) {
+    const std::string at = std::to_string(task.layer.value) + std::to_string(task.micro_batch);
+    if (task.work == Work::project) compute += "pre" + at + " ";
+    if (task.work == Work::project_back) compute += "post" + at + " ";
+    if (task.lane == Lane::cpu) cpu += at + " ";
+    const bool part = task.work == Work::load && task.layer == LayerId(1);
+    if (part) pages += std::to_string(task.bytes / 4096) + " ";
+    if (task.work == Work::project_back && task.layer == LayerId(0)) pages += "| ";
+  }
+  EXPECT_EQ(compute,
+            "pre00 pre01 post00 pre02 post01 pre10 post02 pre11 post10 pre12 post11 post12 ");
+  EXPECT_EQ(cpu, "00 01 02 10 11 12 ");
+  // Attention as a whole; gate and two experts of three times 4 KiB each in three pages of three.
+  EXPECT_EQ(pages, "3 3 | 3 | 3 | ");
 }
 
 TEST(Schedule, PrintsOneLineATask) {

@@ -14,6 +14,10 @@ std::unique_ptr<Schedule> make_schedule(Strategy strategy) {
       return make_hot_prefetch();
     case Strategy::klotski:
       return make_klotski();
+    case Strategy::cgopipe:
+      return make_cgopipe();
+    case Strategy::hybrid:
+      return make_hybrid();
     case Strategy::count_:
       break;
   }

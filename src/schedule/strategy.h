@@ -10,6 +10,16 @@ namespace klotski {
 // Experts that the rows of each micro-batch chose: each once, ascending.
 using Activated = std::vector<std::vector<ExpertId>>;
 
+// Who carries tasks out: the executor, or a simulation of it.
+class TaskSink {
+ public:
+  virtual ~TaskSink() = default;
+  virtual void submit(Fragment fragment) = 0;
+  // What the rows of a micro-batch chose, ascending; waits for its gate. A layer that is not routed
+  // has chosen its only expert before.
+  virtual std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) = 0;
+};
+
 // One strategy. It is asked for every layer of a pass, in this order: what to bring before the
 // layer begins; then, attention being the same for all, how the gates run and what to do as each is
 // finished; and with all of the routing in hand how the experts run.
@@ -17,17 +27,21 @@ class Schedule {
  public:
   virtual ~Schedule() = default;
 
-  virtual void prefetch(FragmentBuilder& build, LayerId layer) const = 0;
+  virtual void prefetch(FragmentBuilder& build, LayerId layer) = 0;
   // Unless a strategy says otherwise a gate waits for its own weights alone, and what it chose is
   // requested at once.
-  virtual void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) const {
+  virtual void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) {
     build.gate(layer, micro_batch);
   }
   virtual void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
-                             const std::vector<ExpertId>& chosen) const {
+                             const std::vector<ExpertId>& chosen) {
     build.request_chosen(layer, micro_batch, chosen);
   }
-  virtual void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) const = 0;
+  virtual void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) = 0;
+
+  // All layers of a pass: unless a strategy says otherwise layer by layer, as above. Hands
+  // fragments on as soon as they can be known; what the next pass begins with is requested last.
+  virtual void layers(FragmentBuilder& build, TaskSink& sink);
 };
 
 std::unique_ptr<Schedule> make_schedule(Strategy strategy);
@@ -37,5 +51,7 @@ std::unique_ptr<Schedule> make_simple();
 std::unique_ptr<Schedule> make_multi_batch();
 std::unique_ptr<Schedule> make_hot_prefetch();
 std::unique_ptr<Schedule> make_klotski();
+std::unique_ptr<Schedule> make_cgopipe();
+std::unique_ptr<Schedule> make_hybrid();
 
 }  // namespace klotski

@@ -27,8 +27,10 @@ std::string_view span_name(const Task& task) {
 }
 
 std::string format_resource(const Resource& resource) {
-  constexpr std::array<std::string_view, 9> kNames = {
-      "slot", "below", "hidden", "normed", "routing", "outputs", "kv", "stage", "logits"};
+  constexpr std::array<std::string_view, 16> kNames = {
+      "slot",    "below",         "hidden",         "normed",     "routing",       "outputs",
+      "kv",      "stage",         "logits",         "rows below", "outputs below", "arrived",
+      "queries", "queries below", "attended below", "attended"};
   const std::string_view name = kNames[static_cast<size_t>(resource.place)];
   if (resource.kind != UnitKind::count_) {
     return fmt::format("{}-{} {}", unit_kind_name(resource.kind), name, resource.number);
@@ -44,6 +46,10 @@ std::string format_resources(std::string_view label, const std::vector<Resource>
   return text.empty() ? "" : fmt::format("  {} {}", label, text);
 }
 
+bool of_one_expert(Work work) {
+  return work == Work::expert || work == Work::rows_up || work == Work::scatter;
+}
+
 std::string subject(const Task& task) {
   std::string text(work_name(task.work));
   if (task.work == Work::fetch || task.work == Work::load || task.work == Work::settle) {
@@ -52,7 +58,7 @@ std::string subject(const Task& task) {
   if (task.work != Work::embed && task.work != Work::logits) {
     text += fmt::format(" layer {}", task.layer.value);
   }
-  if (task.work == Work::expert) text += fmt::format(" expert {}", task.unit.expert.value);
+  if (of_one_expert(task.work)) text += fmt::format(" expert {}", task.unit.expert.value);
   text += task.micro_batch == kWholeGroup ? " group" : fmt::format(" batch {}", task.micro_batch);
   return text;
 }
@@ -60,9 +66,10 @@ std::string subject(const Task& task) {
 }  // namespace
 
 std::string_view work_name(Work work) {
-  constexpr std::array<std::string_view, 11> kNames = {"fetch",     "load",    "settle",  "embed",
-                                                       "attention", "gate",    "expert",  "combine",
-                                                       "logits",    "load KV", "store KV"};
+  constexpr std::array<std::string_view, 18> kNames = {
+      "fetch",        "load",        "settle",       "embed",  "attention", "project",
+      "queries down", "attended up", "project back", "gate",   "expert",    "rows down",
+      "rows up",      "scatter",     "combine",      "logits", "load KV",   "store KV"};
   return kNames[static_cast<size_t>(work)];
 }
 
@@ -74,7 +81,7 @@ TimelineSpan span_of(const Task& task) {
                     .micro_batch = task.micro_batch,
                     .bytes = task.bytes,
                     .waited_for = {}};
-  const bool of_expert = task.unit.kind == UnitKind::expert || task.work == Work::expert;
+  const bool of_expert = task.unit.kind == UnitKind::expert || of_one_expert(task.work);
   if (of_expert) span.expert = task.unit.expert.value;
   return span;
 }

@@ -16,17 +16,24 @@
 namespace klotski {
 
 enum class Work {
-  fetch,      // a unit's bytes from disk into a slot of the memory below a device's
-  load,       // a unit's bytes into a slot of the compute tier: from there, or from disk
-  settle,     // tensors of a loaded unit moved to where the kernels want them
-  embed,      // of a micro-batch
-  attention,  // of a micro-batch
-  gate,       // of a micro-batch: norm and routing
-  expert,     // over the rows that chose it, of one micro-batch or of the group
-  combine,    // of a micro-batch: expert outputs and the shared expert added to the hidden rows
-  logits,     // of a micro-batch
-  load_kv,    // spilled keys and values of a micro-batch and layer into a stage
-  store_kv,   // and the new ones back
+  fetch,         // a unit's bytes from disk into a slot of the memory below a device's
+  load,          // a unit's bytes into a slot of the compute tier: from there, or from disk
+  settle,        // tensors of a loaded unit moved to where the kernels want them
+  embed,         // of a micro-batch
+  attention,     // of a micro-batch
+  project,       // likewise: what attention needs, where the CPU computes that
+  queries_down,  // this to the CPU
+  attended_up,   // and back what it attended to
+  project_back,  // added to the hidden rows
+  gate,          // of a micro-batch: norm and routing
+  expert,        // over the rows that chose it, of one micro-batch or of the group
+  rows_down,     // rows that experts take, of the group, to where the CPU computes
+  rows_up,       // what an expert made of them there, back to the device
+  scatter,       // and from there to the rows and choices they belong to
+  combine,       // of a micro-batch: expert outputs and the shared expert added to the hidden rows
+  logits,        // of a micro-batch
+  load_kv,       // spilled keys and values of a micro-batch and layer into a stage
+  store_kv,      // and the new ones back
 };
 
 std::string_view work_name(Work work);
@@ -43,6 +50,16 @@ enum class Place {
   kv,       // keys and values, wherever they live
   stage,    // a staging buffer of spilled keys and values
   logits,   // one buffer for all micro-batches
+  // Beside a device: rows of the group as the CPU's experts take them, and what each expert
+  // (`number`) made of its own, before and after the way back.
+  rows_below,
+  outputs_below,
+  arrived,
+  // Likewise buffers of attention: what it needs and what it gives, on the device and below.
+  queries,
+  queries_below,
+  attended_below,
+  attended,
 };
 
 struct Resource {
@@ -58,15 +75,21 @@ enum class LoadReason { certain, prefetch, demand };
 
 inline constexpr int32_t kWholeGroup = -1;
 
+// Attention on the CPU runs two micro-batches ahead of what follows it.
+inline constexpr int32_t kAttentionAhead = 2;
+inline constexpr int32_t kAttentionBuffers = kAttentionAhead + 1;
+
 struct Task {
   Work work = Work::embed;
   Lane lane = Lane::compute;
   WeightUnit unit{};                  // loaded or read
   int32_t slot = 0;                   // where the unit lies
-  int32_t slot_below = -1;            // of a fetch, and of a load that comes from there
+  int32_t slot_below = -1;            // of a fetch, and of a load or a use that comes from there
   LayerId layer{};                    // of the pass
   int32_t micro_batch = kWholeGroup;  // or the whole group
   int32_t stage = -1;                 // of spilled keys and values
+  int32_t buffer = -1;                // of attention that the CPU computes
+  uint64_t offset = 0;                // of a unit's own bytes, where a part of it is loaded
   uint64_t bytes = 0;                 // moved
   LoadReason reason = LoadReason::certain;
   std::vector<Resource> reads{};

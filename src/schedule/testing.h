@@ -27,8 +27,10 @@ inline int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
   return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
 }
 
+inline constexpr int64_t kMostExperts = 8;  // of a layer
+
 inline ModelDescription random_shape(std::mt19937_64& random) {
-  const int64_t experts = between(random, 2, 8);
+  const int64_t experts = between(random, 2, kMostExperts);
   ModelDescription model =
       shape_of(between(random, 1, 4), experts,
                static_cast<int>(between(random, 1, std::min<int64_t>(experts, 3))));
@@ -40,6 +42,20 @@ inline ModelDescription random_shape(std::mt19937_64& random) {
   return model;
 }
 
+// Of experts that the CPU computes about as fast as the link brings them.
+inline ExpertCosts random_costs(std::mt19937_64& random) {
+  const auto curve = [&](int64_t most) {
+    const auto seconds = static_cast<double>(between(random, 1, most));
+    return Curve({1, 100}, {seconds, 3 * seconds});
+  };
+  return {.device = curve(2),
+          .cpu = curve(20),
+          .link = static_cast<double>(between(random, 1, 20)),
+          .down = curve(2),
+          .up = curve(2),
+          .between = static_cast<double>(between(random, 0, 20))};
+}
+
 inline Policy random_policy(std::mt19937_64& random, const ModelDescription& model) {
   Policy policy;
   policy.strategy =
@@ -49,13 +65,23 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   constexpr std::array kRules = {"furthest", "lru", "lfu"};
   policy.eviction = kRules[static_cast<size_t>(between(random, 0, 2))];
   const bool below = between(random, 0, 1) == 1;
+  const bool two_layers = policy.strategy == Strategy::cgopipe && between(random, 0, 1) == 1;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
     const auto units = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
     policy.slots[kind] = units == 0 ? 0 : between(random, 1, units);
+    if (two_layers && units > 0) {
+      const int64_t of_layer = kind == index_of(UnitKind::expert) ? kMostExperts : 1;
+      policy.slots[kind] = between(random, std::min(units, 2 * of_layer), units);
+    }
     if (below && units > 0) policy.slots_below[kind] = between(random, 1, units);
   }
   policy.loads_ahead = between(random, 0, 4);
   policy.kept_experts = between(random, 0, policy.slots[static_cast<size_t>(UnitKind::expert)]);
+  policy.cpu_attention = below && between(random, 0, 1) == 1;
+  if (below && policy.strategy == Strategy::hybrid) {
+    policy.shared_rows = between(random, 0, 60);
+    policy.costs = {{random_costs(random)}, std::vector<int>(model.layers.size(), 0)};
+  }
   return policy;
 }
 
@@ -86,7 +112,7 @@ inline Known random_known(std::mt19937_64& random, const ModelDescription& model
               .group = {},
               .facts =
                   [](const WeightUnit& unit) {
-                    const uint64_t bytes = 100 + static_cast<uint64_t>(unit.layer.value);
+                    const uint64_t bytes = 10000 + static_cast<uint64_t>(unit.layer.value);
                     return UnitFacts{bytes, unit.expert.value == 1, bytes};
                   },
               .hot =
@@ -97,9 +123,13 @@ inline Known random_known(std::mt19937_64& random, const ModelDescription& model
                       if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
                     }
                     return hot;
-                  }};
+                  },
+              .rows = [](ExpertId expert) { return static_cast<double>(1 + expert.value % 3); }};
+  const bool decoding = between(random, 0, 1) == 1;  // all of them
   for (int64_t k = 0; k < micro_batches; ++k) {
-    known.group.push_back({.spilled = between(random, 0, 1) == 1});
+    known.group.push_back({.spilled = decoding || between(random, 0, 1) == 1,
+                           .rows = between(random, 1, 20),
+                           .decodes = decoding || between(random, 0, 1) == 1});
   }
   return known;
 }

@@ -31,12 +31,12 @@ Machine& machine() {
 
 }  // namespace cpu
 
-void set_compute_threads(int threads) {
+bool set_compute_threads(int threads) {
   if (threads < 1) fail(ErrorKind::usage, "threads: expected at least 1, found {}", threads);
   int wanted = threads_wanted.load();
   while (wanted != kInUse && !threads_wanted.compare_exchange_weak(wanted, threads)) {
   }
-  if (wanted == kInUse) fail(ErrorKind::internal, "the compute threads are running already");
+  return wanted != kInUse;
 }
 
 namespace cpu {

@@ -114,7 +114,7 @@ TEST(CpuOps, TheTableHoldsTheFastOperations) {
 TEST(CpuOps, ThreadsAreChosenBeforeTheFirstUse) {
   EXPECT_NE(refusal([] { set_compute_threads(0); }).find("at least 1"), std::string::npos);
   cpu::machine();
-  EXPECT_NE(refusal([] { set_compute_threads(2); }).find("running already"), std::string::npos);
+  EXPECT_FALSE(set_compute_threads(2));
 }
 
 }  // namespace

@@ -1,0 +1,89 @@
+#include "executor/cpu_attention.h"
+
+#include <algorithm>
+
+namespace klotski {
+
+namespace {
+
+// Of a row: queries, keys and values.
+int64_t floats_down(const Attention& shape) { return shape.query_width() + 2 * shape.kv_width(); }
+int64_t widest_down(const ModelDescription& model) {
+  int64_t widest = 0;
+  for (const Layer& layer : model.layers) widest = std::max(widest, floats_down(layer.attention));
+  return widest;
+}
+
+}  // namespace
+
+uint64_t attention_row_bytes(const ModelDescription& model, int64_t rows) {
+  int64_t attended = 0;
+  for (const Layer& layer : model.layers) {
+    attended = std::max(attended, layer.attention.query_width());
+  }
+  return static_cast<uint64_t>(rows * (widest_down(model) + attended)) * sizeof(float);
+}
+
+CpuAttention::CpuAttention(const Arithmetic& with, const PagedKvCache& cache,
+                           const ComputeMemory& memory, int64_t most_rows)
+    : with_(with),
+      cache_(cache),
+      attended_at_(most_rows * widest_down(with.model)),
+      rows_(memory, "attention on the CPU", kAttentionBuffers,
+            attention_row_bytes(with.model, most_rows)),
+      sinks_(with.model.layers.size()) {}
+
+AttentionRows CpuAttention::inputs(float* at, LayerId layer, int64_t rows) const {
+  const Attention& shape = with_.model.layer(layer).attention;
+  const Rows queries{at, rows, shape.query_width()};
+  const Rows keys{queries.row(rows), rows, shape.kv_width()};
+  return {queries, keys, {keys.row(rows), rows, shape.kv_width()}};
+}
+
+Rows CpuAttention::attended(float* at, LayerId layer, int64_t rows) const {
+  const Attention& shape = with_.model.layer(layer).attention;
+  return {at + attended_at_, rows, shape.query_width()};
+}
+
+AttentionRows CpuAttention::inputs_on_device(const Task& task, int64_t rows) const {
+  return inputs(rows_.on_device(task.buffer), task.layer, rows);
+}
+
+Rows CpuAttention::attended_on_device(const Task& task, int64_t rows) const {
+  return attended(rows_.on_device(task.buffer), task.layer, rows);
+}
+
+void CpuAttention::keep_sinks(LayerId layer, const TensorView& sinks, const OpsMemory& device) {
+  const Attention& shape = with_.model.layer(layer).attention;
+  Sinks& kept = sinks_[static_cast<size_t>(layer.value)];
+  if (!shape.sinks || !kept.bytes.empty()) return;
+  std::vector<std::byte> bytes(
+      static_cast<size_t>(shape.query_heads * bytes_per_element(sinks.dtype)));
+  device.download(bytes.data(), sinks.data, bytes.size());
+  kept.bytes = std::move(bytes);
+  kept.view = {.data = kept.bytes.data(), .dtype = sinks.dtype, .shape = sinks.shape};
+}
+
+void CpuAttention::queries_down(const Task& task, int64_t rows) {
+  rows_.down(task.buffer, 0, rows * floats_down(with_.model.layer(task.layer).attention));
+}
+
+void CpuAttention::run(const Task& task, const MicroBatch& micro_batch) {
+  const int64_t rows = micro_batch.batch.rows();
+  float* at = rows_.below(task.buffer);
+  WeightSet weights;
+  const Sinks& kept = sinks_[static_cast<size_t>(task.layer.value)];
+  if (!kept.bytes.empty()) weights.set(Role::sinks, kept.view);
+  attend(with_, cache_, weights,
+         {.micro_batch = micro_batch,
+          .layer = task.layer,
+          .inputs = inputs(at, task.layer, rows),
+          .attended = attended(at, task.layer, rows)});
+}
+
+void CpuAttention::attended_up(const Task& task, int64_t rows) {
+  const Attention& shape = with_.model.layer(task.layer).attention;
+  rows_.up(task.buffer, attended_at_, rows * shape.query_width());
+}
+
+}  // namespace klotski

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <vector>
+
+#include "executor/compute_memory.h"
+#include "executor/micro_batch.h"
+#include "executor/shared_rows.h"
+#include "schedule/task.h"
+
+namespace klotski {
+
+// Bytes of the rows that a device and the CPU exchange for attention of so many rows, in the memory
+// of each.
+uint64_t attention_row_bytes(const ModelDescription& model, int64_t rows);
+
+// Attention that the CPU computes beside a device, where keys and values lie: queries, keys and
+// values of new rows come down, what they attend to goes up. Each function is called by one thread
+// at a time, in the order that the schedule declares; tasks name one of a few buffers.
+class CpuAttention {
+ public:
+  // `with`: the CPU's arithmetic. Micro-batches have `most_rows` at most. References must live
+  // longer.
+  CpuAttention(const Arithmetic& with, const PagedKvCache& cache, const ComputeMemory& memory,
+               int64_t most_rows);
+
+  // Where the device puts what comes down and finds what went up.
+  AttentionRows inputs_on_device(const Task& task, int64_t rows) const;
+  Rows attended_on_device(const Task& task, int64_t rows) const;
+  // Keeps the layer's sinks, which lie on the device, for the CPU.
+  void keep_sinks(LayerId layer, const TensorView& sinks, const OpsMemory& device);
+
+  void queries_down(const Task& task, int64_t rows);
+  void run(const Task& task, const MicroBatch& micro_batch);
+  void attended_up(const Task& task, int64_t rows);
+
+ private:
+  struct Sinks {
+    std::vector<std::byte> bytes;
+    TensorView view;
+  };
+
+  AttentionRows inputs(float* at, LayerId layer, int64_t rows) const;
+  Rows attended(float* at, LayerId layer, int64_t rows) const;
+
+  Arithmetic with_;
+  const PagedKvCache& cache_;
+  int64_t attended_at_;  // floats of a buffer before what was attended to
+  SharedRows rows_;
+  std::vector<Sinks> sinks_;  // by layer; empty until they are kept
+};
+
+}  // namespace klotski

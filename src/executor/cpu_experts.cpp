@@ -1,0 +1,72 @@
+#include "executor/cpu_experts.h"
+
+#include <numeric>
+
+#include "model/counts.h"
+
+namespace klotski {
+
+uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows) {
+  return static_cast<uint64_t>(rows * model.hidden * (1 + most_choices(model))) * sizeof(float);
+}
+
+CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const ComputeMemory& memory,
+                       int64_t most_rows)
+    : with_(with),
+      slots_(slots),
+      most_rows_(most_rows),
+      rows_(memory, "experts on the CPU", 1, shared_row_bytes(with.model, most_rows)) {}
+
+Rows CpuExperts::rows_on_device(int64_t rows) const {
+  return {rows_.on_device(0), rows, with_.model.hidden};
+}
+
+void CpuExperts::rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer) {
+  rows_.down(0, 0, rows * with_.model.hidden);
+  const int64_t experts = with_.model.layer(layer).feed_forward.experts;
+  sorted_.begin.assign(static_cast<size_t>(experts) + 1, 0);
+  for (const RoutedRows& part : parts) {
+    for (const ExpertId expert : part.experts) {
+      ++sorted_.begin[static_cast<size_t>(expert.value) + 1];
+    }
+  }
+  std::partial_sum(sorted_.begin.begin(), sorted_.begin.end(), sorted_.begin.begin());
+  sorted_.in_rows.resize(sorted_.begin.back());
+  sorted_.out_rows.resize(sorted_.begin.back());
+  with_.ops.sort_by_expert(parts, experts, sorted_.in_rows, sorted_.out_rows);
+  std::iota(sorted_.out_rows.begin(), sorted_.out_rows.end(), 0);
+}
+
+void CpuExperts::run(std::span<const Task* const> tasks) {
+  std::vector<ChosenExpert> chosen;
+  chosen.reserve(tasks.size());
+  for (const Task* task : tasks) {
+    const auto expert = static_cast<size_t>(task->unit.expert.value);
+    const size_t begin = sorted_.begin[expert];
+    const size_t count = sorted_.begin[expert + 1] - begin;
+    chosen.push_back({.weights = slots_.expert_below(task->unit, task->slot_below),
+                      .in_rows = std::span(sorted_.in_rows).subspan(begin, count),
+                      .out_rows = std::span(sorted_.out_rows).subspan(begin, count)});
+  }
+  const int64_t width = with_.model.hidden;
+  const Rows rows{rows_.below(0), most_rows_, width};
+  const Rows outputs{rows.row(most_rows_), std::ssize(sorted_.in_rows), width};
+  run_experts(with_, outputs, rows, chosen, tasks[0]->layer);
+}
+
+void CpuExperts::rows_up(const Task& task) {
+  const ExpertId expert = task.unit.expert;
+  rows_.up(0, first_output(expert), outputs(expert) * with_.model.hidden);
+}
+
+int64_t CpuExperts::outputs(ExpertId expert) const {
+  const auto index = static_cast<size_t>(expert.value);
+  return static_cast<int64_t>(sorted_.begin[index + 1] - sorted_.begin[index]);
+}
+
+int64_t CpuExperts::first_output(ExpertId expert) const {
+  const size_t begin = sorted_.begin[static_cast<size_t>(expert.value)];
+  return (most_rows_ + static_cast<int64_t>(begin)) * with_.model.hidden;
+}
+
+}  // namespace klotski

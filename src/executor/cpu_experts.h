@@ -1,0 +1,56 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "executor/shared_rows.h"
+#include "executor/weight_slots.h"
+#include "forward/layer.h"
+
+namespace klotski {
+
+// Bytes of the rows that a device and the CPU exchange, in the memory of each: what experts take of
+// a group of so many rows, and what they give.
+uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows);
+
+// Experts that the CPU computes beside a device, where they lie: the group's rows come down,
+// results go up. Each function is called by one thread at a time, in the order that the schedule
+// declares.
+class CpuExperts {
+ public:
+  // `with`: the CPU's arithmetic. Groups have `most_rows` at most. References must live longer.
+  CpuExperts(const Arithmetic& with, WeightSlots& slots, const ComputeMemory& memory,
+             int64_t most_rows);
+
+  // Where the group's rows have to be on the device before they come down.
+  Rows rows_on_device(int64_t rows) const;
+
+  // Brings rows_on_device() to the CPU. `parts`: the group's choices, in the program's memory.
+  void rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer);
+  // Computes the experts of these tasks.
+  void run(std::span<const Task* const> tasks);
+  // Brings an expert's results to the device.
+  void rows_up(const Task& task);
+  // They lie there in the order of the choices: Ops::sort_by_expert.
+  ConstRows arrived(ExpertId expert) const {
+    return {rows_.on_device(0) + first_output(expert), outputs(expert), with_.model.hidden};
+  }
+
+ private:
+  struct Sorted {
+    std::vector<size_t> begin;      // by expert, and the end
+    std::vector<int32_t> in_rows;   // by expert: rows that chose it
+    std::vector<int32_t> out_rows;  // its results one after the other
+  };
+
+  int64_t outputs(ExpertId expert) const;       // rows
+  int64_t first_output(ExpertId expert) const;  // where they begin, in floats of the shared memory
+
+  Arithmetic with_;
+  WeightSlots& slots_;
+  int64_t most_rows_;
+  SharedRows rows_;  // [most rows][hidden] of the group, then [most rows * choices][hidden] results
+  Sorted sorted_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "forward/batch.h"
+#include "forward/layer.h"
+#include "kv/paged_cache.h"
+
+namespace klotski {
+
+// Sequences computed by one kernel call: their tokens, and where they keep keys and values.
+struct MicroBatch {
+  Batch batch;
+  std::vector<KvSequence*> sequences;  // as in batch.sequences
+};
+
+// Attention of a micro-batch in one layer.
+struct AttentionOf {
+  const MicroBatch& micro_batch;
+  LayerId layer;
+  AttentionRows inputs;
+  Rows attended;                   // [rows][query_heads * head_dim]
+  const KvStage* stage = nullptr;  // that holds spilled keys and values; null: in their place
+};
+
+// Puts the new keys and values into the cache and attends to all. Of the weights only the sinks are
+// read.
+void attend(const Arithmetic& with, const PagedKvCache& cache, const WeightSet& weights,
+            const AttentionOf& attention);
+
+}  // namespace klotski

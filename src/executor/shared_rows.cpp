@@ -1,0 +1,47 @@
+#include "executor/shared_rows.h"
+
+#include "executor/quietly.h"
+
+namespace klotski {
+
+namespace {
+
+std::byte* bytes_of(float* floats) { return reinterpret_cast<std::byte*>(floats); }
+
+// A copy that was begun uses its memory until it ends, also where something after it went wrong.
+template <typename Copy>
+void copy_and_finish(CopyQueue& queue, const Copy& copy) {
+  try {
+    copy();
+  } catch (...) {
+    quietly([&] { queue.finish(); });
+    throw;
+  }
+  queue.finish();
+}
+
+}  // namespace
+
+SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind, int64_t count,
+                       uint64_t bytes_each)
+    : on_device_(memory.pool(kind, count, bytes_each)),
+      below_(*memory.below, kind, count, bytes_each),
+      down_(memory.device->device().new_queue()),
+      up_(memory.device->device().new_queue()),
+      pinning_(memory.device->device(), pieces_to_pin(below_.bytes(), below_.buffer_bytes())) {}
+
+void SharedRows::down(int64_t index, int64_t first, int64_t count) {
+  copy_and_finish(*down_, [&] {
+    down_->to_host(bytes_of(below(index) + first), bytes_of(on_device(index) + first),
+                   static_cast<uint64_t>(count) * sizeof(float));
+  });
+}
+
+void SharedRows::up(int64_t index, int64_t first, int64_t count) {
+  copy_and_finish(*up_, [&] {
+    up_->to_device(bytes_of(on_device(index) + first), bytes_of(below(index) + first),
+                   static_cast<uint64_t>(count) * sizeof(float));
+  });
+}
+
+}  // namespace klotski

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <map>
+
+#include "schedule/strategy.h"
+
+namespace klotski {
+
+namespace {
+
+// A device and the CPU beside it compute the experts of a layer together, each those that it has
+// done sooner: what lies on the device, what the link brings in time, and where it lies below the
+// rest. Who computes what follows from the routing, the policy's costs and a clock that runs by
+// these costs: never from how long anything really took. Groups with so many rows that an expert
+// comes sooner than the CPU computes it run as in klotski.
+class Hybrid : public Schedule {
+ public:
+  // While the CPU is at a layer, the link brings what it will best contribute to the next one.
+  void prefetch(FragmentBuilder& build, LayerId layer) override {
+    const ExpertCosts* costs = build.shared_costs(layer);
+    if (costs && !expected_rows_.empty()) {
+      ask(build, attention_unit(layer), LoadReason::certain);
+      ask(build, gate_unit(layer), LoadReason::certain);
+      const Division foreseen =
+          divide(expected(build, layer), *costs, static_cast<double>(build.known().group_rows()),
+                 std::max(link_free_, decided_) - next_);
+      for (const ExpertId expert : foreseen.device) {
+        if (!ask(build, build.expert_of(layer, expert), LoadReason::prefetch)) break;
+      }
+    } else {
+      link_only_->prefetch(build, layer);
+      if (!book_link(build)) return refill(build);
+      for (const WeightUnit& unit : build.requested(layer)) arrivals_.emplace(unit, link_free_);
+    }
+    refill(build);
+  }
+
+  // With all choices known more can be said than with those of one micro-batch.
+  void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
+                     const std::vector<ExpertId>& chosen) override {
+    if (!build.shared_costs(layer)) link_only_->gate_finished(build, layer, micro_batch, chosen);
+  }
+
+  void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
+    const ExpertCosts* costs = build.shared_costs(layer);
+    if (!costs) {
+      if (!build.shares_experts()) forget();
+      link_only_->experts(build, layer, activated);
+      book_link(build);
+      return;
+    }
+    link_seconds_per_byte_ =
+        costs->link /
+        static_cast<double>(build.known().facts(build.expert_of(layer, ExpertId(0))).own_bytes);
+    decided_ = next_;
+    const std::vector<RoutedExpert> routed = routed_experts(build, layer, activated);
+    const Division division =
+        divide(routed, *costs, static_cast<double>(build.known().group_rows()),
+               std::max(link_free_, decided_) - decided_);
+    compute(build, layer, division);
+    for (int32_t k = 0; k < build.micro_batches(); ++k) build.combine(layer, k);
+    build.done(gate_unit(layer));
+
+    next_ = decided_ + division.seconds + costs->between;
+    computed_below_ = {layer, division.cpu};
+    arrivals_.clear();
+    expected_rows_.clear();
+    for (const RoutedExpert& expert : routed) expected_rows_.push_back(expert.rows);
+    std::sort(expected_rows_.rbegin(), expected_rows_.rend());
+  }
+
+ private:
+  struct ComputedBelow {
+    LayerId layer;
+    std::vector<ExpertId> experts;
+  };
+
+  // Books the unit's way over the link, if it has to come.
+  bool ask(FragmentBuilder& build, const WeightUnit& unit, LoadReason reason) {
+    const bool asked = build.request(unit, reason);
+    if (book_link(build)) arrivals_[unit] = link_free_;
+    return asked;
+  }
+
+  // Whether anything has to come.
+  bool book_link(FragmentBuilder& build) {
+    const auto bytes = static_cast<double>(build.take_link_bytes());
+    if (bytes > 0) link_free_ = std::max(link_free_, decided_) + bytes * link_seconds_per_byte_;
+    return bytes > 0;
+  }
+
+  // When an expert is on the device, seconds after `now`.
+  double arrives(const FragmentBuilder& build, const WeightUnit& unit, double now) const {
+    if (!build.resident(unit)) return kNotOnItsWay;
+    const auto coming = arrivals_.find(unit);
+    return coming == arrivals_.end() ? 0.0 : std::max(coming->second - now, 0.0);
+  }
+
+  std::vector<RoutedExpert> routed_experts(FragmentBuilder& build, LayerId layer,
+                                           const Activated& activated) const {
+    std::vector<ExpertId> chosen;
+    for (const std::vector<ExpertId>& experts : activated) {
+      chosen.insert(chosen.end(), experts.begin(), experts.end());
+    }
+    std::sort(chosen.begin(), chosen.end());
+    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+    std::vector<RoutedExpert> routed;
+    for (const ExpertId expert : chosen) {
+      const WeightUnit unit = build.expert_of(layer, expert);
+      routed.push_back({expert, build.known().rows(expert), arrives(build, unit, decided_)});
+    }
+    return routed;
+  }
+
+  // The next layer's rows are taken to fall on its experts as this one's did: most on those that
+  // are foretold to be hot.
+  std::vector<RoutedExpert> expected(FragmentBuilder& build, LayerId layer) const {
+    std::vector<ExpertId> ranked = build.known().hot(layer);
+    const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
+    for (int64_t e = 0; e < experts && ranked.size() < expected_rows_.size(); ++e) {
+      const ExpertId expert(e);
+      if (std::find(ranked.begin(), ranked.end(), expert) == ranked.end()) ranked.push_back(expert);
+    }
+    std::vector<RoutedExpert> routed;
+    for (size_t i = 0; i < std::min(ranked.size(), expected_rows_.size()); ++i) {
+      const WeightUnit unit = build.expert_of(layer, ranked[i]);
+      routed.push_back({ranked[i], expected_rows_[i], arrives(build, unit, next_)});
+    }
+    return routed;
+  }
+
+  void compute(FragmentBuilder& build, LayerId layer, const Division& division) {
+    for (const WeightUnit& unit : build.requested(layer)) {
+      const auto& wanted = division.device;
+      if (std::find(wanted.begin(), wanted.end(), unit.expert) == wanted.end()) build.done(unit);
+    }
+    if (!division.cpu.empty()) build.rows_down(layer);
+    for (const ExpertId expert : division.cpu) build.expert_below(layer, expert);
+    for (size_t i = 0; i < division.device.size(); ++i) {
+      request_more(build, layer, division.device, i);
+      const WeightUnit unit = build.expert_of(layer, division.device[i]);
+      build.need(unit);
+      build.expert(layer, unit.expert, kWholeGroup);
+      build.done(unit);
+    }
+    book_link(build);
+    for (const ExpertId expert : division.cpu) build.scatter(layer, expert);
+  }
+
+  static void request_more(FragmentBuilder& build, LayerId layer,
+                           const std::vector<ExpertId>& experts, size_t from) {
+    for (size_t i = from; i < experts.size(); ++i) {
+      if (!build.request(build.expert_of(layer, experts[i]), LoadReason::demand)) return;
+    }
+  }
+
+  // A link that has nothing to do brings what the CPU had to compute, if it is used more than what
+  // leaves for it.
+  void refill(FragmentBuilder& build) {
+    for (const ExpertId expert : computed_below_.experts) {
+      if (link_free_ >= next_) return;
+      build.refill(computed_below_.layer, expert);
+      book_link(build);
+    }
+  }
+
+  void forget() {
+    decided_ = next_ = link_free_ = 0;
+    arrivals_.clear();
+    expected_rows_.clear();
+    computed_below_ = {};
+  }
+
+  std::unique_ptr<Schedule> link_only_ = make_klotski();
+  // Times by the policy's costs, in seconds.
+  double decided_ = 0;    // when the last layer was divided
+  double next_ = 0;       // when the next one will be
+  double link_free_ = 0;  // when the link has brought all it was asked for
+  double link_seconds_per_byte_ = 0;
+  std::map<WeightUnit, double> arrivals_;  // of experts that were asked for ahead
+  std::vector<double> expected_rows_;      // of a layer's experts, most first; empty: not known
+  ComputedBelow computed_below_;           // in the last layer
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_hybrid() { return std::make_unique<Hybrid>(); }
+
+}  // namespace klotski
