@@ -42,8 +42,8 @@ class CgoPipe : public Schedule {
     for (int32_t j = 0; j < ahead; ++j) pre_attention(0, j);  // lines 3-7
     for (int32_t i = 0; i < layer_count; ++i) {               // lines 8-17
       build.now_at(layer_of(i));
-      build.need(
-          attention_unit(layer_of(i + 1)));  // whole: it is used before the last page is there
+      // As a whole: it is used before the last page is there.
+      build.need(attention_unit(layer_of(i + 1)));
       const PageTable pages = page_table(build.lease_layer(layer_of(i + 1)), batches);
       for (int32_t j = 0; j < ahead; ++j) build.pin_page(pages[static_cast<size_t>(j)]);
       for (int32_t j = 0; j < batches; ++j) {
