@@ -22,6 +22,11 @@ HostDevice& device() {
   return made;
 }
 
+// Of nothing there may be no memory.
+void copy(void* to, const void* from, uint64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
 // The processor's operations in that device's memory, which the program may not read.
 const Ops& device_ops() {
   static const Ops made = [] {
@@ -30,10 +35,8 @@ const Ops& device_ops() {
         .readable = false,
         .take = [](uint64_t bytes) { return device().allocate(bytes); },
         .give_back = [](std::byte* memory, uint64_t) { device().release(memory); },
-        .upload = [](std::byte* to, const void* from,
-                     uint64_t bytes) { std::memcpy(to, from, bytes); },
-        .download = [](void* to, const std::byte* from,
-                       uint64_t bytes) { std::memcpy(to, from, bytes); },
+        .upload = [](std::byte* to, const void* from, uint64_t bytes) { copy(to, from, bytes); },
+        .download = [](void* to, const std::byte* from, uint64_t bytes) { copy(to, from, bytes); },
         .finish = [] {},
     };
     return ops;
