@@ -313,7 +313,8 @@ void FragmentBuilder::load_page(const std::vector<PagePiece>& page) {
               .bytes = piece.bytes,
               .reads = {{Place::below, below, piece.unit.kind}}};
     // The first part waits for whatever the slot held, the others for that one.
-    (piece.offset == 0 ? load.writes : load.fills) = {slot_of(piece.unit)};
+    std::vector<Resource>& touched = piece.offset == 0 ? load.writes : load.fills;
+    touched.push_back(slot_of(piece.unit));
     fragment_.push_back(std::move(load));
   }
 }
