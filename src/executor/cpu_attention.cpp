@@ -6,11 +6,9 @@ namespace klotski {
 
 namespace {
 
-// Of a row: queries, keys and values.
-int64_t floats_down(const Attention& shape) { return shape.query_width() + 2 * shape.kv_width(); }
-int64_t widest_down(const ModelDescription& model) {
+int64_t widest_input(const ModelDescription& model) {
   int64_t widest = 0;
-  for (const Layer& layer : model.layers) widest = std::max(widest, floats_down(layer.attention));
+  for (const Layer& layer : model.layers) widest = std::max(widest, layer.attention.input_width());
   return widest;
 }
 
@@ -21,14 +19,14 @@ uint64_t attention_row_bytes(const ModelDescription& model, int64_t rows) {
   for (const Layer& layer : model.layers) {
     attended = std::max(attended, layer.attention.query_width());
   }
-  return static_cast<uint64_t>(rows * (widest_down(model) + attended)) * sizeof(float);
+  return static_cast<uint64_t>(rows * (widest_input(model) + attended)) * sizeof(float);
 }
 
 CpuAttention::CpuAttention(const Arithmetic& with, const PagedKvCache& cache,
                            const ComputeMemory& memory, int64_t most_rows)
     : with_(with),
       cache_(cache),
-      attended_at_(most_rows * widest_down(with.model)),
+      attended_at_(most_rows * widest_input(with.model)),
       rows_(memory, "attention on the CPU", kAttentionBuffers,
             attention_row_bytes(with.model, most_rows)),
       sinks_(with.model.layers.size()) {}
@@ -65,7 +63,7 @@ void CpuAttention::keep_sinks(LayerId layer, const TensorView& sinks, const OpsM
 }
 
 void CpuAttention::queries_down(const Task& task, int64_t rows) {
-  rows_.down(task.buffer, 0, rows * floats_down(with_.model.layer(task.layer).attention));
+  rows_.down(task.buffer, 0, rows * with_.model.layer(task.layer).attention.input_width());
 }
 
 void CpuAttention::run(const Task& task, const MicroBatch& micro_batch) {

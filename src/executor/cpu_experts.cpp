@@ -10,6 +10,15 @@ uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows) {
   return static_cast<uint64_t>(rows * model.hidden * (1 + most_choices(model))) * sizeof(float);
 }
 
+std::vector<size_t> begin_by_expert(std::span<const RoutedRows> parts, int64_t experts) {
+  std::vector<size_t> begin(static_cast<size_t>(experts) + 1, 0);
+  for (const RoutedRows& part : parts) {
+    for (const ExpertId expert : part.experts) ++begin[static_cast<size_t>(expert.value) + 1];
+  }
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  return begin;
+}
+
 CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const ComputeMemory& memory,
                        int64_t most_rows)
     : with_(with),
@@ -24,13 +33,7 @@ Rows CpuExperts::rows_on_device(int64_t rows) const {
 void CpuExperts::rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer) {
   rows_.down(0, 0, rows * with_.model.hidden);
   const int64_t experts = with_.model.layer(layer).feed_forward.experts;
-  sorted_.begin.assign(static_cast<size_t>(experts) + 1, 0);
-  for (const RoutedRows& part : parts) {
-    for (const ExpertId expert : part.experts) {
-      ++sorted_.begin[static_cast<size_t>(expert.value) + 1];
-    }
-  }
-  std::partial_sum(sorted_.begin.begin(), sorted_.begin.end(), sorted_.begin.begin());
+  sorted_.begin = begin_by_expert(parts, experts);
   sorted_.in_rows.resize(sorted_.begin.back());
   sorted_.out_rows.resize(sorted_.begin.back());
   with_.ops.sort_by_expert(parts, experts, sorted_.in_rows, sorted_.out_rows);

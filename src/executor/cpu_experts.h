@@ -13,6 +13,10 @@ namespace klotski {
 // a group of so many rows, and what they give.
 uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows);
 
+// Where the choices of each expert begin when they are sorted (Ops::sort_by_expert), and their end.
+// The choices lie in the program's memory.
+std::vector<size_t> begin_by_expert(std::span<const RoutedRows> parts, int64_t experts);
+
 // Experts that the CPU computes beside a device, where they lie: the group's rows come down,
 // results go up. Each function is called by one thread at a time, in the order that the schedule
 // declares.

@@ -1,7 +1,6 @@
 #include "executor/group_tasks.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "executor/quietly.h"
 #include "model/counts.h"
@@ -30,7 +29,7 @@ uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const P
   int64_t shared_width = 0;
   for (const Layer& layer : model.layers) {
     const Attention& shape = layer.attention;
-    attention_width = std::max(attention_width, 2 * shape.query_width() + 2 * shape.kv_width());
+    attention_width = std::max(attention_width, shape.input_width() + shape.query_width());
     query_width = std::max(query_width, shape.query_width());
     head_dim = std::max<int64_t>(head_dim, shape.head_dim);
     expert_width = std::max(expert_width, layer.feed_forward.width);
@@ -253,17 +252,15 @@ ChosenExpert GroupTasks::chosen_expert(const Task& task) {
 const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
   if (sorted_ && sorted_->micro_batch == task.micro_batch) return *sorted_;
   const int64_t experts = with_.model.layer(task.layer).feed_forward.experts;
-  std::vector<size_t> begin(static_cast<size_t>(experts) + 1, 0);
   std::vector<RoutedRows> parts;
+  std::vector<RoutedRows> readable;  // the same for the program
   for (size_t k = 0; k < members_.size(); ++k) {
     if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
     const Member& here = members_[k];
     parts.push_back(routed_rows(here, here.routing->experts.span()));
-    for (const ExpertId expert : here.routing->chosen) {
-      ++begin[static_cast<size_t>(expert.value) + 1];
-    }
+    readable.push_back(routed_rows(here, here.routing->chosen));
   }
-  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  std::vector<size_t> begin = begin_by_expert(readable, experts);
   const auto choices = static_cast<int64_t>(begin.back());
   sorted_.reset();
   sorted_.emplace(SortedChoices{.micro_batch = task.micro_batch,

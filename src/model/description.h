@@ -51,6 +51,7 @@ struct Attention {
 
   int64_t query_width() const { return query_heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
+  int64_t input_width() const { return query_width() + 2 * kv_width(); }  // queries, keys, values
 };
 
 // Runs for every token beside the routed experts.

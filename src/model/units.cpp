@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace klotski {
 
 std::string_view unit_kind_name(UnitKind kind) {
@@ -51,6 +53,19 @@ std::vector<TensorSpec> unit_tensors(const ModelDescription& model, const Weight
       break;
   }
   return expert_tensors(model, unit.layer, unit.expert);
+}
+
+std::array<int64_t, kUnitKinds> most_units_of_layer(const ModelDescription& model) {
+  std::array<int64_t, kUnitKinds> most{};
+  for (size_t k = 0; k < kUnitKinds; ++k) {
+    const auto kind = static_cast<UnitKind>(k);
+    if (kind == UnitKind::model) continue;
+    std::vector<int64_t> of_layer(model.layers.size(), 0);
+    for (const WeightUnit& unit : units_of(model, kind)) {
+      most[k] = std::max(most[k], ++of_layer[static_cast<size_t>(unit.layer.value)]);
+    }
+  }
+  return most;
 }
 
 }  // namespace klotski

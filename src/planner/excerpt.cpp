@@ -48,18 +48,13 @@ Excerpt::Excerpt(const Machinery& whole, int64_t most_layers)
       whole_facts_(whole.facts),
       model_(with_layers(whole.model, layers_)),
       profile_(with_layers(whole.profile, layers_)),
-      shares_(with_layers(whole.shares, model_, layers_)) {
+      shares_(with_layers(whole.shares, model_, layers_)),
+      most_of_layer_(most_units_of_layer(model_)) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     const auto all = static_cast<double>(units_of(whole.model, kind).size());
-    const std::vector<WeightUnit> units = units_of(model_, kind);
-    units_[k] = std::ssize(units);
-    share_of_units_[k] = all > 0 ? static_cast<double>(units.size()) / all : 0.0;
-    std::vector<int64_t> of_layer(model_.layers.size(), 0);
-    for (const WeightUnit& unit : units) {
-      if (kind != UnitKind::model) ++of_layer[static_cast<size_t>(unit.layer.value)];
-    }
-    most_of_layer_[k] = *std::max_element(of_layer.begin(), of_layer.end());
+    units_[k] = std::ssize(units_of(model_, kind));
+    share_of_units_[k] = all > 0 ? static_cast<double>(units_[k]) / all : 0.0;
   }
 }
 

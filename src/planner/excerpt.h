@@ -22,10 +22,10 @@ class Excerpt {
   std::function<UnitFacts(const WeightUnit&)> whole_facts_;
   std::array<double, kUnitKinds> share_of_units_{};
   std::array<int64_t, kUnitKinds> units_{};  // of the excerpt
-  std::array<int64_t, kUnitKinds> most_of_layer_{};
   ModelDescription model_;
   Profile profile_;
   ExpertShares shares_;
+  std::array<int64_t, kUnitKinds> most_of_layer_;  // units, of the excerpt
 };
 
 }  // namespace klotski

@@ -231,7 +231,7 @@ std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
 double PassSimulator::output_share(LayerId layer) const {
   const Attention& shape = with_.model.layer(layer).attention;
   const auto queries = static_cast<double>(shape.query_width());
-  return queries / (2.0 * queries + 2.0 * static_cast<double>(shape.kv_width()));
+  return queries / (queries + static_cast<double>(shape.input_width()));
 }
 
 // The CPU and the link read the same memory: each is slower for the other. So many times as long

@@ -49,7 +49,7 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
   const Attention& shape = model.layer(kOnly).attention;
   const DType kv = kv_type(bench.precision);
   const auto bytes = [&](int64_t rows) {
-    const int64_t width = 4 * model.hidden + 2 * shape.query_width() + 2 * shape.kv_width();
+    const int64_t width = 4 * model.hidden + shape.input_width() + shape.query_width();
     return float_bytes(rows * width) + PromptRows::kv_bytes(model, kv, rows) +
            bench.ops.scratch_bytes(rows, std::max(model.hidden, shape.query_width()), 1,
                                    shape.head_dim);

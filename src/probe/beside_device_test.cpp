@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "base/bytes.h"
 #include "base/error.h"
 #include "device/testing.h"
@@ -15,6 +13,7 @@ namespace klotski {
 namespace {
 
 using testing::HostDevice;
+using testing::large_layer;
 using testing::TinyModel;
 
 HostDevice& device() {
@@ -22,23 +21,13 @@ HostDevice& device() {
   return made;
 }
 
-// Of nothing there may be no memory.
-void copy(void* to, const void* from, uint64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
-
 // The processor's operations in that device's memory, which the program may not read.
 const Ops& device_ops() {
   static const Ops made = [] {
     Ops ops = cpu_ops();
-    ops.memory = {
-        .readable = false,
-        .take = [](uint64_t bytes) { return device().allocate(bytes); },
-        .give_back = [](std::byte* memory, uint64_t) { device().release(memory); },
-        .upload = [](std::byte* to, const void* from, uint64_t bytes) { copy(to, from, bytes); },
-        .download = [](void* to, const std::byte* from, uint64_t bytes) { copy(to, from, bytes); },
-        .finish = [] {},
-    };
+    ops.memory.readable = false;
+    ops.memory.take = [](uint64_t bytes) { return device().allocate(bytes); };
+    ops.memory.give_back = [](std::byte* memory, uint64_t) { device().release(memory); };
     return ops;
   }();
   return made;
@@ -169,13 +158,7 @@ TEST(BesideDevice, ManyRowsAreTheDevices) {
 
 // A large model's layer in a small memory, and none of the program's that may be pinned.
 TEST(BesideDevice, StaysWithinItsMemory) {
-  ModelDescription model = TinyModel("qwen2_moe").description;
-  model.hidden = 2048;
-  model.layers.resize(1);
-  model.layers[0].attention.query_heads = 32;
-  model.layers[0].attention.kv_heads = 8;
-  model.layers[0].attention.head_dim = 128;
-  model.layers[0].feed_forward.width = 8192;
+  const ModelDescription model = large_layer();
   Profile profile = kind_for_each_layer(model);
   Tier tier("test", ProbeLimits::kLeastBytes);
   ProbeLimits limits;

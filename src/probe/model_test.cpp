@@ -12,6 +12,7 @@ namespace klotski {
 namespace {
 
 using testing::all_of_type;
+using testing::large_layer;
 using testing::TinyModel;
 
 ProbeLimits quick() {
@@ -110,15 +111,7 @@ TEST(MeasureModel, ShapesThatDifferAreDifferentKinds) {
 
 // A large model's layer in a small memory: narrower matrices, fewer rows, never a refusal.
 TEST(MeasureModel, StaysWithinItsMemory) {
-  ModelDescription model = TinyModel("qwen2_moe").description;
-  model.hidden = 2048;
-  model.vocabulary = 100000;
-  model.layers.resize(1);
-  model.layers[0].attention.query_heads = 32;
-  model.layers[0].attention.kv_heads = 8;
-  model.layers[0].attention.head_dim = 128;
-  model.layers[0].feed_forward.width = 8192;
-  model.layers[0].feed_forward.shared->width = 8192;
+  const ModelDescription model = large_layer();
   Tier tier("test", ProbeLimits::kLeastBytes);
   ProbeLimits limits;
   limits.longest_call_seconds = 0.02;

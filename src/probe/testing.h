@@ -23,6 +23,20 @@ struct TinyModel {
   Checkpoint checkpoint;
 };
 
+// A layer as large models have it, alone.
+inline ModelDescription large_layer() {
+  ModelDescription model = TinyModel("qwen2_moe").description;
+  model.hidden = 2048;
+  model.vocabulary = 100000;
+  model.layers.resize(1);
+  model.layers[0].attention.query_heads = 32;
+  model.layers[0].attention.kv_heads = 8;
+  model.layers[0].attention.head_dim = 128;
+  model.layers[0].feed_forward.width = 8192;
+  model.layers[0].feed_forward.shared->width = 8192;
+  return model;
+}
+
 inline StoredTypes all_of_type(DType type) {
   StoredTypes types;
   types.fill(type);

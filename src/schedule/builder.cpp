@@ -218,8 +218,7 @@ int32_t FragmentBuilder::attention_buffer(LayerId layer, int32_t micro_batch) co
 // A task of a buffer that the device and the CPU exchange.
 Task FragmentBuilder::exchange(Work work, Lane lane, LayerId layer, int32_t micro_batch) const {
   const Attention& shape = known_.model.layer(layer).attention;
-  const int64_t floats =
-      work == Work::queries_down ? shape.query_width() + 2 * shape.kv_width() : shape.query_width();
+  const int64_t floats = work == Work::queries_down ? shape.input_width() : shape.query_width();
   const int64_t rows = known_.group[static_cast<size_t>(micro_batch)].rows;
   return {.work = work,
           .lane = lane,
@@ -269,12 +268,7 @@ std::vector<WeightUnit> FragmentBuilder::units_of_layer(LayerId layer) const {
 
 bool FragmentBuilder::has_double_buffer() const {
   if (!policy_.memory_below()) return false;
-  std::array<int64_t, kUnitKinds> most{};  // of a layer
-  for (int64_t i = 0; i < known_.model.layer_count(); ++i) {
-    std::array<int64_t, kUnitKinds> units{};
-    for (const WeightUnit& unit : units_of_layer(LayerId(i))) ++units[index_of(unit.kind)];
-    for (size_t k = 0; k < kUnitKinds; ++k) most[k] = std::max(most[k], units[k]);
-  }
+  const std::array<int64_t, kUnitKinds> most = most_units_of_layer(known_.model);
   for (size_t k = 0; k < kUnitKinds; ++k) {
     int64_t slots = policy_.slots[k];
     if (k == index_of(UnitKind::expert)) slots -= residency_.lent_slots();
