@@ -84,7 +84,7 @@ void copy_there_and_back() {
   std::vector<std::byte> received(kMiB);
   const std::unique_ptr<std::byte, std::function<void(std::byte*)>> memory(
       device->allocate(kMiB), [&device](std::byte* taken) { device->release(taken); });
-  const std::unique_ptr<CopyQueue> queue = device->new_queue();
+  const std::unique_ptr<CopyQueue> queue = device->new_queue(CopySize::large);
   queue->to_device(memory.get(), sent.data(), kMiB);
   queue->to_host(received.data(), memory.get(), kMiB);
   queue->finish();

@@ -113,7 +113,9 @@ class CudaDevice final : public Device {
     cudaGetLastError();
   }
 
-  std::unique_ptr<CopyQueue> new_queue() override { return cuda::new_queue(info_.index, pinned_); }
+  std::unique_ptr<CopyQueue> new_queue(CopySize size) override {
+    return cuda::new_queue(info_.index, pinned_, size);
+  }
 
  private:
   // Each thread has a current device of its own, at first number 0.

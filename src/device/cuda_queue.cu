@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "device/copy_kernel_cuda.h"
 #include "device/cuda_call_cuda.h"
 
 namespace klotski::cuda {
@@ -32,11 +33,12 @@ Stream new_stream() {
   return stream;
 }
 
-// Threads that wait for it sleep: processors have experts to compute meanwhile.
-Event new_event() {
+// Threads that wait for large copies sleep: processors have experts to compute meanwhile. A small
+// one is there before a thread would be asleep.
+Event new_event(CopySize size) {
   cudaEvent_t made = nullptr;
-  const cudaError_t result =
-      cudaEventCreateWithFlags(&made, cudaEventDisableTiming | cudaEventBlockingSync);
+  const unsigned sleeping = size == CopySize::large ? cudaEventBlockingSync : 0;
+  const cudaError_t result = cudaEventCreateWithFlags(&made, cudaEventDisableTiming | sleeping);
   Event event(made);
   check_cuda(result, "cudaEventCreateWithFlags");
   return event;
@@ -52,10 +54,11 @@ Pinned new_pinned(uint64_t bytes) {
 
 class CudaQueue final : public CopyQueue {
  public:
-  CudaQueue(int device, const MemoryRanges& pinned) : device_(device), pinned_(pinned) {
+  CudaQueue(int device, const MemoryRanges& pinned, CopySize size)
+      : device_(device), pinned_(pinned), size_(size) {
     use_device();
     stream_ = new_stream();
-    done_ = new_event();
+    done_ = new_event(size);
   }
   ~CudaQueue() override {
     // The buffers below must not go while a copy still uses them. Errors were or will be others'.
@@ -75,6 +78,37 @@ class CudaQueue final : public CopyQueue {
       std::memcpy(staging.memory.get(), from + begin, piece);
       enqueue(to + begin, staging.memory.get(), piece, cudaMemcpyHostToDevice);
       record(staging.free);
+    }
+  }
+
+  void rows_to_device(std::byte* to, const std::byte* from, uint64_t row_bytes, uint64_t rows,
+                      uint64_t from_stride) override {
+    if (row_bytes == 0 || rows == 0) return;
+    use_device();
+    if (pinned_.hold(from, (rows - 1) * from_stride + row_bytes)) {
+      check_cuda(cudaMemcpy2DAsync(to, row_bytes, from, from_stride, row_bytes, rows,
+                                   cudaMemcpyHostToDevice, stream_.get()),
+                 "cudaMemcpy2DAsync");
+      return;
+    }
+    if (from_stride == row_bytes) return to_device(to, from, rows * row_bytes);
+    const uint64_t together = kStagingBytes / row_bytes;  // rows that fit a buffer
+    for (uint64_t row = 0; row < rows;) {
+      if (together == 0) {
+        to_device(to + row * row_bytes, from + row * from_stride, row_bytes);
+        ++row;
+        continue;
+      }
+      const uint64_t count = std::min(together, rows - row);
+      Staging& staging = next_staging();
+      for (uint64_t i = 0; i < count; ++i) {
+        std::memcpy(staging.memory.get() + i * row_bytes, from + (row + i) * from_stride,
+                    row_bytes);
+      }
+      enqueue(to + row * row_bytes, staging.memory.get(), count * row_bytes,
+              cudaMemcpyHostToDevice);
+      record(staging.free);
+      row += count;
     }
   }
 
@@ -114,7 +148,22 @@ class CudaQueue final : public CopyQueue {
   void use_device() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
 
   void enqueue(std::byte* to, const std::byte* from, uint64_t bytes, cudaMemcpyKind kind) {
+    if (size_ == CopySize::small && misalignment(to) == misalignment(from)) {
+      const bool up = kind == cudaMemcpyHostToDevice;
+      if (std::byte* seen = as_device_sees(up ? from : to)) {
+        return copy_by_kernel(up ? to : seen, up ? seen : from, bytes, stream_.get());
+      }
+    }
     check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()), "cudaMemcpyAsync");
+  }
+  // Pinned memory of the program; null: the device does not address it.
+  static std::byte* as_device_sees(const std::byte* pinned) {
+    void* seen = nullptr;
+    if (cudaHostGetDevicePointer(&seen, const_cast<std::byte*>(pinned), 0) != cudaSuccess) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    return static_cast<std::byte*>(seen);
   }
   void record(const Event& event) {
     check_cuda(cudaEventRecord(event.get(), stream_.get()), "cudaEventRecord");
@@ -132,7 +181,7 @@ class CudaQueue final : public CopyQueue {
   Staging& next_staging() {
     Staging& staging = staging_[next_];
     next_ = 1 - next_;
-    if (!staging.free) staging.free = new_event();
+    if (!staging.free) staging.free = new_event(size_);
     if (!staging.memory) staging.memory = new_pinned(kStagingBytes);
     wait_for(staging.free);  // at once where it was never recorded
     return staging;
@@ -140,6 +189,7 @@ class CudaQueue final : public CopyQueue {
 
   int device_;
   const MemoryRanges& pinned_;
+  CopySize size_;
   Stream stream_;
   Event done_;
   std::array<Staging, 2> staging_;
@@ -148,8 +198,8 @@ class CudaQueue final : public CopyQueue {
 
 }  // namespace
 
-std::unique_ptr<CopyQueue> new_queue(int device, const MemoryRanges& pinned) {
-  return std::make_unique<CudaQueue>(device, pinned);
+std::unique_ptr<CopyQueue> new_queue(int device, const MemoryRanges& pinned, CopySize size) {
+  return std::make_unique<CudaQueue>(device, pinned, size);
 }
 
 }  // namespace klotski::cuda

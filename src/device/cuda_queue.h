@@ -13,6 +13,6 @@ namespace klotski::cuda {
 inline constexpr uint64_t kStagingBytes = 16 * kMiB;
 
 // `pinned`, which outlives the queue: the program's memory that the device reads by itself.
-std::unique_ptr<CopyQueue> new_queue(int device, const MemoryRanges& pinned);
+std::unique_ptr<CopyQueue> new_queue(int device, const MemoryRanges& pinned, CopySize size);
 
 }  // namespace klotski::cuda

@@ -29,6 +29,10 @@ struct DeviceList {
 };
 DeviceList list_devices();
 
+// What a queue is for. A device makes large copies one after the other, whichever queues they are
+// in; small ones, which something waits for, do not wait behind them where they can help it.
+enum class CopySize { large, small };
+
 // Copies between the program's memory and the device's that happen one after the other, beside
 // whatever else the device does. Used by one thread at a time; ends before the device. Its end
 // waits for copies under way, but only finish() says that all were made.
@@ -38,6 +42,10 @@ class CopyQueue {
   // Of memory that is not pinned, `from` is free on return; pinned memory must stay as it is until
   // finish().
   virtual void to_device(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
+  // Rows that lie from_stride bytes apart, at least row_bytes, one after the other; else as
+  // to_device.
+  virtual void rows_to_device(std::byte* to, const std::byte* from, uint64_t row_bytes,
+                              uint64_t rows, uint64_t from_stride) = 0;
   virtual void to_host(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
   virtual void finish() = 0;  // returns when all of them are done
 };
@@ -64,7 +72,7 @@ class Device {
   [[nodiscard]] virtual bool pin(std::span<std::byte> memory) = 0;
   virtual void unpin(std::span<std::byte> memory) noexcept = 0;
 
-  virtual std::unique_ptr<CopyQueue> new_queue() = 0;
+  virtual std::unique_ptr<CopyQueue> new_queue(CopySize size) = 0;
 };
 
 // Throws device_unavailable, and says why, where there is none of this number.

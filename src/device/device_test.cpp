@@ -72,10 +72,10 @@ class DeviceTest : public ::testing::Test {
   Device& device() { return *device_; }
 
   // There and back on a queue of its own.
-  Bytes round_trip(std::span<const std::byte> sent) {
+  Bytes round_trip(std::span<const std::byte> sent, CopySize copies) {
     std::byte* memory = device().allocate(sent.size());
     Bytes received(sent.size(), std::byte{0xA5});
-    const auto queue = device().new_queue();
+    const auto queue = device().new_queue(copies);
     queue->to_device(memory, sent.data(), sent.size());
     queue->to_host(received.data(), memory, received.size());
     queue->finish();
@@ -110,28 +110,55 @@ TEST_F(DeviceTest, RefusesNumbersThatAreNone) {
 TEST_F(DeviceTest, CopiesBothWays) {
   for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{17}, 16 * kMiB, kLarge}) {
     const Bytes sent = random_bytes(size, size + 1);
-    EXPECT_TRUE(round_trip(sent) == sent) << size << " bytes, not pinned";
-    Pages pinned(sent);
-    Pages received(Bytes(size, std::byte{0xA5}));
-    ASSERT_TRUE(device().pin(pinned.span()));
-    ASSERT_TRUE(device().pin(received.span()));
-    std::byte* memory = device().allocate(size);
-    const auto queue = device().new_queue();
-    queue->to_device(memory, pinned.span().data(), size);
-    queue->to_host(received.span().data(), memory, size);
-    queue->finish();
-    EXPECT_TRUE(equal(received.span(), sent)) << size << " bytes, pinned";
-    device().unpin(pinned.span());
-    device().unpin(received.span());
-    device().release(memory);
+    for (const CopySize copies : {CopySize::large, CopySize::small}) {
+      EXPECT_TRUE(round_trip(sent, copies) == sent) << size << " bytes, not pinned";
+      Pages pinned(sent);
+      Pages received(Bytes(size, std::byte{0xA5}));
+      ASSERT_TRUE(device().pin(pinned.span()));
+      ASSERT_TRUE(device().pin(received.span()));
+      std::byte* memory = device().allocate(size);
+      const auto queue = device().new_queue(copies);
+      queue->to_device(memory, pinned.span().data(), size);
+      queue->to_host(received.span().data(), memory, size);
+      queue->finish();
+      EXPECT_TRUE(equal(received.span(), sent)) << size << " bytes, pinned";
+      device().unpin(pinned.span());
+      device().unpin(received.span());
+      device().release(memory);
+    }
   }
+}
+
+// Also where the two sides are not equally far from a multiple of anything.
+TEST_F(DeviceTest, SmallCopiesOfPinnedMemoryMayBeginAnywhere) {
+  const Bytes sent = random_bytes(kMiB, 7);
+  Pages pinned(sent);
+  Pages received(Bytes(sent.size(), std::byte{0}));
+  ASSERT_TRUE(device().pin(pinned.span()));
+  ASSERT_TRUE(device().pin(received.span()));
+  std::byte* memory = device().allocate(sent.size());
+  const auto queue = device().new_queue(CopySize::small);
+  std::mt19937_64 random(6);
+  for (int turn = 0; turn < 200; ++turn) {
+    const uint64_t bytes = random() % (sent.size() / 2);
+    const uint64_t from = random() % (sent.size() - bytes);
+    const uint64_t there = random() % 4 == 0 ? random() % (sent.size() - bytes) : from;
+    const uint64_t back = random() % 4 == 0 ? random() % (sent.size() - bytes) : there;
+    queue->to_device(memory + there, pinned.span().data() + from, bytes);
+    queue->to_host(received.span().data() + back, memory + there, bytes);
+    queue->finish();
+    ASSERT_EQ(std::memcmp(received.span().data() + back, sent.data() + from, bytes), 0);
+  }
+  device().unpin(pinned.span());
+  device().unpin(received.span());
+  device().release(memory);
 }
 
 TEST_F(DeviceTest, CopiesPartsAtAnyAddress) {
   const Bytes sent = random_bytes(1 * kMiB, 3);
   Bytes received(sent.size());
   std::byte* memory = device().allocate(sent.size());
-  const auto queue = device().new_queue();
+  const auto queue = device().new_queue(CopySize::large);
   queue->to_device(memory, sent.data(), sent.size());
   std::mt19937_64 random(5);
   for (int turn = 0; turn < 200; ++turn) {
@@ -144,12 +171,49 @@ TEST_F(DeviceTest, CopiesPartsAtAnyAddress) {
   device().release(memory);
 }
 
+TEST_F(DeviceTest, PacksRows) {
+  constexpr uint64_t kStride = 1000;
+  constexpr uint64_t kRows = 300;
+  const Bytes sent = random_bytes(kRows * kStride, 8);
+  Pages pages(sent);
+  const std::span<std::byte> all = pages.span();
+  const std::span<std::byte> half = all.first(all.size() / 2);
+  for (const std::span<std::byte> pinned : {std::span<std::byte>(), half, all}) {
+    ASSERT_TRUE(device().pin(pinned));
+    for (const CopySize copies : {CopySize::large, CopySize::small}) {
+      for (const uint64_t row_bytes : {uint64_t{0}, uint64_t{1}, uint64_t{96}, kStride}) {
+        for (const uint64_t rows : {uint64_t{0}, uint64_t{1}, kRows}) {
+          const uint64_t begin = kStride - row_bytes;  // the last row ends with the memory
+          Bytes expected(kRows * kStride, std::byte{0xA5});
+          for (uint64_t row = 0; row < rows; ++row) {
+            std::copy_n(sent.data() + begin + row * kStride, row_bytes,
+                        expected.data() + row * row_bytes);
+          }
+          Bytes received(expected.size(), std::byte{0xA5});
+          std::byte* memory = device().allocate(received.size());
+          const auto queue = device().new_queue(copies);
+          queue->to_device(memory, received.data(), received.size());
+          queue->rows_to_device(memory, all.data() + begin, row_bytes, rows, kStride);
+          if (pinned.empty()) std::fill(all.begin(), all.end(), std::byte{0});
+          queue->to_host(received.data(), memory, received.size());
+          queue->finish();
+          EXPECT_TRUE(received == expected)
+              << rows << " rows of " << row_bytes << " bytes, " << pinned.size() << " pinned";
+          std::copy(sent.begin(), sent.end(), all.begin());
+          device().release(memory);
+        }
+      }
+    }
+    device().unpin(pinned);
+  }
+}
+
 TEST_F(DeviceTest, MemoryThatIsNotPinnedIsFreeOnReturn) {
   const Bytes first = random_bytes(kLarge, 1);
   Bytes changed = first;
   Bytes received(kLarge);
   std::byte* memory = device().allocate(kLarge);
-  const auto queue = device().new_queue();
+  const auto queue = device().new_queue(CopySize::large);
   queue->to_device(memory, changed.data(), kLarge);
   std::fill(changed.begin(), changed.end(), std::byte{0});
   queue->to_host(received.data(), memory, kLarge);
@@ -169,7 +233,7 @@ TEST_F(DeviceTest, QueuesWorkBesideEachOther) {
         EXPECT_TRUE(device().pin(memory));
       }
       std::byte* there = device().allocate(kLarge);
-      const auto queue = device().new_queue();
+      const auto queue = device().new_queue(CopySize::large);
       for (int turn = 0; turn < 4; ++turn) {
         queue->to_device(there, memory.data(), kLarge);
         queue->finish();
@@ -193,12 +257,12 @@ TEST_F(DeviceTest, PinsAndUnpins) {
   EXPECT_TRUE(device().pin(all));
   EXPECT_TRUE(device().pin(all)) << "is so already";
   EXPECT_TRUE(device().pin(all.subspan(kMiB, kMiB))) << "a part of what is";
-  EXPECT_TRUE(round_trip(all) == expected);
+  EXPECT_TRUE(round_trip(all, CopySize::large) == expected);
   device().unpin(all.subspan(kMiB, kMiB));  // never pinned by itself: nothing happens
-  EXPECT_TRUE(round_trip(all) == expected);
+  EXPECT_TRUE(round_trip(all, CopySize::large) == expected);
   device().unpin(all);
   device().unpin(all);
-  EXPECT_TRUE(round_trip(all) == expected);
+  EXPECT_TRUE(round_trip(all, CopySize::large) == expected);
   EXPECT_TRUE(device().pin(all)) << "again";
   device().unpin(all);
 }
@@ -209,7 +273,7 @@ TEST_F(DeviceTest, CopiesAcrossTheEdgeOfPinnedMemory) {
   Pages pages(expected);
   const std::span<std::byte> half = pages.span().first(4 * kMiB);
   ASSERT_TRUE(device().pin(half));
-  EXPECT_TRUE(round_trip(pages.span()) == expected);
+  EXPECT_TRUE(round_trip(pages.span(), CopySize::large) == expected);
   device().unpin(half);
 }
 
@@ -225,7 +289,7 @@ TEST_F(DeviceTest, TooMuchMemoryDoesNotFitAndNothingBreaks) {
     }
   }
   const Bytes sent = random_bytes(kMiB, 2);
-  EXPECT_TRUE(round_trip(sent) == sent);
+  EXPECT_TRUE(round_trip(sent, CopySize::large) == sent);
   EXPECT_GE(device().free_bytes() + 64 * kMiB, free);
 }
 

@@ -38,7 +38,7 @@ ErrorKind kind_of(const std::function<void()>& action) {
 TEST(HostDevice, CopiesInFinishAlone) {
   HostDevice device;
   std::byte* memory = device.allocate(100);
-  const auto queue = device.new_queue();
+  const auto queue = device.new_queue(CopySize::large);
   const Bytes sent = bytes_of(100, 1);
   queue->to_device(memory, sent.data(), 100);
   EXPECT_EQ(memory[0], std::byte{0xFF}) << "not yet";
@@ -58,7 +58,7 @@ TEST(HostDevice, CopiesInFinishAlone) {
 TEST(HostDevice, CopiesOfAQueueThatEndsAreLost) {
   HostDevice device;
   std::byte* memory = device.allocate(1);
-  device.new_queue()->to_device(memory, bytes_of(1, 5).data(), 1);
+  device.new_queue(CopySize::large)->to_device(memory, bytes_of(1, 5).data(), 1);
   EXPECT_EQ(*memory, std::byte{0xFF});
 }
 
@@ -68,13 +68,57 @@ TEST(HostDevice, TakesMemoryThatIsNotPinnedAtOnce) {
   Bytes pinned(1, std::byte{1});
   Bytes plain(1, std::byte{1});
   ASSERT_TRUE(device.pin(pinned));
-  const auto queue = device.new_queue();
+  const auto queue = device.new_queue(CopySize::large);
   queue->to_device(memory, pinned.data(), 1);
   queue->to_device(memory + 1, plain.data(), 1);
   pinned[0] = plain[0] = std::byte{2};
   queue->finish();
   EXPECT_EQ(memory[0], std::byte{2}) << "whoever writes pinned memory too early must see it";
   EXPECT_EQ(memory[1], std::byte{1});
+}
+
+// Three rows of two bytes, five apart.
+TEST(HostDevice, PacksRowsInFinishAlone) {
+  for (const bool pinned : {false, true}) {
+    HostDevice device;
+    std::byte* memory = device.allocate(8);
+    Bytes sent = bytes_of(12, 0);
+    const Bytes packed = {std::byte{0}, std::byte{1},  std::byte{5},
+                          std::byte{6}, std::byte{10}, std::byte{11}};
+    if (pinned) {
+      ASSERT_TRUE(device.pin(sent));
+    }
+    const auto queue = device.new_queue(CopySize::large);
+    queue->rows_to_device(memory, sent.data(), 2, 3, 5);
+    EXPECT_EQ(memory[0], std::byte{0xFF}) << "not yet";
+    sent[5] = std::byte{77};
+    queue->finish();
+    Bytes expected = packed;
+    if (pinned) expected[2] = std::byte{77};
+    EXPECT_EQ(Bytes(memory, memory + 6), expected) << (pinned ? "pinned" : "not pinned");
+    EXPECT_EQ(memory[6], std::byte{0xFF});
+    EXPECT_EQ(device.bytes_to_device(), 6u);
+  }
+}
+
+TEST(HostDevice, RowsAreOneCopy) {
+  HostDevice device;
+  std::byte* memory = device.allocate(5);
+  const Bytes plain(20);
+  const auto queue = device.new_queue(CopySize::large);
+  queue->rows_to_device(memory, plain.data(), 0, 9, 1);
+  queue->rows_to_device(memory, plain.data(), 9, 0, 9);
+  device.fail_copy(1);
+  queue->rows_to_device(memory, plain.data(), 1, 5, 4);
+  EXPECT_EQ(kind_of([&] { queue->rows_to_device(memory, plain.data(), 1, 5, 4); }),
+            ErrorKind::device_lost);
+  device.fail_copy(-1);
+  EXPECT_EQ(kind_of([&] { queue->rows_to_device(memory, plain.data(), 2, 3, 4); }),
+            ErrorKind::internal)
+      << "more than was allocated";
+  EXPECT_EQ(kind_of([&] { queue->rows_to_device(memory, plain.data(), 2, 2, 1); }),
+            ErrorKind::internal)
+      << "rows overlap";
 }
 
 TEST(HostDevice, HasSoManyBytes) {
@@ -112,11 +156,11 @@ TEST(HostDevice, RefusesCopiesBesideItsMemory) {
   HostDevice device;
   std::byte* memory = device.allocate(10);
   Bytes plain(20);
-  const auto queue = device.new_queue();
+  const auto queue = device.new_queue(CopySize::large);
   EXPECT_EQ(kind_of([&] { queue->to_device(memory, plain.data(), 11); }), ErrorKind::internal);
   EXPECT_EQ(kind_of([&] { queue->to_device(plain.data(), memory, 1); }), ErrorKind::internal);
   EXPECT_EQ(kind_of([&] { queue->to_host(plain.data(), memory + 5, 6); }), ErrorKind::internal);
-  const auto other = device.new_queue();
+  const auto other = device.new_queue(CopySize::large);
   other->to_device(memory, plain.data(), 10);
   device.release(memory);
   EXPECT_EQ(kind_of([&] { other->finish(); }), ErrorKind::internal) << "released too early";
@@ -126,7 +170,7 @@ TEST(HostDevice, FailsAtTheCopyAskedFor) {
   HostDevice device;
   std::byte* memory = device.allocate(10);
   Bytes plain(10);
-  const auto queue = device.new_queue();
+  const auto queue = device.new_queue(CopySize::large);
   device.fail_copy(2);
   queue->to_device(memory, plain.data(), 10);
   queue->to_host(plain.data(), memory, 10);
@@ -135,7 +179,7 @@ TEST(HostDevice, FailsAtTheCopyAskedFor) {
   EXPECT_EQ(kind_of([&] { queue->to_host(plain.data(), memory, 1); }), ErrorKind::device_lost);
   EXPECT_EQ(kind_of([&] { device.allocate(1); }), ErrorKind::device_lost);
   EXPECT_EQ(kind_of([&] { (void)device.pin(plain); }), ErrorKind::device_lost);
-  EXPECT_EQ(kind_of([&] { device.new_queue(); }), ErrorKind::device_lost);
+  EXPECT_EQ(kind_of([&] { device.new_queue(CopySize::large); }), ErrorKind::device_lost);
   device.release(memory);  // what cleans up still can
   device.fail_copy(-1);
   device.release(device.allocate(1));
@@ -146,7 +190,7 @@ TEST(HostDevice, ServesThreads) {
   std::vector<std::thread> threads;
   for (int number = 0; number < 4; ++number) {
     threads.emplace_back([&device, number] {
-      const auto queue = device.new_queue();
+      const auto queue = device.new_queue(CopySize::large);
       for (int turn = 0; turn < 200; ++turn) {
         std::byte* memory = device.allocate(50);
         const Bytes sent = bytes_of(50, number + turn);

@@ -94,7 +94,7 @@ class HostDevice final : public Device {
   }
   void unpin(std::span<std::byte> memory) noexcept override { pinned_.remove(memory.data()); }
 
-  std::unique_ptr<CopyQueue> new_queue() override {
+  std::unique_ptr<CopyQueue> new_queue(CopySize) override {
     check();
     return std::make_unique<Queue>(*this);
   }
@@ -110,9 +110,18 @@ class HostDevice final : public Device {
   struct Copy {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
-    uint64_t bytes = 0;
+    uint64_t row_bytes = 0;
+    uint64_t rows = 1;
+    uint64_t from_stride = 0;
     bool to_device = false;
     std::vector<std::byte> taken;  // of memory that is not pinned, as it was when asked
+
+    uint64_t bytes() const { return rows * row_bytes; }
+    void pack(std::byte* packed) const {
+      for (uint64_t row = 0; row < rows; ++row) {
+        std::memcpy(packed + row * row_bytes, from + row * from_stride, row_bytes);
+      }
+    }
   };
 
   class Queue final : public CopyQueue {
@@ -120,12 +129,19 @@ class HostDevice final : public Device {
     explicit Queue(HostDevice& device) : device_(device) {}
 
     void to_device(std::byte* to, const std::byte* from, uint64_t bytes) override {
+      rows_to_device(to, from, bytes, 1, bytes);
+    }
+    void rows_to_device(std::byte* to, const std::byte* from, uint64_t row_bytes, uint64_t rows,
+                        uint64_t from_stride) override {
       device_.count_copy();
-      if (bytes == 0) return;
-      Copy copy{to, from, bytes, true, {}};
-      if (!device_.pinned_.hold(from, bytes)) {
-        copy.taken.assign(from, from + bytes);
+      if (row_bytes == 0 || rows == 0) return;
+      if (from_stride < row_bytes) fail(ErrorKind::internal, "a copy of rows that overlap");
+      Copy copy{to, from, row_bytes, rows, from_stride, true, {}};
+      if (!device_.pinned_.hold(from, (rows - 1) * from_stride + row_bytes)) {
+        copy.taken.resize(copy.bytes());
+        copy.pack(copy.taken.data());
         copy.from = copy.taken.data();
+        copy.from_stride = row_bytes;
       }
       device_.check_inside(copy);
       copies_.push_back(std::move(copy));
@@ -133,7 +149,7 @@ class HostDevice final : public Device {
     void to_host(std::byte* to, const std::byte* from, uint64_t bytes) override {
       device_.count_copy();
       if (bytes == 0) return;
-      copies_.push_back({to, from, bytes, false, {}});
+      copies_.push_back({to, from, bytes, 1, bytes, false, {}});
       device_.check_inside(copies_.back());
     }
     void finish() override {
@@ -156,14 +172,14 @@ class HostDevice final : public Device {
     check();
   }
   void check_inside(const Copy& copy) const {
-    if (allocated_.hold(copy.to_device ? copy.to : copy.from, copy.bytes)) return;
+    if (allocated_.hold(copy.to_device ? copy.to : copy.from, copy.bytes())) return;
     fail(ErrorKind::internal, "a copy of {} bytes {} device memory that was not allocated",
-         copy.bytes, copy.to_device ? "to" : "from");
+         copy.bytes(), copy.to_device ? "to" : "from");
   }
   void carry_out(const Copy& copy) {
     check_inside(copy);  // it may have been released meanwhile
-    std::memcpy(copy.to, copy.from, copy.bytes);
-    (copy.to_device ? bytes_to_device_ : bytes_to_host_) += copy.bytes;
+    copy.pack(copy.to);
+    (copy.to_device ? bytes_to_device_ : bytes_to_host_) += copy.bytes();
   }
 
   HostDeviceLimits limits_;

@@ -205,11 +205,19 @@ struct Ops {
   void (*gather)(Rows out, ConstRows in, std::span<const int32_t> rows);
   // out[rows[i]] = in[i], no row twice
   void (*scatter)(Rows out, ConstRows in, std::span<const int32_t> rows);
+  // out[rows[i]] += in[i], no row twice
+  void (*scatter_add)(Rows out, ConstRows in, std::span<const int32_t> rows);
   // out[i] += sum over s of weights[i * slots + s] * slots_in[i * slots + s], s ascending
   void (*combine)(Rows out, ConstRows slots_in, std::span<const float> weights);
   // values = sigmoid(values)
   void (*sigmoid)(std::span<float> values);
+  // tokens[i] = most_likely(row i)
+  void (*most_likely)(std::span<TokenId> tokens, ConstRows logits);
 };
+
+// Where the largest of a row's logits is, the first of equal ones; -1 where one is a NaN or
+// +infinity or all are -infinity. Of the program's memory.
+TokenId most_likely(std::span<const float> logits);
 
 // The naive implementation: the oracle of every other one.
 const Ops& reference_ops();

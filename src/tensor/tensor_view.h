@@ -15,15 +15,20 @@ enum class ElementOrder {
   arranged,  // of matrices: as the arithmetic that multiplies by them has arranged them for itself
 };
 
-// A tensor whose bytes belong to someone else: elements packed.
+// A tensor whose bytes belong to someone else: elements packed, but for rows that lie apart.
 struct TensorView {
   const std::byte* data = nullptr;
   DType dtype = DType::F32;
   Shape shape;
   ElementOrder order = ElementOrder::rows;
+  // Elements from one row of a matrix to the next, where its order is that of rows; 0: they follow
+  // each other.
+  int64_t row_stride = 0;
 
   int64_t rows() const { return matrix_dimension(0); }
   int64_t columns() const { return matrix_dimension(1); }
+  int64_t stride() const { return row_stride == 0 ? columns() : row_stride; }
+  bool has_gaps() const { return row_stride != 0 && row_stride != columns(); }
 
  private:
   int64_t matrix_dimension(size_t index) const {
@@ -34,5 +39,9 @@ struct TensorView {
     return shape[index];
   }
 };
+
+// Rows and columns begin .. end - 1 of a matrix whose order is that of rows.
+TensorView rows_between(const TensorView& matrix, int64_t begin, int64_t end);
+TensorView columns_between(const TensorView& matrix, int64_t begin, int64_t end);
 
 }  // namespace klotski

@@ -92,6 +92,9 @@ const Ops& cpu_ops() {
     fast.combine = [](Rows out, ConstRows slots_in, std::span<const float> weights) {
       cpu::combine(machine(), out, slots_in, weights);
     };
+    fast.most_likely = [](std::span<TokenId> tokens, ConstRows logits) {
+      cpu::most_likely(machine(), tokens, logits);
+    };
     return fast;
   }();
   return kOps;

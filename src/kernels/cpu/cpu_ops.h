@@ -28,6 +28,7 @@ void attention(const Machine& with, std::span<const AttentionArguments> sequence
 // Row by row, many rows at once.
 void rms_norm(const Machine& with, Rows out, ConstRows in, const TensorView& weight, float epsilon);
 void combine(const Machine& with, Rows out, ConstRows slots_in, std::span<const float> weights);
+void most_likely(const Machine& with, std::span<TokenId> tokens, ConstRows logits);
 
 // Shares out `count` pieces of work of `cost` multiplications each, or does it at once where
 // waking others would take longer.

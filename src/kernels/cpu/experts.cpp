@@ -48,7 +48,8 @@ struct Piece {
   int64_t down_strips() const { return (down.outputs + down_strip - 1) / down_strip; }
 };
 
-// The jobs of all pieces, numbered through: which piece, and which of its jobs.
+// The jobs of all pieces, numbered through: which piece, which of its jobs, and whether the same
+// thread runs the job after it.
 class Jobs {
  public:
   template <typename CountOf>
@@ -63,7 +64,8 @@ class Jobs {
         static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
     for (int64_t job = first; job < last; ++job) {
       while (job >= ends_[piece]) ++piece;
-      run_job(piece, job - (piece == 0 ? 0 : ends_[piece - 1]));
+      run_job(piece, job - (piece == 0 ? 0 : ends_[piece - 1]),
+              job + 1 < std::min(last, ends_[piece]));
     }
   }
 
@@ -85,8 +87,9 @@ void apply_gate(const Kernels& kernels, Activation activation, float* values, co
   }
 }
 
-// One strip of activation(gate(in)) * up(in), laid out as inputs of the second half.
-void gate_strip(const Machine& with, const Piece& piece, int64_t strip) {
+// One strip of activation(gate(in)) * up(in), laid out as inputs of the second half. `more`: the
+// next strip follows.
+void gate_strip(const Machine& with, const Piece& piece, int64_t strip, bool more) {
   const int64_t begin = strip * piece.strip;
   const int64_t count = std::min(piece.strip, piece.gate.outputs - begin);
   auto* sums = reinterpret_cast<float*>(scratch(
@@ -98,19 +101,24 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip) {
     up_rows[r] = gate_rows[r] + piece.strip;
   }
   const Products& products = *piece.first;
-  products.multiply(strip_of({gate_rows, 0, begin, count}, piece.in_blocks, piece.gate));
-  products.multiply(strip_of({up_rows, 0, begin, count}, piece.in_blocks, piece.up));
+  Strip gate = strip_of({gate_rows, 0, begin, count}, piece.in_blocks, piece.gate);
+  gate.next = piece.up.row(begin);
+  products.multiply(gate);
+  Strip up = strip_of({up_rows, 0, begin, count}, piece.in_blocks, piece.up);
+  if (more) up.next = piece.gate.row(begin + count);
+  products.multiply(up);
   for (size_t r = 0; r < gate_rows.size(); ++r) {
     apply_gate(with.kernels, piece.product->activation, gate_rows[r], up_rows[r], count);
   }
   pack_rows(*piece.second, piece.gated_blocks, gate_rows, piece.down.width, begin, begin + count);
 }
 
-void down_strip(const Piece& piece, int64_t strip) {
+void down_strip(const Piece& piece, int64_t strip, bool more) {
   const int64_t begin = strip * piece.down_strip;
   const int64_t count = std::min(piece.down_strip, piece.down.outputs - begin);
-  piece.second->multiply(
-      strip_of({piece.out, begin, begin, count}, piece.gated_blocks, piece.down));
+  Strip down = strip_of({piece.out, begin, begin, count}, piece.gated_blocks, piece.down);
+  if (more) down.next = piece.down.row(begin + count);
+  piece.second->multiply(down);
 }
 
 // All pieces go through each step together, so that threads wait for each other three times and not
@@ -136,7 +144,7 @@ void run_pieces(const Machine& with, std::span<Piece> pieces) {
   const Jobs packing(pieces, [](const Piece& piece) { return blocks_of(piece.rows); });
   share_out(with, packing.count(), kBlockRows * pieces[0].gate.width,
             [&](int64_t first, int64_t last) {
-              packing.run(first, last, [&](size_t p, int64_t block) {
+              packing.run(first, last, [&](size_t p, int64_t block, bool) {
                 const Piece& piece = pieces[p];
                 const int64_t width = piece.gate.width;
                 pack_rows(*piece.first, piece.in_blocks + block * piece.first->block_bytes(width),
@@ -145,11 +153,14 @@ void run_pieces(const Machine& with, std::span<Piece> pieces) {
             });
   const Jobs gating(pieces, [](const Piece& piece) { return piece.gate_strips(); });
   share_out(with, gating.count(), 2 * cost / gating.count(), [&](int64_t first, int64_t last) {
-    gating.run(first, last, [&](size_t p, int64_t strip) { gate_strip(with, pieces[p], strip); });
+    gating.run(first, last, [&](size_t p, int64_t strip, bool more) {
+      gate_strip(with, pieces[p], strip, more);
+    });
   });
   const Jobs downs(pieces, [](const Piece& piece) { return piece.down_strips(); });
   share_out(with, downs.count(), cost / downs.count(), [&](int64_t first, int64_t last) {
-    downs.run(first, last, [&](size_t p, int64_t strip) { down_strip(pieces[p], strip); });
+    downs.run(first, last,
+              [&](size_t p, int64_t strip, bool more) { down_strip(pieces[p], strip, more); });
   });
 }
 

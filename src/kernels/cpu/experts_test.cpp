@@ -47,6 +47,84 @@ TEST(CpuExperts, AgreeWithTheReference) {
   }
 }
 
+// What outputs begin .. end - 1 of gate and up add to an expert's results.
+ExpertProduct slice(ExpertProduct product, int64_t begin, int64_t end) {
+  product.gate = rows_between(product.gate, begin, end);
+  product.up = rows_between(product.up, begin, end);
+  product.down = columns_between(product.down, begin, end);
+  return product;
+}
+
+TEST(CpuExperts, SlicesAddUpToTheWhole) {
+  constexpr ExpertShape kShape = {70, 165, 45};
+  constexpr int64_t kRows = 35;
+  const std::vector<float> in = random_floats(kRows * kShape.in, 1);
+  for (const auto& [first, second] : std::vector<std::pair<DType, DType>>{
+           {DType::F32, DType::F32}, {DType::F16, DType::BF16}, {DType::BF16, DType::BF16}}) {
+    const Expert expert(kShape, first, second, 20);
+    std::vector<ExpectedRow> exact;
+    std::vector<ExpectedRow> rounded;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const auto input = std::span(in).subspan(size_t(row * kShape.in), size_t(kShape.in));
+      exact.emplace_back(expert, input, Activation::silu, Precision::f32);
+      rounded.emplace_back(expert, input, Activation::silu, Precision::bf16);
+    }
+    with_every_machine([&, type = second](const cpu::Machine& machine) {
+      for (const Precision precision : kPrecisions) {
+        for (const int64_t middle : {32, 96, 1, 41, 164}) {
+          SCOPED_TRACE(testing::Message() << "slices meet at " << middle);
+          Output lower(kRows, kShape.out);
+          Output upper(kRows, kShape.out);
+          const ConstRows inputs(in.data(), kRows, kShape.in);
+          const ExpertProduct slices[] = {
+              slice(expert.product(lower.rows(), inputs), 0, middle),
+              slice(expert.product(upper.rows(), inputs), middle, kShape.width)};
+          cpu::experts(machine, slices, precision);
+          reference::add(lower.rows(), upper.rows());
+          const auto& expected = rounds(machine, type, precision) ? rounded : exact;
+          for (int64_t row = 0; row < kRows; ++row) {
+            const ExpectedRow& one = expected[static_cast<size_t>(row)];
+            expect_close(lower.values(row, 1), one.out, one.tolerances, 1.0);
+            if (testing::Test::HasFatalFailure()) return;
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(CpuExperts, SlicesInPlaceAreTheSameBitsAsCopies) {
+  constexpr ExpertShape kShape = {40, 1700, 33};
+  const std::vector<float> numbers = random_floats(kShape.out * kShape.width, 31);
+  for (const auto& [begin, end] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 1600}, {1600, 1700}, {37, 1663}, {0, 1}}) {
+    for (const DType dtype : kStoredTypes) {
+      Expert expert(kShape, dtype, dtype, 30);
+      expert.down = Weights(only_columns(numbers, kShape.width, begin, end), dtype,
+                            {kShape.out, kShape.width});
+      const Weights copy(columns_of(numbers, kShape.width, begin, end), dtype,
+                         {kShape.out, end - begin});
+      for (const int64_t rows : {1, 9, 40}) {
+        const std::vector<float> in = random_floats(rows * kShape.in, static_cast<unsigned>(rows));
+        with_every_machine([&, b = begin, e = end](const cpu::Machine& machine) {
+          for (const Precision precision : kPrecisions) {
+            Output in_place(rows, kShape.out);
+            Output copied(rows, kShape.out);
+            ExpertProduct product =
+                slice(expert.product(in_place.rows(), {in.data(), rows, kShape.in}), b, e);
+            cpu::experts(machine, std::span(&product, 1), precision);
+            product.out = copied.rows();
+            product.down = copy.view;
+            cpu::experts(machine, std::span(&product, 1), precision);
+            ASSERT_TRUE(same_bits(in_place.values(), copied.values()))
+                << rows << " rows, " << b << " to " << e;
+          }
+        });
+      }
+    }
+  }
+}
+
 // Several experts, each with rows of its own choice: inputs may be chosen by several, outputs not.
 struct Choice {
   std::vector<Expert> experts;
@@ -208,6 +286,8 @@ TEST(CpuExperts, AnOrderThatProductsDoNotReadIsRefused) {
     ExpertProduct product = expert.product(out.rows(), {in.data(), 1, 32});
     product.up.order = ElementOrder::arranged;
     EXPECT_THROW(cpu::experts(machine, std::span(&product, 1), Precision::f32), Error);
+    product.up.row_stride = 64;
+    EXPECT_THROW(cpu::experts(machine, std::span(&product, 1), Precision::bf16), Error);
   });
 }
 

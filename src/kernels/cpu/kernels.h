@@ -49,6 +49,9 @@ struct Strip {
   bool arranged;
   int64_t outputs;  // 1 to kStripOutputs; arranged: whole groups
   std::byte* scratch;
+  // What the thread reads next, as many weights in the same order: it may be called for at the end.
+  // Null where that is not known.
+  const void* next = nullptr;
 };
 
 // An order of weights that is faster to multiply by than that of files, for weights that are used

@@ -51,7 +51,9 @@ class Slab {
         const int64_t begin = strip * width;
         const int64_t count = std::min(width, weight_.outputs - begin);
         if (parts_ == 1) {
-          products_.multiply(strip_of({out_, begin, begin, count}, blocks_, weight_));
+          Strip one = strip_of({out_, begin, begin, count}, blocks_, weight_);
+          if (strip + 1 < last) one.next = weight_.row(begin + count);
+          products_.multiply(one);
         } else {
           multiply_both(begin, count);
         }

@@ -145,6 +145,41 @@ TEST(CpuMatmul, ARowIsTheSameInAnyCompany) {
   }
 }
 
+TEST(CpuMatmul, SomeColumnsOfAMatrixAreTheSameBitsAsACopyOfThem) {
+  struct Columns {
+    int64_t width, begin, end;
+  };
+  constexpr int64_t kOutputs = 45;
+  for (const auto& [width, begin, end] : std::vector<Columns>{{64, 0, 32},
+                                                              {64, 32, 64},
+                                                              {77, 5, 6},
+                                                              {77, 13, 77},
+                                                              {1700, 37, 1661},
+                                                              {2200, 0, 2100}}) {
+    const int64_t count = end - begin;
+    const std::vector<float> numbers = random_floats(kOutputs * width, 2);
+    for (const DType dtype : kStoredTypes) {
+      const Weights whole(only_columns(numbers, width, begin, end), dtype, {kOutputs, width});
+      const Weights copy(columns_of(numbers, width, begin, end), dtype, {kOutputs, count});
+      const TensorView part = columns_between(whole.view, begin, end);
+      for (const int64_t rows : {1, 3, 16, 130}) {
+        const std::vector<float> in = random_floats(rows * count, static_cast<unsigned>(rows));
+        with_every_machine([&](const cpu::Machine& machine) {
+          for (const Precision precision : {Precision::f32, Precision::two_bf16, Precision::bf16}) {
+            const ConstRows inputs(in.data(), rows, count);
+            Output expected(rows, kOutputs);
+            Output found(rows, kOutputs);
+            cpu::matmul(machine, expected.rows(), inputs, copy.view, {}, precision);
+            cpu::matmul(machine, found.rows(), inputs, part, {}, precision);
+            ASSERT_TRUE(same_bits(found.values(), expected.values()))
+                << rows << " rows, columns " << begin << " to " << end << " of " << width;
+          }
+        });
+      }
+    }
+  }
+}
+
 TEST(CpuMatmul, WhatIsNotFiniteStaysInItsRowAndItsOutput) {
   for (const MatmulShape& shape :
        std::vector<MatmulShape>{{3, 5, 3}, {16, 33, 18}, {21, 67, 40}, {50, 530, 35}}) {

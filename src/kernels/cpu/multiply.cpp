@@ -114,6 +114,9 @@ void check_order(const Products& products, const WeightMatrix& weight) {
   if (weight.arranged && !products.arrangement) {
     fail(ErrorKind::internal, "arranged weights reached products that read rows");
   }
+  if (weight.arranged && weight.stride != weight.width) {
+    fail(ErrorKind::internal, "arranged weights with gaps reached a kernel");
+  }
 }
 
 Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight) {
@@ -123,7 +126,7 @@ Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const Weigh
           .rows = static_cast<int64_t>(outputs.out.size()),
           .width = weight.width,
           .weight = weight.row(outputs.first),
-          .weight_stride = weight.width,
+          .weight_stride = weight.stride,
           .type = weight.type,
           .arranged = weight.arranged,
           .outputs = outputs.count,

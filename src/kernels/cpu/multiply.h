@@ -42,13 +42,14 @@ std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int
 void pack_rows(const Products& products, std::byte* blocks, std::span<const float* const> rows,
                int64_t width, int64_t begin, int64_t end);
 
-// A matrix of weights, whole rows of it after one another.
+// A matrix of weights: whole rows of it one after the other, or some columns of such rows.
 struct WeightMatrix {
   const std::byte* data;
   WeightType type;
   int64_t outputs;
   int64_t width;
-  int64_t row_bytes;
+  int64_t stride;     // elements from one row to the next
+  int64_t row_bytes;  // the same in bytes
   bool arranged;
 
   explicit WeightMatrix(const TensorView& view)
@@ -56,14 +57,16 @@ struct WeightMatrix {
         type(weight_type(view.dtype)),
         outputs(view.rows()),
         width(view.columns()),
-        row_bytes(width * bytes_per_element(view.dtype)),
+        stride(view.stride()),
+        row_bytes(stride * bytes_per_element(view.dtype)),
         arranged(view.order == ElementOrder::arranged) {}
 
   // Arranged: the first of a group.
   const std::byte* row(int64_t n) const { return data + n * row_bytes; }
 };
 
-// Refuses (internal) weights in an order that these products do not read.
+// Refuses (internal) weights in an order that these products do not read. Rows that lie apart are
+// never arranged.
 void check_order(const Products& products, const WeightMatrix& weight);
 
 // Outputs first .. first + count - 1 of some rows, put at out[r][out_offset] and after.

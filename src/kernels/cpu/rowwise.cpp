@@ -41,4 +41,12 @@ void combine(const Machine& with, Rows out, ConstRows slots_in, std::span<const 
   });
 }
 
+void most_likely(const Machine& with, std::span<TokenId> tokens, ConstRows logits) {
+  share_out(with, logits.count, logits.width, [&](int64_t begin, int64_t end) {
+    reference::most_likely(
+        tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+        rows_of(logits, begin, end));
+  });
+}
+
 }  // namespace klotski::cpu

@@ -79,6 +79,25 @@ struct Weights {
   Weights& operator=(Weights&&) = default;
 };
 
+// Columns begin .. end - 1 of rows of `width` numbers, and all of them with NaNs for the others.
+inline std::vector<float> columns_of(const std::vector<float>& values, int64_t width, int64_t begin,
+                                     int64_t end) {
+  std::vector<float> some;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t column = static_cast<int64_t>(i) % width;
+    if (column >= begin && column < end) some.push_back(values[i]);
+  }
+  return some;
+}
+inline std::vector<float> only_columns(std::vector<float> values, int64_t width, int64_t begin,
+                                       int64_t end) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t column = static_cast<int64_t>(i) % width;
+    if (column < begin || column >= end) values[i] = kPoison;
+  }
+  return values;
+}
+
 // An output that begins as NaNs, between guards that nobody may write to.
 class Output {
  public:

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/error.h"
 #include "device/cuda_call_cuda.h"
 #include "kernels/ops.h"
 
@@ -58,6 +59,11 @@ class Uploaded {
 // Throws where the launch before this line was refused.
 inline void check_launch(const char* kernel) { check_cuda(cudaGetLastError(), kernel); }
 
+// Refuses (internal) a matrix whose rows lie apart: products read rows that follow each other.
+inline void check_no_gaps(const TensorView& weight) {
+  if (weight.has_gaps()) fail(ErrorKind::internal, "weights with gaps reached a device's product");
+}
+
 // One file each.
 void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens);
 void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon);
@@ -74,7 +80,9 @@ void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::spa
 void add(Rows out, ConstRows in);
 void gather(Rows out, ConstRows in, std::span<const int32_t> rows);
 void scatter(Rows out, ConstRows in, std::span<const int32_t> rows);
+void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows);
 void combine(Rows out, ConstRows slots_in, std::span<const float> weights);
 void sigmoid(std::span<float> values);
+void most_likely(std::span<TokenId> tokens, ConstRows logits);
 
 }  // namespace klotski::cuda

@@ -137,8 +137,10 @@ const Ops& CudaOps::table() {
       .add = cuda::add,
       .gather = cuda::gather,
       .scatter = cuda::scatter,
+      .scatter_add = cuda::scatter_add,
       .combine = cuda::combine,
       .sigmoid = cuda::sigmoid,
+      .most_likely = cuda::most_likely,
   };
   return kOps;
 }

@@ -142,6 +142,9 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
   Pieces batch;
   int64_t batch_rows = 0;
   for (const ExpertProduct& product : products) {
+    for (const TensorView* weight : {&product.gate, &product.up, &product.down}) {
+      check_no_gaps(*weight);
+    }
     const bool plain = !in_16_bits(product, precision);
     const int64_t most = plain ? kPlainRows : kBatchRows;
     for (int64_t first = 0; first < product.rows(); first += most) {

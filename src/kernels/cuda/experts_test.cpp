@@ -241,6 +241,20 @@ TEST_F(GpuExperts, ProductsNeedNotBeAlike) {
     EXPECT_LE(relative_error(device_outs[e].download(), outs[e]), 1e-2);
 }
 
+TEST_F(GpuExperts, WeightsWithGapsAreRefused) {
+  const TestExpert expert({8, 8, 8}, {DType::BF16, DType::BF16}, 1);
+  const DeviceArray<float> in{std::span<const float>(random_floats(8, 2))};
+  const DeviceOutput out(1, 8);
+  ExpertProduct product = expert.there(rows_of(out.rows(), {in.data(), 1, 8}));
+  product.gate = rows_between(product.gate, 0, 4);
+  product.up = rows_between(product.up, 0, 4);
+  product.down = columns_between(product.down, 0, 4);
+  for (const Precision precision : kPrecisions) {
+    EXPECT_THROW(ops().experts(std::span(&product, 1), precision), Error);
+    EXPECT_THROW(ops().matmul(out.rows(), {in.data(), 1, 4}, product.down, {}, precision), Error);
+  }
+}
+
 TEST_F(GpuExperts, NothingToDoIsDone) {
   ops().experts({}, Precision::bf16);
   const TestExpert expert({8, 8, 8}, {DType::BF16, DType::BF16}, 1);

@@ -12,9 +12,10 @@ namespace klotski::cuda {
 
 namespace {
 
-constexpr int64_t kPieceRows = 4096;  // at a time: the scratch stays small
-constexpr int kMostParts = 3;         // 8 bits of the fraction each: all of a float32's
-constexpr int64_t kSlabBytes = int64_t{32} << 20;  // of weights, converted to float32
+constexpr int64_t kPieceRows = 4096;   // at a time: the scratch stays small
+constexpr int kMostParts = 3;          // 8 bits of the fraction each: all of a float32's
+constexpr int64_t kStackedRows = 128;  // with more, arithmetic and not the weights take the time
+constexpr int64_t kSlabBytes = int64_t{32} << 20;  // of weights as float32, or of parts of sums
 
 // Numbers between one part of the inputs and the next.
 int64_t part_stride(int64_t count) { return (count + 127) / 128 * 128; }
@@ -50,22 +51,54 @@ void launch_split(Stored* out, ConstRows in, int parts) {
   check_launch("split");
 }
 
-// A product with 16-bit weights; the inputs are sums of so many numbers of their type.
+// out = the sum of `parts` arrays one after the other, each as large.
+__global__ void add_parts(float* out, const float* sums, int64_t count, int parts, bool aligned) {
+  for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
+    Floats sum = load(sums + i, count - i, aligned);
+    for (int part = 1; part < parts; ++part) {
+      const Floats next = load(sums + part * count + i, count - i, aligned);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) sum.values[k] += next.values[k];
+    }
+    store(out + i, sum, count - i, aligned);
+  }
+}
+
+void launch_add_parts(Rows out, const float* sums, int parts) {
+  const int64_t count = out.count * out.width;
+  const bool aligned = is_aligned(out.data) && is_aligned(sums) && count % kVector == 0;
+  add_parts<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, context().stream>>>(
+      out.data, sums, count, parts, aligned);
+  check_launch("add_parts");
+}
+
+// A product with 16-bit weights; the inputs are sums of so many numbers of their type. Parts of few
+// rows are more rows of one product, added up at the end: the weights are read once for all.
 template <typename Stored>
 void multiply_parts(Rows out, ConstRows in, const TensorView& weight, int parts) {
-  const int64_t stride = part_stride(in.count * in.width);
+  const int64_t count = in.count * in.width;
+  const int64_t stride = part_stride(count);
   const Scratch scratch(static_cast<uint64_t>(stride * parts) * sizeof(Stored));
   launch_split(scratch.as<Stored>(), in, parts);
-  for (int part = 0; part < parts; ++part) {
-    cublas().multiply({.out = out.data,
+  const auto multiply = [&](float* to, int64_t part, int64_t rows, float beta) {
+    cublas().multiply({.out = to,
                        .in = scratch.as<Stored>() + part * stride,
                        .weight = weight.data,
                        .type = weight.dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F,
-                       .rows = in.count,
+                       .rows = rows,
                        .out_width = out.width,
                        .in_width = in.width,
                        .out_stride = out.width,
-                       .beta = part == 0 ? 0.0f : 1.0f});
+                       .beta = beta});
+  };
+  const int64_t sum_bytes = parts * in.count * out.width * static_cast<int64_t>(sizeof(float));
+  if (parts > 1 && parts * in.count <= kStackedRows && stride == count && sum_bytes <= kSlabBytes) {
+    const Scratch sums(static_cast<uint64_t>(sum_bytes));
+    multiply(sums.as<float>(), 0, parts * in.count, 0.0f);
+    return launch_add_parts(out, sums.as<float>(), parts);
+  }
+  for (int part = 0; part < parts; ++part) {
+    multiply(out.data, part, in.count, part == 0 ? 0.0f : 1.0f);
   }
 }
 
@@ -142,6 +175,7 @@ void launch_add_bias(Rows out, const TensorView& bias) {
 
 void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
             Precision precision) {
+  check_no_gaps(weight);
   if (out.count == 0 || out.width == 0) return;
   if (precision == Precision::f32 && out.width <= kFewOutputs) {
     few_outputs(out, in, weight);

@@ -39,13 +39,25 @@ struct Sigmoid {
   __device__ float operator()(float value) const { return 1.0f / (1.0f + expf(-value)); }
 };
 
+// The first `count` of eight neighbours.
+__device__ __forceinline__ void add_some(float* out, const float* in, int64_t count, bool aligned) {
+  Floats sums = load(out, count, aligned);
+  const Floats added = load(in, count, aligned);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) sums.values[k] += added.values[k];
+  store(out, sums, count, aligned);
+}
+
 __global__ void add_each(float* out, const float* in, int64_t count, bool aligned) {
   for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
-    Floats sums = load(out + i, count - i, aligned);
-    const Floats added = load(in + i, count - i, aligned);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) sums.values[k] += added.values[k];
-    store(out + i, sums, count - i, aligned);
+    add_some(out + i, in + i, count - i, aligned);
+  }
+}
+
+// By all threads of a block.
+__device__ __forceinline__ void add_row(float* to, const float* from, int64_t width, bool aligned) {
+  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
+    add_some(to + i, from + i, width - i, aligned);
   }
 }
 
@@ -56,10 +68,26 @@ __global__ void gather_rows(float* out, const float* in, const int32_t* rows, in
   copy_row(out + int64_t{blockIdx.x} * width, from, width, aligned);
 }
 
+// `adding`: to what the row held.
+template <bool adding>
 __global__ void scatter_rows(float* out, const float* in, const int32_t* rows, int64_t width,
                              bool aligned) {
   float* to = out + int64_t{rows[blockIdx.x]} * width;
-  copy_row(to, in + int64_t{blockIdx.x} * width, width, aligned);
+  const float* from = in + int64_t{blockIdx.x} * width;
+  if constexpr (adding) {
+    add_row(to, from, width, aligned);
+  } else {
+    copy_row(to, from, width, aligned);
+  }
+}
+
+template <bool adding>
+void launch_scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
+  if (in.count == 0) return;
+  const bool aligned = rows_aligned(out.data, out.width) && is_aligned(in.data);
+  scatter_rows<adding><<<static_cast<unsigned>(in.count), kThreads, 0, context().stream>>>(
+      out.data, in.data, rows.data(), out.width, aligned);
+  check_launch(adding ? "scatter_rows, adding" : "scatter_rows");
 }
 
 struct Combination {
@@ -112,11 +140,11 @@ void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
 }
 
 void scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
-  if (in.count == 0) return;
-  const bool aligned = rows_aligned(out.data, out.width) && is_aligned(in.data);
-  scatter_rows<<<static_cast<unsigned>(in.count), kThreads, 0, context().stream>>>(
-      out.data, in.data, rows.data(), out.width, aligned);
-  check_launch("scatter_rows");
+  launch_scatter<false>(out, in, rows);
+}
+
+void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) {
+  launch_scatter<true>(out, in, rows);
 }
 
 void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {

@@ -57,6 +57,21 @@ TEST_F(GpuRows, ScatterCopiesRowsAndLeavesTheOthers) {
   }
 }
 
+TEST_F(GpuRows, ScatterAddAddsToRowsAndLeavesTheOthers) {
+  const std::vector<int32_t> rows = {6, 0, 3, 2};
+  for (const int64_t width : {1, 9, 64, 2055, 4096}) {
+    const std::vector<float> from = random_floats(4 * width, 3);
+    const std::vector<float> before = random_floats(8 * width, 4);
+    std::vector<float> expected = before;
+    reference_ops().scatter_add({expected.data(), 8, width}, {from.data(), 4, width}, rows);
+    const DeviceArray<float> in{std::span<const float>(from)};
+    const DeviceArray<int32_t> device_rows{std::span<const int32_t>(rows)};
+    const DeviceArray<float> out{std::span<const float>(before)};
+    ops().scatter_add({out.data(), 8, width}, {in.data(), 4, width}, device_rows.span());
+    EXPECT_TRUE(same_bits(out.download(), expected)) << width;
+  }
+}
+
 TEST_F(GpuRows, ScatterIsTheInverseOfGather) {
   constexpr int64_t kRows = 1500;
   constexpr int64_t kWidth = 40;
@@ -123,6 +138,7 @@ TEST_F(GpuRows, NothingToDoIsDone) {
   ops().add({nullptr, 0, 4}, {nullptr, 0, 4});
   ops().gather({nullptr, 0, 4}, {nullptr, 0, 4}, {});
   ops().scatter({nullptr, 0, 4}, {nullptr, 0, 4}, {});
+  ops().scatter_add({nullptr, 0, 4}, {nullptr, 0, 4}, {});
   ops().combine({nullptr, 0, 4}, {nullptr, 0, 4}, {});
   ops().clip({}, 1.0f);
   ops().sigmoid({});

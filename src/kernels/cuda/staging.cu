@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/copy_kernel_cuda.h"
 #include "device/cuda_call_cuda.h"
 #include "kernels/cuda/staging_cuda.h"
 
@@ -9,36 +10,6 @@ namespace klotski::cuda {
 namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
-constexpr uint64_t kVector = sizeof(uint4);
-constexpr unsigned kThreads = 256;
-constexpr unsigned kMostBlocks = 64;  // enough loads under way for the bus
-
-// Both addresses are equally far from a multiple of 16.
-__global__ void copy_bytes(std::byte* to, const std::byte* from, uint64_t bytes) {
-  const uint64_t thread = blockIdx.x * uint64_t{kThreads} + threadIdx.x;
-  const uint64_t to_boundary = (kVector - reinterpret_cast<uintptr_t>(to) % kVector) % kVector;
-  const uint64_t head = to_boundary < bytes ? to_boundary : bytes;
-  const uint64_t vectors = (bytes - head) / kVector;
-  const uint64_t tail = head + vectors * kVector;
-  if (thread < head) to[thread] = from[thread];
-  if (thread < bytes - tail) to[tail + thread] = from[tail + thread];
-  auto* vectors_to = reinterpret_cast<uint4*>(to + head);
-  const auto* vectors_from = reinterpret_cast<const uint4*>(from + head);
-  for (uint64_t i = thread; i < vectors; i += uint64_t{gridDim.x} * kThreads) {
-    vectors_to[i] = __ldcv(vectors_from + i);  // no cache may keep what the program overwrites
-  }
-}
-
-void launch_copy(std::byte* to, const std::byte* from, uint64_t bytes, cudaStream_t stream) {
-  const uint64_t blocks = bytes / (kVector * kThreads) + 1;
-  copy_bytes<<<static_cast<unsigned>(std::min<uint64_t>(blocks, kMostBlocks)), kThreads, 0,
-               stream>>>(to, from, bytes);
-  check_cuda(cudaGetLastError(), "copy_bytes");
-}
-
-uint64_t misalignment(const std::byte* memory) {
-  return reinterpret_cast<uintptr_t>(memory) % kVector;
-}
 
 }  // namespace
 
@@ -68,8 +39,8 @@ void Staging::upload(std::byte* to, const std::byte* from, uint64_t bytes) {
     const uint64_t count = std::min(bytes, kPieceBytes - begin);
     const Piece& piece = sending_[current_];
     std::memcpy(piece.host.get() + begin, from, count);
-    launch_copy(to, piece.device + begin, count, stream_);
-    used_ = (begin + count + kVector - 1) / kVector * kVector;
+    copy_by_kernel(to, piece.device + begin, count, stream_);
+    used_ = (begin + count + kCopyVector - 1) / kCopyVector * kCopyVector;
     to += count;
     from += count;
     bytes -= count;
@@ -80,7 +51,7 @@ void Staging::download(std::byte* to, const std::byte* from, uint64_t bytes) {
   while (bytes > 0) {
     const uint64_t begin = misalignment(from);
     const uint64_t count = std::min(bytes, kPieceBytes - begin);
-    launch_copy(landing_.device + begin, from, count, stream_);
+    copy_by_kernel(landing_.device + begin, from, count, stream_);
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     std::memcpy(to, landing_.host.get() + begin, count);
     to += count;

@@ -10,8 +10,7 @@
 namespace klotski::cuda {
 
 // Copies between the program's memory and the device's in the order of a stream. Kernels do them,
-// through pinned memory that the device sees: its copy engines may be busy with weights for many
-// milliseconds, and what is behind those in their queues waits.
+// through pinned memory that the device sees, so that they do not wait behind weights.
 class Staging {
  public:
   explicit Staging(cudaStream_t stream) : stream_(stream) {}

@@ -1,9 +1,25 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/reference/reference_ops.h"
 
-namespace klotski::reference {
+namespace klotski {
+
+TokenId most_likely(std::span<const float> logits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  float best = -kInfinity;
+  TokenId token = -1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!(logits[i] < kInfinity)) return -1;
+    if (logits[i] <= best) continue;
+    best = logits[i];
+    token = static_cast<TokenId>(i);
+  }
+  return token;
+}
+
+namespace reference {
 
 namespace {
 
@@ -39,9 +55,22 @@ void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
   }
 }
 
+void most_likely(std::span<TokenId> tokens, ConstRows logits) {
+  for (int64_t i = 0; i < logits.count; ++i) {
+    tokens[static_cast<size_t>(i)] =
+        klotski::most_likely({logits.row(i), static_cast<size_t>(logits.width)});
+  }
+}
+
 void scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
   for (int64_t i = 0; i < in.count; ++i) {
     std::copy_n(in.row(i), in.width, out.row(rows[static_cast<size_t>(i)]));
+  }
+}
+
+void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) {
+  for (int64_t i = 0; i < in.count; ++i) {
+    add({out.row(rows[static_cast<size_t>(i)]), 1, in.width}, {in.row(i), 1, in.width});
   }
 }
 
@@ -63,4 +92,6 @@ void sigmoid(std::span<float> values) {
   for (float& value : values) value = 1.0f / (1.0f + std::exp(-value));
 }
 
-}  // namespace klotski::reference
+}  // namespace reference
+
+}  // namespace klotski

@@ -20,8 +20,10 @@ const Ops& reference_ops() {
       .add = reference::add,
       .gather = reference::gather,
       .scatter = reference::scatter,
+      .scatter_add = reference::scatter_add,
       .combine = reference::combine,
       .sigmoid = reference::sigmoid,
+      .most_likely = reference::most_likely,
   };
   return kOps;
 }

@@ -30,6 +30,8 @@ void gate(Rows gate, ConstRows up, Activation activation);
 void add(Rows out, ConstRows in);
 void gather(Rows out, ConstRows in, std::span<const int32_t> rows);
 void scatter(Rows out, ConstRows in, std::span<const int32_t> rows);
+void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows);
+void most_likely(std::span<TokenId> tokens, ConstRows logits);
 void combine(Rows out, ConstRows slots_in, std::span<const float> weights);
 void sigmoid(std::span<float> values);
 

@@ -76,6 +76,18 @@ TEST(ReferenceOps, MatmulRoundsInputsForBf16WeightsOnly) {
   }
 }
 
+TEST(ReferenceOps, MatmulReadsSomeColumnsOfAMatrix) {
+  const std::vector<float> x = {1, 10};
+  const std::vector<float> w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  for (const DType dtype : kStoredTypes) {
+    const Weights weight(w, dtype, {3, 4});
+    std::vector<float> out(3, kPoison);
+    ops.matmul({out.data(), 1, 3}, {x.data(), 1, 2}, columns_between(weight.view, 1, 3), {},
+               Precision::f32);
+    EXPECT_EQ(out, (std::vector<float>{32, 76, 120}));
+  }
+}
+
 TEST(ReferenceOps, ExpertsGatherGateAndScatter) {
   const std::vector<float> in = random_floats(3 * 5, 1);
   const std::vector<int32_t> in_rows = {2, 0};
@@ -216,6 +228,21 @@ TEST(ReferenceOps, EmbedAndGatherPickRows) {
   EXPECT_EQ(gathered, (std::vector<float>{1, 2, 1, 2}));
 }
 
+TEST(ReferenceOps, MostLikelyIsTheFirstOfTheLargest) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float nan = std::nanf("");
+  const std::vector<float> logits = {1,          3,          3,          2,           //
+                                     -5,         -kInfinity, -4,         -kInfinity,  //
+                                     1,          nan,        2,          0,           //
+                                     1,          2,          kInfinity,  0,           //
+                                     -kInfinity, -kInfinity, -kInfinity, -kInfinity};
+  for (const Ops* any : {&ops, &cpu_ops()}) {
+    std::vector<TokenId> tokens(5);
+    any->most_likely(tokens, {logits.data(), 5, 4});
+    EXPECT_EQ(tokens, (std::vector<TokenId>{1, 2, -1, -1, -1}));
+  }
+}
+
 TEST(ReferenceOps, ScatterPutsRowsAndLeavesTheOthers) {
   const std::vector<float> in = {1, 2, 3, 4};
   const std::vector<int32_t> rows = {2, 0};
@@ -224,6 +251,17 @@ TEST(ReferenceOps, ScatterPutsRowsAndLeavesTheOthers) {
   EXPECT_EQ(out, (std::vector<float>{3, 4, 30, 40, 1, 2, 70, 80}));
   const std::vector<float> before = out;
   ops.scatter({out.data(), 4, 2}, {nullptr, 0, 2}, {});
+  EXPECT_EQ(out, before);
+}
+
+TEST(ReferenceOps, ScatterAddAddsRowsToTheirPlaces) {
+  const std::vector<float> in = {1, 2, 3, 4};
+  const std::vector<int32_t> rows = {2, 0};
+  std::vector<float> out = {10, 20, 30, 40, 50, 60, 70, 80};
+  ops.scatter_add({out.data(), 4, 2}, {in.data(), 2, 2}, rows);
+  EXPECT_EQ(out, (std::vector<float>{13, 24, 30, 40, 51, 62, 70, 80}));
+  const std::vector<float> before = out;
+  ops.scatter_add({out.data(), 4, 2}, {nullptr, 0, 2}, {});
   EXPECT_EQ(out, before);
 }
 

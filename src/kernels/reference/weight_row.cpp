@@ -33,8 +33,9 @@ float load_element(const TensorView& tensor, int64_t i) {
 
 void load_row(const TensorView& tensor, int64_t row, std::span<float> out) {
   const auto width = static_cast<int64_t>(out.size());
+  const int64_t first = row * (tensor.row_stride == 0 ? width : tensor.row_stride);
   for (int64_t c = 0; c < width; ++c) {
-    out[static_cast<size_t>(c)] = load_element(tensor, row * width + c);
+    out[static_cast<size_t>(c)] = load_element(tensor, first + c);
   }
 }
 

@@ -33,14 +33,14 @@ constexpr int64_t kSumBytes = kStripRows / kBlockRows * kMostTiles * kTileBytes;
 constexpr int64_t kCopyBytes = kTileSide * kPiece * kElementBytes;
 static_assert(kSumBytes + kMostTiles * kCopyBytes <= kStripScratchBytes);
 
-// Weights that are wanted soon, line by line. They may lie beyond the matrix.
+// Weights that are wanted soon, line by line.
 class Ahead {
  public:
   Ahead() = default;
-  Ahead(const Strip& strip, int64_t output, int64_t column)
-      : run_(reinterpret_cast<uintptr_t>(strip.weight) +
-             static_cast<uintptr_t>((output * strip.weight_stride + column * group(strip)) *
-                                    kElementBytes)),
+  // `weight`: the strip's, or as many others.
+  Ahead(const Strip& strip, const void* weight, int64_t column)
+      : run_(reinterpret_cast<uintptr_t>(weight) +
+             static_cast<uintptr_t>(column * group(strip) * kElementBytes)),
         stride_(static_cast<uintptr_t>(strip.weight_stride * group(strip) * kElementBytes)),
         runs_(quotient_up(strip.outputs, group(strip))),
         lines_(quotient_up(least(kPiece, strip.width - column) * group(strip) * kElementBytes,
@@ -70,11 +70,10 @@ class Ahead {
   int64_t line_ = 0;
 };
 
-// What will be read after the piece that begins at `column`. Rows that follow each other are a
-// matrix, which goes on in the next strip.
+// What will be read after the piece that begins at `column`.
 Ahead after(const Strip& strip, int64_t column) {
-  if (column + kPiece < strip.width) return {strip, 0, column + kPiece};
-  if (strip.weight_stride == strip.width) return {strip, strip.outputs, 0};
+  if (column + kPiece < strip.width) return {strip, strip.weight, column + kPiece};
+  if (strip.next) return {strip, strip.next, 0};
   return {};
 }
 
@@ -277,7 +276,7 @@ void pack(const BlockColumns& columns) {
 void multiply(const Strip& strip) {
   const TileRegisters registers;
   const int64_t tiles = quotient_up(strip.outputs, kTileSide);
-  Ahead first(strip, 0, 0);
+  Ahead first(strip, strip.weight, 0);
   first.fetch(first.count());
   for (int64_t begin = 0; begin < strip.width; begin += kPiece) {
     Piece piece = piece_of(strip, begin);

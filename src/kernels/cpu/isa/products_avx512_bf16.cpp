@@ -56,16 +56,18 @@ struct Group {
   int64_t output;  // the first
   int64_t outputs;
   const uint16_t* weights[kGroup];  // those that are missing repeat the last one
-  uintptr_t next;                   // what will be read after it; perhaps beyond the matrix
+  const uint16_t* next;             // what will be read after it
 };
 
-// Which element of the weights will be read after a group. Rows that follow each other are a
-// matrix, which goes on in the next strip.
-int64_t after(const Strip& strip, int64_t begin, int64_t output) {
-  if (output + kGroup < strip.outputs) return (output + kGroup) * strip.weight_stride + begin;
-  if (begin + kPiece < strip.width) return begin + kPiece;
-  if (strip.weight_stride == strip.width) return strip.outputs * strip.weight_stride;
-  return output * strip.weight_stride + begin;  // nothing new
+// Which weights will be read after a group; where that is not known, nothing new.
+const uint16_t* after(const Strip& strip, int64_t begin, int64_t output) {
+  const auto* matrix = static_cast<const uint16_t*>(strip.weight);
+  if (output + kGroup < strip.outputs) {
+    return matrix + (output + kGroup) * strip.weight_stride + begin;
+  }
+  if (begin + kPiece < strip.width) return matrix + begin + kPiece;
+  if (strip.next) return static_cast<const uint16_t*>(strip.next);
+  return matrix + output * strip.weight_stride + begin;
 }
 
 Group group_of(const Strip& strip, int64_t begin, int64_t output) {
@@ -75,14 +77,12 @@ Group group_of(const Strip& strip, int64_t begin, int64_t output) {
                  .output = output,
                  .outputs = least(kGroup, strip.outputs - output),
                  .weights = {},
-                 .next = 0};
+                 .next = after(strip, begin, output)};
   const auto* matrix = static_cast<const uint16_t*>(strip.weight);
   for (int64_t n = 0; n < kGroup; ++n) {
     const int64_t row = output + least(n, group.outputs - 1);
     group.weights[n] = matrix + row * strip.weight_stride + begin;
   }
-  group.next =
-      reinterpret_cast<uintptr_t>(matrix) + static_cast<uintptr_t>(after(strip, begin, output) * 2);
   return group;
 }
 
@@ -94,6 +94,7 @@ void add_tile(const Group& group, int64_t row) {
   const int64_t stride = row_elements(strip.width);
   const uint16_t* in = reinterpret_cast<const uint16_t*>(strip.blocks) + row * stride + group.begin;
   const bool first = row == 0;  // the first rows to read these weights ask for the next ones
+  const auto next = reinterpret_cast<uintptr_t>(group.next);  // some of it beyond the matrix
   const auto next_stride = static_cast<uintptr_t>(strip.weight_stride * 2);
   __m512 sums[kRows][kGroup];
   unrolled<kRows * kGroup>(
@@ -102,7 +103,7 @@ void add_tile(const Group& group, int64_t row) {
     const uint32_t columns = lower_bits(group.size - k);  // beyond them the inputs are zeros
     __m512bh weights[kGroup];
     unrolled<kGroup>([&](auto n) KLOTSKI_LAMBDA {
-      const uintptr_t line = group.next + n * next_stride + static_cast<uintptr_t>(k * 2);
+      const uintptr_t line = next + n * next_stride + static_cast<uintptr_t>(k * 2);
       if (first) __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);  // second level
       weights[n] = as_bf16(_mm512_maskz_loadu_epi16(columns, group.weights[n] + k));
     });
