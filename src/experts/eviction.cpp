@@ -10,7 +10,8 @@ namespace klotski {
 
 namespace {
 
-// When and how often each expert was used. Time is the number of uses so far.
+// When and how often each expert was used. Time is the number of calls so far: with rows a single
+// prompt would fade what was used before it, and its first layers beside its last.
 class UsageTable {
  public:
   UsageTable(int64_t layer_count, int64_t uses_per_halving)
@@ -18,12 +19,12 @@ class UsageTable {
 
   int64_t now() const { return now_; }
 
-  void used(ExpertKey key) {
+  void used(ExpertKey key, int64_t times) {
     ++now_;
     auto& layer = layers_.at(static_cast<size_t>(key.layer.value));
     const auto expert = static_cast<size_t>(key.expert.value);
     if (expert >= layer.size()) layer.resize(expert + 1);
-    layer[expert] = {now_, frequency(layer[expert]) + 1};
+    layer[expert] = {now_, frequency(layer[expert]) + times};
   }
 
   int64_t last(ExpertKey key) const { return at(key).last; }
@@ -70,7 +71,7 @@ class LeastRecent : public EvictionRule {
  public:
   explicit LeastRecent(UsageTable usage) : usage_(std::move(usage)) {}
 
-  void used(ExpertKey key) override { usage_.used(key); }
+  void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     return least(candidates, [&](ExpertKey key) { return std::tuple(usage_.last(key), key); });
   }
@@ -83,11 +84,16 @@ class LeastFrequent : public EvictionRule {
  public:
   explicit LeastFrequent(UsageTable usage) : usage_(std::move(usage)) {}
 
-  void used(ExpertKey key) override { usage_.used(key); }
+  void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     return least(candidates, [&](ExpertKey key) {
       return std::tuple(usage_.frequency(key), usage_.last(key), key);
     });
+  }
+  // Of experts used about as often now one is ahead and now the other: they would come and go.
+  bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
+    const int64_t now = usage_.frequency(leaving);
+    return usage_.frequency(key) > now + now / 8 + 4;
   }
 
  private:
@@ -99,7 +105,7 @@ class Furthest : public EvictionRule {
   Furthest(UsageTable usage, int64_t layer_count)
       : usage_(std::move(usage)), layer_count_(layer_count) {}
 
-  void used(ExpertKey key) override { usage_.used(key); }
+  void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
   void now_at(LayerId layer) override {
     running_ = layer.value;
     running_since_ = usage_.now();

@@ -24,22 +24,28 @@ class EvictionRule {
  public:
   virtual ~EvictionRule() = default;
 
-  virtual void used(ExpertKey key) = 0;
+  virtual void used(ExpertKey key, int64_t times) = 0;
   // The index of the candidate to evict. There is at least one, all are distinct, none is leased.
   virtual size_t victim(std::span<const ExpertKey> candidates) = 0;
+  // Whether bringing `key` in the place of `leaving`, which would leave next, is worth the way.
+  virtual bool worth_replacing(ExpertKey leaving, ExpertKey key) {
+    const ExpertKey both[] = {leaving, key};
+    return victim(both) == 0;
+  }
   // The layer begins to run.
   virtual void now_at(LayerId) {}
 };
 
-// Uses after which the frequency of every expert is halved, so that old popularity fades: about ten
-// passes over a model of 48 layers with 128 experts.
+// Calls of used() after which the frequency of every expert is halved, so that old popularity
+// fades: about ten passes over a model of 48 layers with 128 experts.
 inline constexpr int64_t kUsesPerHalving = 65536;
 
 // "lru": the least recently used. "lfu": the least frequently used, halved as above; ties to the
-// least recent. "furthest": layers run in a cycle, so the expert whose layer comes up last from the
-// running one on; an expert of the running layer counts as furthest once it was used in this pass
-// and as nearest before. Ties to the least frequent, then to the lowest key. An expert that was
-// never used counts as used before all others. Throws for other names.
+// least recent; what is used little more than another does not replace it. "furthest": layers run
+// in a cycle, so the expert whose layer comes up last from the running one on; an expert of the
+// running layer counts as furthest once it was used in this pass and as nearest before. Ties to the
+// least frequent, then to the lowest key. An expert that was never used counts as used before all
+// others. Throws for other names.
 std::unique_ptr<EvictionRule> make_eviction_rule(std::string_view name, int64_t layer_count,
                                                  int64_t uses_per_halving = kUsesPerHalving);
 

@@ -47,7 +47,7 @@ std::optional<ExpertCache::Grant> ExpertCache::acquire(ExpertKey key) {
 
 ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_load,
                                       std::optional<ExpertKey> evicted) {
-  rule_->used(key);
+  rule_->used(key, 1);
   ++(must_load ? counters_.misses : counters_.hits);
   Slot& state = slots_[static_cast<size_t>(slot)];
   if (must_load) {
@@ -69,8 +69,8 @@ void ExpertCache::list_candidates() {
 bool ExpertCache::would_stay(ExpertKey key) {
   if (!free_.empty()) return true;
   list_candidates();
-  candidates_.push_back(key);
-  return rule_->victim(candidates_) + 1 < candidates_.size();
+  if (candidates_.empty()) return false;
+  return rule_->worth_replacing(candidates_[rule_->victim(candidates_)], key);
 }
 
 // Frees one slot; there is a resident expert without lease.

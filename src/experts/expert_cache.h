@@ -72,8 +72,8 @@ class ExpertCache {
   // some and ask again. That refusal counts as neither hit nor miss.
   [[nodiscard]] std::optional<Grant> acquire(ExpertKey key);
 
-  // It was used without being brought here: that counts for the rule.
-  void used_elsewhere(ExpertKey key) { rule_->used(key); }
+  // It was used so many times, here or elsewhere: that counts for the rule.
+  void used(ExpertKey key, int64_t times) { rule_->used(key, times); }
   // Whether it would stay, were it brought here: a slot is free, or something leaves before it.
   bool would_stay(ExpertKey key);
 

@@ -52,13 +52,23 @@ TEST(ExpertCache, WhatIsUsedMoreWouldStay) {
   EXPECT_TRUE(cache.would_stay(outside)) << "a slot is free";
   for (int i = 0; i < 5; ++i) cache.acquire(often)->lease.release();
   for (int i = 0; i < 2; ++i) cache.acquire(seldom)->lease.release();
-  cache.used_elsewhere(outside);
-  EXPECT_FALSE(cache.would_stay(outside));
-  for (int i = 0; i < 2; ++i) cache.used_elsewhere(outside);
+  cache.used(outside, 6);
+  EXPECT_FALSE(cache.would_stay(outside)) << "used little more than the one that would leave";
+  cache.used(outside, 1);
   EXPECT_TRUE(cache.would_stay(outside));
   const auto grant = cache.acquire(outside);
   EXPECT_EQ(grant->evicted, seldom);
   EXPECT_FALSE(cache.would_stay(seldom)) << "only what is used more could leave for it";
+}
+
+// Uses of many rows at once fade no sooner than as many uses of one: a prompt's first layers would
+// look unused beside its last.
+TEST(ExpertCache, ManyRowsAtOnceFadeNothing) {
+  const auto rule = make_eviction_rule("lfu", 2, 8);
+  rule->used(key(0, 0), 1000);
+  rule->used(key(1, 0), 999);
+  const ExpertKey both[] = {key(0, 0), key(1, 0)};
+  EXPECT_EQ(rule->victim(both), 1u);
 }
 
 TEST(ExpertCache, LeaseMovesWithoutReleasing) {
@@ -102,8 +112,8 @@ TEST(Eviction, UnknownNamesAreRefused) {
 
 TEST(Eviction, OldPopularityFades) {
   const auto rule = make_eviction_rule("lfu", 1, 8);
-  for (int i = 0; i < 7; ++i) rule->used(key(0, 0));
-  for (int i = 0; i < 17; ++i) rule->used(key(0, 1 + i % 3));
+  for (int i = 0; i < 7; ++i) rule->used(key(0, 0), 1);
+  for (int i = 0; i < 17; ++i) rule->used(key(0, 1 + i % 3), 1);
   const std::vector<ExpertKey> candidates = {key(0, 1), key(0, 0), key(0, 2)};
   EXPECT_EQ(rule->victim(candidates), 1u);
 }
@@ -111,10 +121,10 @@ TEST(Eviction, OldPopularityFades) {
 TEST(Eviction, FurthestGoesRoundTheCycle) {
   const auto rule = make_eviction_rule("furthest", 4);
   const std::vector<ExpertKey> candidates = {key(0, 0), key(1, 0), key(2, 0), key(3, 0)};
-  for (const ExpertKey& one : candidates) rule->used(one);
+  for (const ExpertKey& one : candidates) rule->used(one, 1);
   rule->now_at(LayerId(2));
   EXPECT_EQ(rule->victim(candidates), 1u) << "layer 2 has not run yet, so layer 1 is last";
-  rule->used(key(2, 0));
+  rule->used(key(2, 0), 1);
   EXPECT_EQ(rule->victim(candidates), 2u);
   rule->now_at(LayerId(0));
   EXPECT_EQ(rule->victim(candidates), 3u);

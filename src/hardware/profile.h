@@ -53,8 +53,12 @@ struct MachineProfile {
   int threads = 0;                     // that compute
   double memory_bytes_per_second = 0;  // read by these threads together
   std::string device{};                // that computes, in words; empty: the CPU
-  Curve link{};                        // seconds by bytes copied to the device from pinned memory
-  Curve link_back{};                   // likewise from the device to pinned memory
+  // Seconds by bytes copied between the device and pinned memory: one of several copies that follow
+  // each other, and one by itself of rows that something waits for.
+  Curve link{};       // to the device
+  Curve link_back{};  // from it
+  Curve rows_up{};    // to the device
+  Curve rows_down{};  // from it
   // While the CPU computes beside a device and weights are copied to it all the time: both take of
   // the memory's rate.
   double cpu_takes_while_copying = 1;           // times as long an expert takes
@@ -71,6 +75,16 @@ struct MachineProfile {
 
   bool operator==(const MachineProfile&) const = default;
 };
+
+// All that a faster or slower link changes.
+struct LinkCurve {
+  const char* name;
+  Curve MachineProfile::*curve;
+};
+inline constexpr std::array<LinkCurve, 4> kLinkCurves{{{"link", &MachineProfile::link},
+                                                       {"link_back", &MachineProfile::link_back},
+                                                       {"rows_up", &MachineProfile::rows_up},
+                                                       {"rows_down", &MachineProfile::rows_down}}};
 
 // All that a faster or slower disk changes.
 inline constexpr std::array<double MachineProfile::*, 3> kDiskRates{

@@ -10,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 6;  // of the document; another one is not read
+constexpr int kFormat = 7;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
@@ -26,20 +26,21 @@ Json to_json(const MachineProfile& machine) {
                     {"queue_depth", rate.queue_depth},
                     {"bytes_per_second", rate.bytes_per_second}});
   }
-  return {{"kernels", machine.kernels},
-          {"threads", machine.threads},
-          {"memory_bytes_per_second", machine.memory_bytes_per_second},
-          {"device", machine.device},
-          {"link", to_json(machine.link)},
-          {"link_back", to_json(machine.link_back)},
-          {"cpu_takes_while_copying", machine.cpu_takes_while_copying},
-          {"copying_takes_while_cpu_computes", machine.copying_takes_while_cpu_computes},
-          {"disk", std::move(disk)},
-          {"disk_bytes_per_second", machine.disk_bytes_per_second},
-          {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
-          {"computing_takes_while_reading", machine.computing_takes_while_reading},
-          {"disk_bytes_per_second_into_new_memory", machine.disk_bytes_per_second_into_new_memory},
-          {"computing_takes_while_finding_memory", machine.computing_takes_while_finding_memory}};
+  Json json{
+      {"kernels", machine.kernels},
+      {"threads", machine.threads},
+      {"memory_bytes_per_second", machine.memory_bytes_per_second},
+      {"device", machine.device},
+      {"cpu_takes_while_copying", machine.cpu_takes_while_copying},
+      {"copying_takes_while_cpu_computes", machine.copying_takes_while_cpu_computes},
+      {"disk", std::move(disk)},
+      {"disk_bytes_per_second", machine.disk_bytes_per_second},
+      {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
+      {"computing_takes_while_reading", machine.computing_takes_while_reading},
+      {"disk_bytes_per_second_into_new_memory", machine.disk_bytes_per_second_into_new_memory},
+      {"computing_takes_while_finding_memory", machine.computing_takes_while_finding_memory}};
+  for (const LinkCurve& one : kLinkCurves) json[one.name] = to_json(machine.*one.curve);
+  return json;
 }
 
 Json to_json(const ModelProfile& model) {
@@ -88,8 +89,7 @@ MachineProfile machine_in(const JsonFields& fields) {
   machine.memory_bytes_per_second = fields.number("memory_bytes_per_second", 1.0, kMost);
   machine.device = fields.string("device");
   if (!machine.device.empty()) {
-    machine.link = curve_in(fields, "link");
-    machine.link_back = curve_in(fields, "link_back");
+    for (const LinkCurve& one : kLinkCurves) machine.*one.curve = curve_in(fields, one.name);
   }
   machine.cpu_takes_while_copying = fields.number("cpu_takes_while_copying", 1.0, kMost);
   machine.copying_takes_while_cpu_computes =

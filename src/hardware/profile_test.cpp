@@ -113,8 +113,7 @@ Profile random_profile(std::mt19937& random) {
 Profile random_device_profile(std::mt19937& random) {
   Profile profile = random_profile(random);
   profile.machine.device = "a device";
-  profile.machine.link = random_curve(random);
-  profile.machine.link_back = random_curve(random);
+  for (const LinkCurve& one : kLinkCurves) profile.machine.*one.curve = random_curve(random);
   profile.machine.cpu_takes_while_copying = 1.0 / 3 + 1;
   profile.machine.copying_takes_while_cpu_computes = 1.0 / 9 + 1;
   for (LayerProfile& layer : profile.model.kinds) {
@@ -155,8 +154,7 @@ TEST(Profile, WithoutADeviceNothingIsBesideIt) {
   profile.machine.device.clear();
   const auto read = read_profile(write_profile(profile, "f"), "f");
   ASSERT_TRUE(read.has_value());
-  EXPECT_TRUE(read->machine.link.empty());
-  EXPECT_TRUE(read->machine.link_back.empty());
+  for (const LinkCurve& one : kLinkCurves) EXPECT_TRUE((read->machine.*one.curve).empty());
   for (const LayerProfile& layer : read->model.kinds) {
     EXPECT_FALSE(layer.expert.empty());
     EXPECT_TRUE(layer.expert_on_cpu.empty());
@@ -224,9 +222,10 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
     changed[Json::json_pointer(place)] = value;
     EXPECT_FALSE(read(changed)) << place << " " << value;
   };
-  refused("/format", 5);
-  for (const char* curve : {"/machine/link", "/machine/link_back", "/model/kinds/0/expert_on_cpu",
-                            "/model/kinds/1/attend_decode_on_cpu"}) {
+  refused("/format", 6);
+  for (const char* curve :
+       {"/machine/link", "/machine/link_back", "/machine/rows_up", "/machine/rows_down",
+        "/model/kinds/0/expert_on_cpu", "/model/kinds/1/attend_decode_on_cpu"}) {
     const std::string place(curve);
     for (const Json& value : {Json(), Json(1), Json::array(), Json::object()}) {
       refused(curve, value);

@@ -15,9 +15,9 @@ Curve by_rows(const Curve& by_bytes, const ModelDescription& model) {
 
 // All that a pass of decoding rows computes of a layer besides experts.
 double seconds_between(const LayerProfile& layer, const Policy& policy, double positions) {
-  const auto rows = static_cast<double>(policy.micro_batch);
+  const auto rows = static_cast<double>(policy.decode_sequences());
   const Curve& attend = policy.cpu_attention ? layer.attend_decode_on_cpu : layer.attend_decode;
-  return static_cast<double>(policy.micro_batches) *
+  return static_cast<double>(policy.decode_batches()) *
          (layer.attention_products.at(rows) + rows * attend.at(positions) + layer.route.at(rows) +
           layer.combine.at(rows));
 }
@@ -26,7 +26,7 @@ double seconds_between(const LayerProfile& layer, const Policy& policy, double p
 
 LayerCosts expert_costs(const Machinery& with, const Policy& policy, double positions) {
   const MachineProfile& machine = with.profile.machine;
-  if (machine.link.empty() || machine.link_back.empty()) return {};
+  if (machine.link.empty() || machine.rows_up.empty() || machine.rows_down.empty()) return {};
   const std::vector<LayerProfile>& kinds = with.profile.model.kinds;
   LayerCosts costs{std::vector<ExpertCosts>(kinds.size()), with.profile.model.kind_of_layer};
   for (int64_t i = 0; i < with.model.layer_count(); ++i) {
@@ -40,9 +40,10 @@ LayerCosts expert_costs(const Machinery& with, const Policy& policy, double posi
                          .cpu = profile.expert_on_cpu.faster(1.0 / machine.cpu_takes_while_copying),
                          .link = machine.link.at(static_cast<double>(facts.own_bytes)) *
                                  machine.copying_takes_while_cpu_computes,
-                         .down = by_rows(machine.link_back, with.model),
-                         .up = by_rows(machine.link, with.model),
-                         .between = seconds_between(profile, policy, positions)};
+                         .down = by_rows(machine.rows_down, with.model),
+                         .up = by_rows(machine.rows_up, with.model),
+                         .between = seconds_between(profile, policy, positions),
+                         .slices = policy.slices_experts};
   }
   return costs;
 }

@@ -18,11 +18,13 @@ struct LargeMachine {
   ModelDescription model = shape_of(32, 8, 2);
   Profile profile = plain_profile(model);
   ExpertShares shares{model};
+  bool slices = false;
 
   LargeMachine() {
     model.hidden = 4096;
-    profile.machine.link = Curve({1e3, 1e9}, {1e3 / kLinkRate + 10e-6, 1e9 / kLinkRate});
-    profile.machine.link_back = profile.machine.link;
+    for (const LinkCurve& one : kLinkCurves) {
+      profile.machine.*one.curve = Curve({1e3, 1e9}, {1e3 / kLinkRate + 10e-6, 1e9 / kLinkRate});
+    }
     LayerProfile& layer = profile.model.kinds.front();
     layer.attention_products = constant(200e-6);
     layer.attend_decode = constant(2e-6);
@@ -61,6 +63,7 @@ struct LargeMachine {
     policy.kept_experts = 52;
     if (strategy == Strategy::hybrid) {
       policy.shared_rows = 1024;
+      policy.slices_experts = slices;
       policy.costs = expert_costs(machinery(), policy, 512);
     }
     return policy;
@@ -99,6 +102,15 @@ TEST(Hybrid, OneSequenceIsNotHeldUpByTheLink) {
   const TimelineTotals step = machine.decode_step(Strategy::hybrid, 1);
   const double misses = 2 * 32 * 204.0 / 256;
   EXPECT_LT(in_seconds(step.elapsed), 1.2 * misses * kExpertBytes / kCpuRate + 32 * 0.5e-3);
+}
+
+// Of what is not there the link brings a part while the CPU computes the rest.
+TEST(Hybrid, OneSequenceTakesLinkAndCpuTogether) {
+  LargeMachine machine;
+  const TimelineTotals whole = machine.decode_step(Strategy::hybrid, 1);
+  machine.slices = true;
+  const TimelineTotals sliced = machine.decode_step(Strategy::hybrid, 1);
+  EXPECT_LT(in_seconds(sliced.elapsed), 0.93 * in_seconds(whole.elapsed));
 }
 
 TEST(Hybrid, WithoutMeasurementsOfTheCpuThereAreNoCosts) {

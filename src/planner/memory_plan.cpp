@@ -46,7 +46,7 @@ std::vector<MemoryLine> least_lines(const MemoryDemand& demand) {
     const uint64_t bytes = static_cast<uint64_t>(units.least) * units.buffer_bytes;
     lines.push_back({std::string(unit_kind_name(static_cast<UnitKind>(kind))), bytes, ""});
   }
-  lines.push_back({"rows for the CPU", demand.shared_row_bytes, ""});
+  lines.push_back({"shared with the CPU", demand.shared_bytes, ""});
   lines.push_back({"KV cache", demand.kv_least_bytes, ""});
   lines.push_back({"KV staging", demand.kv_stage_bytes, ""});
   return lines;
@@ -123,8 +123,8 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
                           static_cast<uint64_t>(plan.slots[kind]) * units.buffer_bytes,
                           resident_remark(plan.slots[kind], units.units)});
   }
-  if (demand.shared_row_bytes > 0) {
-    plan.lines.push_back({"rows for the CPU", demand.shared_row_bytes, ""});
+  if (demand.shared_bytes > 0) {
+    plan.lines.push_back({"shared with the CPU", demand.shared_bytes, ""});
   }
   plan.lines.push_back({"KV cache", plan.kv_bytes, ""});
   if (plan.kv_stage_bytes > 0) plan.lines.push_back({"KV staging", plan.kv_stage_bytes, ""});

@@ -24,10 +24,11 @@ struct MemoryDemand {
   uint64_t process_bytes = 0;     // program, tokenizer, margin: there whatever is planned
   uint64_t activation_bytes = 0;  // of the largest group
   std::array<UnitDemand, kUnitKinds> units;
-  uint64_t shared_row_bytes = 0;  // of rows that a device and the CPU beside it exchange
-  uint64_t kv_least_bytes = 0;    // for the smallest group that may have to run
-  uint64_t kv_wanted_bytes = 0;   // for a full group
-  uint64_t kv_stage_bytes = 0;    // to pass spilled keys and values through; 0: no spilling
+  // Of rows that a device and the CPU beside it exchange, and the slice of an expert of both.
+  uint64_t shared_bytes = 0;
+  uint64_t kv_least_bytes = 0;   // for the smallest group that may have to run
+  uint64_t kv_wanted_bytes = 0;  // for a full group
+  uint64_t kv_stage_bytes = 0;   // to pass spilled keys and values through; 0: no spilling
 };
 
 struct MemoryLimits {

@@ -52,6 +52,11 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   residency_.lend_slots(
       policy_.slots_lent_to(std::llround(shape.rows() * static_cast<double>(shape.micro_batches))));
   const TimelineTotals before = timeline_.totals();
+  // What was asked for ahead may arrive long after: the next pass has begun by then.
+  const auto pass_end = [this] {
+    return std::max(simulation_.end(Lane::compute), simulation_.end(Lane::kv_out));
+  };
+  const std::chrono::nanoseconds began = pass_end();
   Known known{.model = with_.model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),
               .facts = with_.facts,
@@ -76,10 +81,14 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   ++passes_;
   TimelineTotals pass = timeline_.totals();
   pass -= before;
-  computing_share_ = pass.percent(pass.lane(Lane::compute).busy) / 100.0;
-  reading_share_ = pass.percent(pass.lane(Lane::disk_read).busy) / 100.0;
-  copying_share_ = pass.percent(pass.lane(Lane::to_device).busy) / 100.0;
-  cpu_share_ = pass.percent(pass.lane(Lane::cpu).busy) / 100.0;
+  pass.elapsed = pass_end() - began;
+  const auto busy_share = [&](Lane lane) {
+    return std::min(1.0, pass.percent(pass.lane(lane).busy) / 100.0);
+  };
+  computing_share_ = busy_share(Lane::compute);
+  reading_share_ = busy_share(Lane::disk_read);
+  copying_share_ = busy_share(Lane::to_device);
+  cpu_share_ = busy_share(Lane::cpu);
   return pass;
 }
 
@@ -91,14 +100,21 @@ int64_t PassSimulator::spilled_micro_batches() const {
   return std::llround(std::ceil(share * static_cast<double>(shape_.micro_batches)));
 }
 
-// What a task moves between the file and memory: all pages that the micro-batch's sequences see, or
-// those that its rows have changed. Writing is taken to be as fast as reading.
-double PassSimulator::kv_bytes(const Task& task) const {
+// Pages that a task moves below the compute tier or from there: all that the micro-batch's
+// sequences see, or those that its rows have changed.
+double PassSimulator::kv_pages(const Task& task) const {
   constexpr auto kTokens = static_cast<double>(PagedKvCache::kPageTokens);
-  const double pages = task.work == Work::load_kv
-                           ? shape_.decoding_rows * std::ceil(shape_.positions / kTokens)
-                           : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
-  return pages * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
+  return task.work == Work::load_kv
+             ? shape_.decoding_rows * std::ceil(shape_.positions / kTokens)
+             : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
+}
+
+// A page at a time over a link. A file is taken to be written as fast as it is read.
+double PassSimulator::kv_seconds(const Task& task) const {
+  const auto page = static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
+  if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), kv_pages(task) * page);
+  const MachineProfile& machine = with_.profile.machine;
+  return kv_pages(task) * (task.work == Work::load_kv ? machine.link : machine.link_back).at(page);
 }
 
 void PassSimulator::choose(LayerId layer) {
@@ -122,6 +138,12 @@ double PassSimulator::rows_of(ExpertId expert, int32_t micro_batch) const {
 
 double PassSimulator::rows_of(const Task& task) const {
   return rows_of(task.unit.expert, task.micro_batch);
+}
+
+// What the device computes of an expert that both compute.
+double PassSimulator::slice_of(const Task& task) const {
+  return static_cast<double>(task.sliced) /
+         static_cast<double>(with_.model.layer(task.layer).feed_forward.width);
 }
 
 // A unit that is used a second time is arranged first: it is read and written once.
@@ -164,13 +186,11 @@ double PassSimulator::seconds(const Task& task) {
     case Work::fetch:
       return load_seconds(task);
     case Work::load:
-      if (task.offset == 0) ++loads_[task.unit];
+      if (task.offset == 0 && task.sliced == 0) ++loads_[task.unit];
       return policy_.memory_below() ? weight_link_seconds(bytes) : load_seconds(task);
     case Work::load_kv:
     case Work::store_kv:
-      if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), kv_bytes(task));
-      return task.work == Work::load_kv ? link_seconds(kv_bytes(task))
-                                        : with_.profile.machine.link_back.at(kv_bytes(task));
+      return kv_seconds(task);
     case Work::settle:
       return 2.0 * bytes / with_.profile.machine.memory_bytes_per_second;
     case Work::embed:
@@ -182,9 +202,11 @@ double PassSimulator::seconds(const Task& task) {
     case Work::project_back:
       return layer.attention_products.at(shape_.rows()) * output_share(task.layer);
     case Work::queries_down:
-      return with_.profile.machine.link_back.at(bytes);
+    case Work::rows_down:
+      return with_.profile.machine.rows_down.at(bytes);
     case Work::attended_up:
-      return link_seconds(bytes);
+    case Work::rows_up:
+      return with_.profile.machine.rows_up.at(bytes);
     case Work::attention: {
       if (task.lane == Lane::cpu) {
         return shape_.decoding_rows * layer.attend_decode_on_cpu.at(shape_.positions) *
@@ -199,12 +221,8 @@ double PassSimulator::seconds(const Task& task) {
     case Work::gate:
       return layer.route.at(shape_.rows());
     case Work::expert:
-      return task.lane == Lane::cpu ? layer.expert_on_cpu.at(rows_of(task)) * beside_copies()
-                                    : expert_seconds(task);
-    case Work::rows_down:
-      return bytes > 0 ? with_.profile.machine.link_back.at(bytes) : 0.0;
-    case Work::rows_up:
-      return link_seconds(bytes);
+      if (task.lane != Lane::cpu) return expert_seconds(task);
+      return layer.expert_on_cpu.at(rows_of(task)) * beside_copies() * (1.0 - slice_of(task));
     case Work::scatter:
       return operations.embed.at(rows_of(task));  // rows are copied likewise
     case Work::combine:

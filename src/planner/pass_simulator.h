@@ -55,8 +55,10 @@ class PassSimulator {
   double output_share(LayerId layer) const;
   double beside_copies() const;
   int64_t spilled_micro_batches() const;
-  double kv_bytes(const Task& task) const;
+  double kv_pages(const Task& task) const;
+  double kv_seconds(const Task& task) const;
   double expert_seconds(const Task& task);
+  double slice_of(const Task& task) const;
   double rows_of(ExpertId expert, int32_t micro_batch) const;
   double rows_of(const Task& expert) const;
   void choose(LayerId layer);

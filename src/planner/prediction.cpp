@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "model/counts.h"
+
 namespace klotski {
 
 namespace {
@@ -26,7 +28,13 @@ struct Sequence {
 class Run {
  public:
   Run(const Machinery& with, const Policy& policy, const PlannedWork& work)
-      : policy_(policy), work_(work), simulator_(with, policy), waiting_(work.sequences) {}
+      : policy_(policy),
+        work_(work),
+        layers_(with.model.layer_count()),
+        choices_(static_cast<double>(most_choices(with.model))),
+        experts_(static_cast<double>(most_experts(with.model))),
+        simulator_(with, policy),
+        waiting_(work.sequences) {}
 
   // All of it, and so many times more what is left without the weights that only the first pass
   // had to bring.
@@ -60,7 +68,12 @@ class Run {
   // As Engine::form does: a token of each that decodes, and as much of the prompts as rows are
   // left.
   void pass() {
-    PassShape shape{.micro_batches = std::min(policy_.micro_batches, std::ssize(running_)),
+    const bool all_decode =
+        std::all_of(running_.begin(), running_.end(),
+                    [](const Sequence& sequence) { return sequence.pending == 0; });
+    const int64_t running = std::ssize(running_);
+    PassShape shape{.micro_batches = all_decode ? policy_.decode_batches(running)
+                                                : std::min(policy_.micro_batches, running),
                     .prompt_tokens = work_.prompt_tokens};
     int64_t decoding = 0;
     int64_t seen = 0;
@@ -114,7 +127,8 @@ class Run {
     ++result_.passes;
   }
 
-  // The second pass of a shape stands for all that follow, the first where only positions changed.
+  // The second pass of a shape stands for all that follow, the first where only positions changed;
+  // of few rows in few layers the mean of some, since each finds other experts.
   TimelineTotals simulate(const PassShape& shape) {
     const RowCounts rows{shape.micro_batches, shape.prompt_rows, shape.decoding_rows,
                          shape.logit_rows};
@@ -127,11 +141,24 @@ class Run {
       return pass;
     }
     if (std::exchange(last_rows_, rows) != rows) pass = simulator_.play(shape);
+    const int64_t passes = typical_passes(shape);
+    for (int64_t i = 1; i < passes; ++i) pass += simulator_.play(shape);
+    pass *= 1.0 / static_cast<double>(passes);
     return known_.emplace(key, pass).first->second;
+  }
+
+  int64_t typical_passes(const PassShape& shape) const {
+    constexpr int64_t kLayers = 32;  // in all passes together
+    const double rows = shape.rows() * static_cast<double>(shape.micro_batches);
+    if (rows * choices_ >= 2.0 * experts_) return 1;
+    return std::max<int64_t>(kLayers / layers_, 1);
   }
 
   const Policy& policy_;
   const PlannedWork& work_;
+  int64_t layers_;
+  double choices_;  // of a token
+  double experts_;  // of a layer
   PassSimulator simulator_;
   int64_t waiting_;
   std::vector<Sequence> running_;

@@ -11,7 +11,8 @@ constexpr int64_t kKeptSpans = 20'000;
 
 PassShape shape_of(const Policy& policy, const PlannedWork& work, bool prompts) {
   const int64_t sequences = std::min({work.sequences, work.at_once, policy.group_sequences()});
-  PassShape shape{.micro_batches = std::min(policy.micro_batches, sequences),
+  PassShape shape{.micro_batches = prompts ? std::min(policy.micro_batches, sequences)
+                                           : policy.decode_batches(sequences),
                   .prompt_tokens = work.prompt_tokens};
   const double each = static_cast<double>(sequences) / static_cast<double>(shape.micro_batches);
   shape.logit_rows = each;

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kLargestMicroBatch = 128;
 constexpr int64_t kMostMicroBatches = 32;
 constexpr double kAsFast = 0.99;  // of the fastest: the smaller group answers sooner
+constexpr double kNearly = 0.75;  // of the fastest, roughly: a closer look may find it faster
 
 std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
   if (space.micro_batch) return {*space.micro_batch};
@@ -148,6 +149,28 @@ size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& sp
   return best;
 }
 
+// Rough predictions are off by other factors where other processors compute.
+auto processors(const Choice& choice) {
+  const bool shared = needs_device(choice.strategy);
+  return std::pair(shared ? choice.strategy : Strategy::klotski, choice.cpu_attention);
+}
+
+// Puts behind the first `count` the fastest of each way to use the processors that is not among
+// them, if it comes near the first one; returns how many there are then.
+size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
+  for (size_t i = count; i < candidates.size(); ++i) {
+    const auto here = candidates.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(count);
+    const bool known = std::any_of(candidates.begin(), end, [&](const Candidate& one) {
+      return processors(one.choice) == processors(here->choice);
+    });
+    if (known || rate(*here) < kNearly * rate(candidates.front())) continue;
+    std::rotate(end, here, here + 1);
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
@@ -167,10 +190,11 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
     return one.choice.group() != leader.group() || kAsFast * rate(one) > rate(candidates.front());
   };
   std::stable_partition(candidates.begin() + 1, candidates.end(), says_more);
+  const size_t looked_at = add_other_ways(candidates, std::min(kFinalists, candidates.size()));
   double off = 1.0;  // by so much the first one's rough time has to be multiplied
   for (size_t i = 0; i < candidates.size(); ++i) {
     Candidate& one = candidates[i];
-    if (i >= kFinalists) {
+    if (i >= looked_at) {
       one.prediction.slow_down(off);
       continue;
     }
@@ -180,8 +204,7 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
     one.prediction = predict(with, one.group.policy, with_room);
     if (i == 0) off = one.prediction.seconds() / rough_seconds;
   }
-  const auto finalists =
-      candidates.begin() + static_cast<std::ptrdiff_t>(std::min(kFinalists, candidates.size()));
+  const auto finalists = candidates.begin() + static_cast<std::ptrdiff_t>(looked_at);
   std::vector<Candidate> best(candidates.begin(), finalists);
   sort_by_rate(best.begin(), best.end());
   const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best, space));

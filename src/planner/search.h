@@ -62,10 +62,11 @@ struct Candidate {
 };
 
 // Predicts roughly every group size that fits (`fit` gives nothing for one that does not), then the
-// variants of the fastest, and with care the best three. The chosen one comes first, then the other
-// two, then the rest by the tokens they generate a second, roughly predicted and scaled by how far
-// off that was for the best. Where several are within a hundredth of the fastest, the smallest
-// group is chosen, and among groups of one size the usual strategy and K.
+// variants of the fastest, and with care the best three and the best of each other way to use the
+// processors that comes near. The chosen one comes first, then these others, then the rest by the
+// tokens they generate a second, roughly predicted and scaled by how far off that was for the best.
+// Where several are within a hundredth of the fastest, the smallest group is chosen, and among
+// groups of one size the usual strategy and K.
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space,
                               const std::function<std::optional<FittedGroup>(const Choice&)>& fit);

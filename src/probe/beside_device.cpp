@@ -31,7 +31,7 @@ class Copies {
       : memory_(device, cpu.tier,
                 std::min(std::max(cpu.limits.weight_bytes, kMostCopyBytes),
                          cpu.tier.limit_bytes() / 4)),
-        queue_(device.new_queue()),
+        queue_(device.new_queue(CopySize::large)),
         there_(there.first(std::min(
             {there.size(), memory_.bytes().size(), static_cast<size_t>(kMostCopyBytes)}))) {}
 

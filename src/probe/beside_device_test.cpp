@@ -68,9 +68,11 @@ TEST(BesideDevice, WhatTheCpuTakes) {
   const Profile profile = measured(TinyModel("mixtral"), &cpu_ops());
   const MachineProfile& machine = profile.machine;
   EXPECT_EQ(machine.device, "host memory");
-  EXPECT_EQ(sizes_of(machine.link),
-            (std::vector<double>{4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB}));
-  EXPECT_EQ(sizes_of(machine.link_back), sizes_of(machine.link));
+  for (const LinkCurve& one : kLinkCurves) {
+    EXPECT_EQ(sizes_of(machine.*one.curve),
+              (std::vector<double>{4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB}))
+        << one.name;
+  }
   for (const double ratio :
        {machine.cpu_takes_while_copying, machine.copying_takes_while_cpu_computes}) {
     EXPECT_GE(ratio, 1.0);
@@ -88,7 +90,7 @@ TEST(BesideDevice, WhatTheCpuTakes) {
 
 TEST(BesideDevice, WithoutOperationsOfTheCpuNothing) {
   const Profile profile = measured(TinyModel("mixtral"), nullptr);
-  EXPECT_FALSE(profile.machine.link_back.empty());
+  EXPECT_FALSE(profile.machine.rows_down.empty());
   EXPECT_EQ(profile.machine.cpu_takes_while_copying, 1.0);
   EXPECT_EQ(profile.machine.copying_takes_while_cpu_computes, 1.0);
   for (const LayerProfile& kind : profile.model.kinds) {
@@ -208,8 +210,9 @@ TEST(MeasureLink, UnpinsWhatItPinnedWhenTheDeviceIsLost) {
   device().fail_copy(-1);
   EXPECT_EQ(device().pinned_bytes(), 0u);
   measure_link(device(), tier, there.bytes(), machine);
-  EXPECT_EQ(machine.link.sizes().back(), static_cast<double>(kMiB));
-  EXPECT_EQ(machine.link_back.sizes().back(), static_cast<double>(kMiB));
+  for (const LinkCurve& one : kLinkCurves) {
+    EXPECT_EQ((machine.*one.curve).sizes().back(), static_cast<double>(kMiB)) << one.name;
+  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,31 +17,46 @@ namespace {
 
 constexpr std::array<uint64_t, 7> kSizes = {4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB,
                                             4 * kMiB, 16 * kMiB, 128 * kMiB};
+constexpr uint64_t kMostRowBytes = 16 * kMiB;
+constexpr int kInARow = 4;
 
-using Copy = std::function<void(uint64_t bytes)>;
+// One way and its other end.
+struct Way {
+  CopyQueue& queue;
+  std::byte* there;
+  std::byte* here;
+  bool to_device;
+  int in_a_row;  // copies of which the next ones are begun before one ends
 
-// The median of some copies.
-double seconds_of_copy(CopyQueue& queue, const Copy& copy, uint64_t bytes) {
-  std::array<double, 7> seconds{};
-  for (double& one : seconds) {
-    const auto start = std::chrono::steady_clock::now();
-    copy(bytes);
-    queue.finish();
-    one = seconds_since(start);
+  // Of one of them, the median of some rows.
+  double seconds(uint64_t bytes) const {
+    std::array<double, 7> seconds{};
+    for (double& one : seconds) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < in_a_row; ++i) {
+        if (to_device) {
+          queue.to_device(there, here, bytes);
+        } else {
+          queue.to_host(here, there, bytes);
+        }
+      }
+      queue.finish();
+      one = seconds_since(start) / in_a_row;
+    }
+    return median(seconds);
   }
-  return median(seconds);
-}
 
-Curve curve_of_copies(CopyQueue& queue, const Copy& copy, uint64_t most) {
-  std::vector<double> sizes;
-  std::vector<double> seconds;
-  for (const uint64_t size : kSizes) {
-    if (size > most) break;
-    sizes.push_back(static_cast<double>(size));
-    seconds.push_back(seconds_of_copy(queue, copy, size));
+  Curve curve(uint64_t most) const {
+    std::vector<double> sizes;
+    std::vector<double> times;
+    for (const uint64_t size : kSizes) {
+      if (size > most) break;
+      sizes.push_back(static_cast<double>(size));
+      times.push_back(seconds(size));
+    }
+    return {sizes, times};
   }
-  return {sizes, seconds};
-}
+};
 
 }  // namespace
 
@@ -59,12 +73,17 @@ PinnedArena::~PinnedArena() {
 void measure_link(Device& device, Tier& tier, std::span<std::byte> there, MachineProfile& machine) {
   const uint64_t most = std::min<uint64_t>({kSizes.back(), tier.limit_bytes() / 2, there.size()});
   const PinnedArena memory(device, tier, most);
-  const std::unique_ptr<CopyQueue> queue = device.new_queue();
   std::byte* const here = memory.bytes().data();
-  machine.link = curve_of_copies(
-      *queue, [&](uint64_t bytes) { queue->to_device(there.data(), here, bytes); }, most);
-  machine.link_back = curve_of_copies(
-      *queue, [&](uint64_t bytes) { queue->to_host(here, there.data(), bytes); }, most);
+  const auto measure = [&](CopySize size, Curve& up, Curve& down) {
+    const std::unique_ptr<CopyQueue> queue = device.new_queue(size);
+    const bool small = size == CopySize::small;
+    const int in_a_row = small ? 1 : kInARow;
+    const uint64_t largest = small ? std::min(most, kMostRowBytes) : most;
+    up = Way{*queue, there.data(), here, true, in_a_row}.curve(largest);
+    down = Way{*queue, there.data(), here, false, in_a_row}.curve(largest);
+  };
+  measure(CopySize::large, machine.link, machine.link_back);
+  measure(CopySize::small, machine.rows_up, machine.rows_down);
 }
 
 }  // namespace klotski

@@ -28,7 +28,7 @@ class PinnedArena {
   bool pinned_;
 };
 
-// Measures `link` and `link_back` of the machine by copies of several sizes. Takes the program's
+// Measures the kLinkCurves of the machine by copies of several sizes. Takes the program's
 // memory from `tier`; `there` is the device's memory at the other end.
 void measure_link(Device& device, Tier& tier, std::span<std::byte> there, MachineProfile& machine);
 

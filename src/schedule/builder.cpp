@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -328,13 +329,25 @@ void FragmentBuilder::gate(LayerId layer, int32_t micro_batch,
 
 void FragmentBuilder::expert(LayerId layer, ExpertId expert, int32_t micro_batch) {
   Task task = compute(Work::expert, expert_of(layer, expert), layer, micro_batch);
+  on_rows_of(task, micro_batch);
+  fragment_.push_back(std::move(task));
+}
+
+// What an expert on the compute tier reads and writes besides its weights.
+void FragmentBuilder::on_rows_of(Task& expert, int32_t micro_batch) const {
   for (int32_t k = 0; k < micro_batches(); ++k) {
     if (micro_batch != kWholeGroup && micro_batch != k) continue;
-    task.reads.push_back({Place::normed, k});
-    task.reads.push_back({Place::routing, k});
-    task.fills.push_back({Place::outputs, k});  // the rows and choices that are its own
+    expert.reads.push_back({Place::normed, k});
+    expert.reads.push_back({Place::routing, k});
+    expert.fills.push_back({Place::outputs, k});  // the rows and choices that are its own
   }
-  fragment_.push_back(std::move(task));
+}
+
+void FragmentBuilder::count_choices(LayerId layer, const std::vector<ExpertId>& experts) {
+  for (const ExpertId expert : experts) {
+    const int64_t rows = std::llround(known_.rows(expert));  // of a simulation about whole
+    residency_.chosen(expert_of(layer, expert), std::max<int64_t>(1, rows));
+  }
 }
 
 void FragmentBuilder::rows_down(LayerId layer) {
@@ -349,15 +362,16 @@ void FragmentBuilder::rows_down(LayerId layer) {
   fragment_.push_back(std::move(task));
 }
 
-void FragmentBuilder::expert_below(LayerId layer, ExpertId expert) {
+void FragmentBuilder::expert_below(LayerId layer, ExpertId expert, int64_t sliced) {
   const WeightUnit unit = expert_of(layer, expert);
-  residency_.used_below(unit);
+  residency_.chosen(unit, 1);  // as the lease of one above counts
   const int32_t slot = fetch(unit, LoadReason::demand, of_all_batches(Place::routing));
   fragment_.push_back({.work = Work::expert,
                        .lane = Lane::cpu,
                        .unit = unit,
                        .slot_below = slot,
                        .layer = layer,
+                       .sliced = sliced,
                        .reads = {{Place::below, slot, unit.kind}, {Place::rows_below, 0}},
                        .writes = {{Place::outputs_below, expert.value}}});
   const double rows = known_.rows(expert) * static_cast<double>(known_.model.hidden);
@@ -370,13 +384,43 @@ void FragmentBuilder::expert_below(LayerId layer, ExpertId expert) {
                        .writes = {{Place::arrived, expert.value}}});
 }
 
-void FragmentBuilder::scatter(LayerId layer, ExpertId expert) {
-  fragment_.push_back({.work = Work::scatter,
-                       .unit = expert_of(layer, expert),
-                       .layer = layer,
-                       .reads = of_all_batches(Place::routing),
-                       .fills = of_all_batches(Place::outputs)});
-  fragment_.back().reads.push_back({Place::arrived, expert.value});
+void FragmentBuilder::expert_slice(LayerId layer, ExpertId expert, int64_t outputs) {
+  const WeightUnit unit = expert_of(layer, expert);
+  const auto width = static_cast<uint64_t>(known_.model.layer(layer).feed_forward.width);
+  const int32_t slot = fetch(unit, LoadReason::demand, of_all_batches(Place::routing));
+  Task load{.work = Work::load,
+            .lane = Lane::to_device,
+            .unit = unit,
+            .slot_below = slot,
+            .layer = layer,
+            .bytes = known_.facts(unit).own_bytes / width * static_cast<uint64_t>(outputs),
+            .sliced = outputs,
+            .reason = LoadReason::demand,
+            .reads = {{Place::below, slot, unit.kind}},
+            .writes = {{Place::slice, 0}},
+            .after = of_all_batches(Place::routing)};
+  link_bytes_ += load.bytes;
+  fragment_.push_back(std::move(load));
+  Task compute{.work = Work::expert,
+               .unit = unit,
+               .layer = layer,
+               .sliced = outputs,
+               .reads = {{Place::slice, 0}},
+               .writes = {{Place::slice_outputs, 0}}};
+  on_rows_of(compute, kWholeGroup);
+  fragment_.push_back(std::move(compute));
+}
+
+void FragmentBuilder::scatter(LayerId layer, ExpertId expert, int64_t sliced) {
+  Task task{.work = Work::scatter,
+            .unit = expert_of(layer, expert),
+            .layer = layer,
+            .sliced = sliced,
+            .reads = of_all_batches(Place::routing),
+            .fills = of_all_batches(Place::outputs)};
+  task.reads.push_back({Place::arrived, expert.value});
+  if (sliced > 0) task.reads.push_back({Place::slice_outputs, 0});  // it is added to these
+  fragment_.push_back(std::move(task));
 }
 
 void FragmentBuilder::refill(LayerId layer, ExpertId expert) {

@@ -32,7 +32,7 @@ struct Known {
   std::vector<MicroBatchShape> group;  // in the order of their numbers
   std::function<UnitFacts(const WeightUnit&)> facts;
   std::function<std::vector<ExpertId>(LayerId)> hot;  // experts expected to take most tokens
-  // Rows of the group that chose an expert of the layer whose gates have all finished.
+  // Rows of the group that chose an expert of the layer whose gates have all finished; hybrid asks.
   std::function<double(ExpertId)> rows{};
 
   int64_t group_rows() const;
@@ -96,11 +96,15 @@ class FragmentBuilder {
   // `behind`: units whose arrival it waits for besides its own.
   void gate(LayerId layer, int32_t micro_batch, const std::vector<WeightUnit>& behind = {});
   void expert(LayerId layer, ExpertId expert, int32_t micro_batch);
-  // The same where the expert lies below, on the CPU: rows of the group go there once, an expert's
-  // results come back when it is done, and are put in their places when everything else is.
+  // What stays is decided by how many rows chose it, wherever it was computed.
+  void count_choices(LayerId layer, const std::vector<ExpertId>& experts);
+  // The same where the expert lies below, on the CPU: rows of the group go there once, results come
+  // back when they are there, and are put in their places when everything else is.
   void rows_down(LayerId layer);
-  void expert_below(LayerId layer, ExpertId expert);
-  void scatter(LayerId layer, ExpertId expert);
+  // `sliced`: the device computes so many outputs of it, expert_slice(), and the CPU the rest.
+  void expert_below(LayerId layer, ExpertId expert, int64_t sliced);
+  void expert_slice(LayerId layer, ExpertId expert, int64_t outputs);
+  void scatter(LayerId layer, ExpertId expert, int64_t sliced);
   // Brings an expert that was computed below, for the next time, if it is used more than another.
   void refill(LayerId layer, ExpertId expert);
   void combine(LayerId layer, int32_t micro_batch);
@@ -117,6 +121,7 @@ class FragmentBuilder {
   int32_t fetch(const WeightUnit& unit, LoadReason reason, std::vector<Resource> after);
   std::vector<Resource> of_all_batches(Place place) const;
   Task compute(Work work, const WeightUnit& unit, LayerId layer, int32_t micro_batch) const;
+  void on_rows_of(Task& expert, int32_t micro_batch) const;
   Resource slot_of(const WeightUnit& unit) const;
   int32_t stage_of(int32_t micro_batch) const;
   std::vector<WeightUnit> units_of_layer(LayerId layer) const;

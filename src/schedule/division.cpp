@@ -20,18 +20,38 @@ class Trial {
     cpu_ends_ += costs_.cpu.at(expert.rows);
     last_rows_ = expert.rows;
   }
+  // The CPU's last expert is computed by both, where the link has time for some of it from
+  // `link_free` on: so much that both are done together.
+  void slice(double link_free) {
+    if (cpu_.empty() || !costs_.slices) return;
+    const double begins = std::max(link_free, 0.0);
+    const double computing = costs_.device.at(last_rows_);
+    const double on_cpu = costs_.cpu.at(last_rows_);
+    const double share =
+        std::min(kMostSlice, (results_up() - begins - computing) / (costs_.link + on_cpu));
+    const double device_ends = std::max(device_ends_, begins + share * costs_.link) + computing;
+    const double saved = share * on_cpu;
+    if (share <= 0 || std::max(device_ends, results_up() - saved) >= seconds()) return;
+    slice_ = share;
+    device_ends_ = device_ends;
+    cpu_ends_ -= saved;
+  }
   Division result() && {
-    const double cpu_ends = cpu_.empty() ? 0.0 : cpu_ends_ + costs_.up.at(last_rows_);
-    return {std::move(device_), std::move(cpu_), std::max(device_ends_, cpu_ends)};
+    const double done = seconds();
+    return {std::move(device_), std::move(cpu_), slice_, done};
   }
 
  private:
+  double results_up() const { return cpu_.empty() ? 0.0 : cpu_ends_ + costs_.up.at(last_rows_); }
+  double seconds() const { return std::max(device_ends_, results_up()); }
+
   const ExpertCosts& costs_;
   std::vector<ExpertId> device_;
   std::vector<ExpertId> cpu_;
   double device_ends_ = 0;
   double cpu_ends_;
   double last_rows_ = 0;
+  double slice_ = 0;
 };
 
 }  // namespace
@@ -59,6 +79,7 @@ Division divide(std::span<const RoutedExpert> experts, const ExpertCosts& costs,
     for (size_t i = 0; i < brought; ++i) trial.on_device(others[i], arrives += costs.link);
     for (size_t i = brought; i < others.size(); ++i) trial.on_cpu(others[i]);
     for (size_t i = awaited; i < coming.size(); ++i) trial.on_cpu(coming[i]);
+    trial.slice(arrives);
     return std::move(trial).result();
   };
   Division best = divided(coming.size(), 0);

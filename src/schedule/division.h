@@ -13,13 +13,17 @@ namespace klotski {
 
 // Seconds, as measured, of what can become of an expert of a layer.
 struct ExpertCosts {
-  Curve device;        // computing it there, by rows
-  Curve cpu;           // computing it where it lies below, by rows
-  double link = 0;     // bringing it to the device
-  Curve down;          // bringing the group's rows to the CPU, by rows
-  Curve up;            // bringing an expert's results back, by rows
-  double between = 0;  // from the end of a layer's experts to the next layer's choices, about
+  Curve device;         // computing it there, by rows
+  Curve cpu;            // computing it where it lies below, by rows
+  double link = 0;      // bringing it to the device
+  Curve down;           // bringing the group's rows to the CPU, by rows
+  Curve up;             // bringing an expert's results back, by rows
+  double between = 0;   // from the end of a layer's experts to the next layer's choices, about
+  bool slices = false;  // the device may compute a slice of an expert, the CPU the rest
 };
+
+// Of an expert: more of one no link brings while the CPU computes the rest.
+inline constexpr double kMostSlice = 0.5;
 
 // Of every layer of a model, kinds of layers once.
 struct LayerCosts {
@@ -45,12 +49,14 @@ struct RoutedExpert {
 struct Division {
   std::vector<ExpertId> device;  // in the order in which they can be computed there
   std::vector<ExpertId> cpu;     // in the order in which the CPU computes them
+  double slice = 0;              // the share of the CPU's last expert that the device computes
   double seconds = 0;            // until both are done
 };
 
 // Divides experts so that all is done soonest: what lies on the device stays there; of what is on
 // its way the first, and of the rest those with most rows, which cost the CPU most and the link no
 // more than others, come over the link, as many as arrive before the CPU would be done with them.
+// What the link can bring of one more while the CPU computes it is a slice for the device.
 // Pure: the same experts, costs and times are always divided the same way. `rows`: of the group.
 // `link_free`: when the link has brought all it was asked for; may be past.
 Division divide(std::span<const RoutedExpert> experts, const ExpertCosts& costs, double rows,

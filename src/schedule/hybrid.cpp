@@ -20,6 +20,7 @@ class Hybrid : public Schedule {
     if (costs && !expected_rows_.empty()) {
       ask(build, attention_unit(layer), LoadReason::certain);
       ask(build, gate_unit(layer), LoadReason::certain);
+      if (!most_are_used(build, layer)) return refill(build);
       const Division foreseen =
           divide(expected(build, layer), *costs, static_cast<double>(build.known().group_rows()),
                  std::max(link_free_, decided_) - next_);
@@ -41,6 +42,15 @@ class Hybrid : public Schedule {
   }
 
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
+    const std::vector<ExpertId> chosen = union_of(activated);
+    divide_and_compute(build, layer, activated, chosen);
+    // Afterwards: until it ran, an expert counts as one that will be used.
+    if (build.known().model.layer(layer).feed_forward.routed) build.count_choices(layer, chosen);
+  }
+
+ private:
+  void divide_and_compute(FragmentBuilder& build, LayerId layer, const Activated& activated,
+                          const std::vector<ExpertId>& chosen) {
     const ExpertCosts* costs = build.shared_costs(layer);
     if (!costs) {
       if (!build.shares_experts()) forget();
@@ -52,7 +62,7 @@ class Hybrid : public Schedule {
         costs->link /
         static_cast<double>(build.known().facts(build.expert_of(layer, ExpertId(0))).own_bytes);
     decided_ = next_;
-    const std::vector<RoutedExpert> routed = routed_experts(build, layer, activated);
+    const std::vector<RoutedExpert> routed = routed_experts(build, layer, chosen);
     const Division division =
         divide(routed, *costs, static_cast<double>(build.known().group_rows()),
                std::max(link_free_, decided_) - decided_);
@@ -68,7 +78,6 @@ class Hybrid : public Schedule {
     std::sort(expected_rows_.rbegin(), expected_rows_.rend());
   }
 
- private:
   struct ComputedBelow {
     LayerId layer;
     std::vector<ExpertId> experts;
@@ -95,20 +104,31 @@ class Hybrid : public Schedule {
     return coming == arrivals_.end() ? 0.0 : std::max(coming->second - now, 0.0);
   }
 
-  std::vector<RoutedExpert> routed_experts(FragmentBuilder& build, LayerId layer,
-                                           const Activated& activated) const {
+  static std::vector<ExpertId> union_of(const Activated& activated) {
     std::vector<ExpertId> chosen;
     for (const std::vector<ExpertId>& experts : activated) {
       chosen.insert(chosen.end(), experts.begin(), experts.end());
     }
     std::sort(chosen.begin(), chosen.end());
     chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+    return chosen;
+  }
+
+  std::vector<RoutedExpert> routed_experts(FragmentBuilder& build, LayerId layer,
+                                           const std::vector<ExpertId>& chosen) const {
     std::vector<RoutedExpert> routed;
     for (const ExpertId expert : chosen) {
       const WeightUnit unit = build.expert_of(layer, expert);
       routed.push_back({expert, build.known().rows(expert), arrives(build, unit, decided_)});
     }
     return routed;
+  }
+
+  // Where rows choose few of a layer's experts a guess is wrong more often than right, and its copy
+  // takes of the memory's rate from the CPU.
+  bool most_are_used(FragmentBuilder& build, LayerId layer) const {
+    const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
+    return 2 * std::ssize(expected_rows_) >= experts;
   }
 
   // The next layer's rows are taken to fall on its experts as this one's did: most on those that
@@ -133,8 +153,11 @@ class Hybrid : public Schedule {
       const auto& wanted = division.device;
       if (std::find(wanted.begin(), wanted.end(), unit.expert) == wanted.end()) build.done(unit);
     }
+    const ExpertId last = division.cpu.empty() ? ExpertId(-1) : division.cpu.back();
+    const int64_t slice = slice_outputs(build, layer, division.slice);
+    const auto sliced = [&](ExpertId expert) { return expert == last ? slice : 0; };
     if (!division.cpu.empty()) build.rows_down(layer);
-    for (const ExpertId expert : division.cpu) build.expert_below(layer, expert);
+    for (const ExpertId expert : division.cpu) build.expert_below(layer, expert, sliced(expert));
     for (size_t i = 0; i < division.device.size(); ++i) {
       request_more(build, layer, division.device, i);
       const WeightUnit unit = build.expert_of(layer, division.device[i]);
@@ -142,8 +165,16 @@ class Hybrid : public Schedule {
       build.expert(layer, unit.expert, kWholeGroup);
       build.done(unit);
     }
+    if (slice > 0) build.expert_slice(layer, last, slice);
     book_link(build);
-    for (const ExpertId expert : division.cpu) build.scatter(layer, expert);
+    for (const ExpertId expert : division.cpu) build.scatter(layer, expert, sliced(expert));
+  }
+
+  // Of that share of an expert, so that each part's rows begin where the kernels like them to.
+  static int64_t slice_outputs(FragmentBuilder& build, LayerId layer, double share) {
+    constexpr int64_t kStep = 32;
+    const auto width = static_cast<double>(build.known().model.layer(layer).feed_forward.width);
+    return static_cast<int64_t>(share * width) / kStep * kStep;
   }
 
   static void request_more(FragmentBuilder& build, LayerId layer,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -36,8 +37,11 @@ struct Policy {
   int64_t micro_batch = 16;        // most sequences computed by one kernel call
   int64_t micro_batch_rows = 512;  // most tokens computed by one kernel call
   int64_t micro_batches = 4;       // n: how many share one load of the weights
-  int64_t hot_experts = 0;         // K, prefetched a layer; 0: as many as a token chooses
-  int path_length = 1;             // l: layers whose choices foretell the next
+  // While all of a group decode, micro-batches are merged into ones of up to so many sequences:
+  // each call of a kernel costs about the same for few rows as for some more.
+  int64_t decode_batch = 0;
+  int64_t hot_experts = 0;  // K, prefetched a layer; 0: as many as a token chooses
+  int path_length = 1;      // l: layers whose choices foretell the next
   std::string eviction = "furthest";
   Precision precision = Precision::bf16;    // of products; keys and values are kept in it too
   std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
@@ -60,6 +64,8 @@ struct Policy {
   // of each layer; 0, or no costs: the device computes all.
   int64_t shared_rows = 0;
   LayerCosts costs{};
+  // Of an expert the device may compute a slice, up to kMostSlice, while the CPU computes the rest.
+  bool slices_experts = false;
   uint64_t kv_bytes = 0;        // of the compute tier
   uint64_t kv_spill_bytes = 0;  // of the tier below
   // Attention of decoding rows is computed by the CPU beside a device, where keys and values lie:
@@ -77,6 +83,19 @@ struct Policy {
   bool memory_below() const { return slots_below[index_of(UnitKind::model)] > 0; }
   int64_t slots_lent_to(int64_t rows) const { return rows > rows_in_place ? lent_slots : 0; }
   int64_t group_sequences() const { return micro_batch * micro_batches; }
+  // How many micro-batches are merged. Where keys and values pass through stages, or the CPU
+  // attends to them, those of one are on their way while another is computed.
+  int64_t merged_batches() const {
+    if (kv_stages > 0 || cpu_attention) return 1;
+    const int64_t most = std::min(decode_batch, micro_batch_rows) / micro_batch;
+    return std::clamp<int64_t>(most, 1, micro_batches);
+  }
+  // Of a pass in which all rows decode, those of the first so many micro-batches.
+  int64_t decode_batches(int64_t of) const {
+    return (std::min(of, micro_batches) + merged_batches() - 1) / merged_batches();
+  }
+  int64_t decode_batches() const { return decode_batches(micro_batches); }
+  int64_t decode_sequences() const { return micro_batch * merged_batches(); }  // of one of them
   int64_t group_rows() const { return micro_batch_rows * micro_batches; }
 };
 

@@ -38,7 +38,10 @@ class HeldAboveFirst : public EvictionRule {
   HeldAboveFirst(std::unique_ptr<EvictionRule> rule, const ExpertCache& above)
       : rule_(std::move(rule)), above_(above) {}
 
-  void used(ExpertKey key) override { rule_->used(key); }
+  void used(ExpertKey key, int64_t times) override { rule_->used(key, times); }
+  bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
+    return rule_->worth_replacing(leaving, key);
+  }
   void now_at(LayerId layer) override { rule_->now_at(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     return victim_among(*rule_, candidates, [&](ExpertKey key) { return above_.resident(key); });
@@ -55,7 +58,10 @@ class KeptLast : public EvictionRule {
   KeptLast(std::unique_ptr<EvictionRule> rule, const std::vector<ExpertKey>& kept)
       : rule_(std::move(rule)), kept_(kept) {}
 
-  void used(ExpertKey key) override { rule_->used(key); }
+  void used(ExpertKey key, int64_t times) override { rule_->used(key, times); }
+  bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
+    return rule_->worth_replacing(leaving, key);
+  }
   void now_at(LayerId layer) override { rule_->now_at(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     return victim_among(*rule_, candidates, [&](ExpertKey key) {
@@ -154,8 +160,8 @@ bool Residency::room_beside_kept() const {
   });
 }
 
-void Residency::used_below(const WeightUnit& unit) {
-  shelf(unit.kind).cache->used_elsewhere({unit.layer, unit.expert});
+void Residency::chosen(const WeightUnit& unit, int64_t rows) {
+  shelf(unit.kind).cache->used({unit.layer, unit.expert}, rows);
 }
 
 bool Residency::worth_bringing(const WeightUnit& unit) {

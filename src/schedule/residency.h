@@ -46,8 +46,8 @@ class Residency {
   bool resident(const WeightUnit& unit) const;
   // Whether an expert can come without one leaving that is to be kept.
   bool room_beside_kept() const;
-  // The CPU computes an expert: it counts as used, though it need not come.
-  void used_below(const WeightUnit& unit);
+  // So many rows chose an expert, wherever it is computed: it counts as used so often.
+  void chosen(const WeightUnit& unit, int64_t rows);
   // Whether an expert would stay in the compute tier for its use so far, were it brought there.
   bool worth_bringing(const WeightUnit& unit);
   // Experts under lease that had to be loaded.

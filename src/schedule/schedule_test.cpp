@@ -33,6 +33,7 @@ class Replay {
   int computed_below = 0;
   int attended_below = 0;
   int parts = 0;  // of units that came in several
+  int slices = 0;
 
  private:
   using Slot = std::pair<UnitKind, int32_t>;
@@ -51,6 +52,10 @@ class Replay {
         EXPECT_GT(task.bytes, 0u);
         if (policy_.memory_below()) {
           EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
+        }
+        if (task.sliced > 0) {
+          slice_ = {task.unit, task.sliced, Work::load};
+          return;
         }
         load(slot, task);
         settled_[slot] = policy_.memory_below() || task.unit.expert.value != 1;
@@ -92,6 +97,10 @@ class Replay {
         EXPECT_EQ(task.lane, Lane::compute);
         EXPECT_EQ(below_way_.at(task.unit), Work::rows_up);
         below_way_.erase(task.unit);
+        if (task.sliced > 0) {
+          expect_slice(task, Work::expert);
+          slice_.outputs = 0;
+        }
         return run_expert(task);
       default:
         break;
@@ -101,6 +110,13 @@ class Replay {
     }
     if (task.lane == Lane::cpu) return run_below(task);
     EXPECT_EQ(task.lane, Lane::compute);
+    if (task.sliced > 0) {
+      EXPECT_EQ(task.work, Work::expert);
+      expect_slice(task, Work::load);
+      slice_.done = Work::expert;
+      ++slices;
+      return;
+    }
     ASSERT_EQ(holds_.count(slot), 1u);
     EXPECT_EQ(holds_.at(slot), task.unit);
     EXPECT_TRUE(settled_.at(slot));
@@ -155,7 +171,16 @@ class Replay {
     EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
     EXPECT_EQ(rows_below_, task.layer);
     EXPECT_TRUE(below_way_.emplace(task.unit, Work::expert).second);
+    const auto width = static_cast<double>(model_.layer(task.layer).feed_forward.width);
+    EXPECT_LE(static_cast<double>(task.sliced), width * kMostSlice);
     ++computed_below;
+  }
+
+  // Load, device and CPU speak of the same slice, the one that is there.
+  void expect_slice(const Task& task, Work done) {
+    EXPECT_EQ(slice_.unit, task.unit);
+    EXPECT_EQ(slice_.outputs, task.sliced);
+    EXPECT_EQ(slice_.done, done);
   }
 
   // An expert runs after the gate, once for each micro-batch that chose it and for no other layer.
@@ -190,6 +215,11 @@ class Replay {
   std::map<Slot, bool> settled_;
   LayerId rows_below_{-1};
   std::map<WeightUnit, Work> below_way_;  // what was done last with experts of the CPU
+  struct Slice {
+    WeightUnit unit{};
+    int64_t outputs = 0;
+    Work done = Work::load;
+  } slice_;
   std::map<int32_t, std::pair<LayerId, int32_t>> staged_;
   struct Exchanged {
     Task task;
@@ -207,6 +237,7 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
   int computed_below = 0;
   int attended_below = 0;
   int parts = 0;
+  int slices = 0;
   for (int trial = 0; trial < 10000; ++trial) {
     const ModelDescription model = random_shape(random);
     const Policy policy = random_policy(random, model);
@@ -225,11 +256,13 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
     computed_below += replay.computed_below;
     attended_below += replay.attended_below;
     parts += replay.parts;
+    slices += replay.slices;
     if (::testing::Test::HasFailure()) FAIL() << "trial " << trial << "\n" << format_fragment(all);
   }
   EXPECT_GT(computed_below, 500);
   EXPECT_GT(attended_below, 500);
   EXPECT_GT(parts, 100);
+  EXPECT_GT(slices, 100);
 }
 
 // The same input gives the same tasks, whatever time anything took: results rest on who computes.

@@ -29,6 +29,8 @@ class Simulation : public TaskSink {
   void begin_pass();
 
   std::chrono::nanoseconds end() const { return end_; }  // of the last task
+  // Of the last task of a lane.
+  std::chrono::nanoseconds end(Lane lane) const { return lane_free_[lane_index(lane)]; }
 
  private:
   struct Ended {

@@ -27,10 +27,10 @@ std::string_view span_name(const Task& task) {
 }
 
 std::string format_resource(const Resource& resource) {
-  constexpr std::array<std::string_view, 16> kNames = {
+  constexpr std::array<std::string_view, 18> kNames = {
       "slot",    "below",         "hidden",         "normed",     "routing",       "outputs",
       "kv",      "stage",         "logits",         "rows below", "outputs below", "arrived",
-      "queries", "queries below", "attended below", "attended"};
+      "queries", "queries below", "attended below", "attended",   "slice",         "slice outputs"};
   const std::string_view name = kNames[static_cast<size_t>(resource.place)];
   if (resource.kind != UnitKind::count_) {
     return fmt::format("{}-{} {}", unit_kind_name(resource.kind), name, resource.number);
@@ -53,12 +53,14 @@ bool of_one_expert(Work work) {
 std::string subject(const Task& task) {
   std::string text(work_name(task.work));
   if (task.work == Work::fetch || task.work == Work::load || task.work == Work::settle) {
+    if (task.sliced > 0) text += fmt::format(" {} outputs of", task.sliced);
     return fmt::format("{} {}", text, format_unit(task.unit));
   }
   if (task.work != Work::embed && task.work != Work::logits) {
     text += fmt::format(" layer {}", task.layer.value);
   }
   if (of_one_expert(task.work)) text += fmt::format(" expert {}", task.unit.expert.value);
+  if (task.sliced > 0) text += fmt::format(" sliced at {}", task.sliced);
   text += task.micro_batch == kWholeGroup ? " group" : fmt::format(" batch {}", task.micro_batch);
   return text;
 }

@@ -60,6 +60,9 @@ enum class Place {
   queries_below,
   attended_below,
   attended,
+  // A slice of an expert on the device, and what it made of the rows there.
+  slice,
+  slice_outputs,
 };
 
 struct Resource {
@@ -91,6 +94,7 @@ struct Task {
   int32_t buffer = -1;                // of attention that the CPU computes
   uint64_t offset = 0;                // of a unit's own bytes, where a part of it is loaded
   uint64_t bytes = 0;                 // moved
+  int64_t sliced = 0;  // outputs of the expert that the device computes, the CPU the rest; 0: whole
   LoadReason reason = LoadReason::certain;
   std::vector<Resource> reads{};
   std::vector<Resource> writes{};

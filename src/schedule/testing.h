@@ -16,6 +16,7 @@ inline ModelDescription shape_of(int64_t layers, int64_t experts, int top_k) {
     Layer layer;
     layer.feed_forward.experts = experts;
     layer.feed_forward.routed = true;
+    layer.feed_forward.width = 1024;
     layer.feed_forward.router.top_k = top_k;
     model.layers.push_back(layer);
   }
@@ -53,7 +54,8 @@ inline ExpertCosts random_costs(std::mt19937_64& random) {
           .link = static_cast<double>(between(random, 1, 20)),
           .down = curve(2),
           .up = curve(2),
-          .between = static_cast<double>(between(random, 0, 20))};
+          .between = static_cast<double>(between(random, 0, 20)),
+          .slices = between(random, 0, 1) == 1};
 }
 
 inline Policy random_policy(std::mt19937_64& random, const ModelDescription& model) {
@@ -81,6 +83,7 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   if (below && policy.strategy == Strategy::hybrid) {
     policy.shared_rows = between(random, 0, 60);
     policy.costs = {{random_costs(random)}, std::vector<int>(model.layers.size(), 0)};
+    policy.slices_experts = policy.costs.kinds[0].slices;
   }
   return policy;
 }
