@@ -26,6 +26,7 @@ struct Options {
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::string text;
   bool ablation = false;
+  bool compare = false;
   std::string sweep;
   std::vector<int64_t> n_values = {1, 2, 4, 8};
   std::vector<int64_t> batch_values = {4, 8, 16};
@@ -38,37 +39,41 @@ struct Options {
   std::string markdown_file;
 };
 
-struct AblationRow {
+struct StrategyRow {
   Strategy strategy;
   bool cpu_attention;
 };
 
 // The paper's rows; then, on a device, what the CPU adds to the link alone: experts, attention, and
 // both.
-constexpr std::array<AblationRow, 7> kAblation{{{Strategy::simple, false},
-                                                {Strategy::multi_batch, false},
-                                                {Strategy::hot_prefetch, false},
-                                                {Strategy::klotski, false},
-                                                {Strategy::hybrid, false},
-                                                {Strategy::cgopipe, true},
-                                                {Strategy::hybrid, true}}};
+constexpr std::array<StrategyRow, 7> kRows{{{Strategy::simple, false},
+                                            {Strategy::multi_batch, false},
+                                            {Strategy::hot_prefetch, false},
+                                            {Strategy::klotski, false},
+                                            {Strategy::hybrid, false},
+                                            {Strategy::cgopipe, true},
+                                            {Strategy::hybrid, true}}};
 
 std::vector<Setting> settings_of(const Options& options) {
   std::vector<Setting> settings;
   const auto add = [&](std::string name, const PipelineFlags& flags) {
     settings.push_back({.name = std::move(name), .flags = flags, .runs = {}});
   };
-  if (options.ablation) {
+  if (options.ablation || options.compare) {
     const bool on_device = target_of(*options.pipeline).device != nullptr;
-    for (const AblationRow& row : kAblation) {
+    for (const StrategyRow& row : kRows) {
       if (needs_device(row.strategy) && !on_device) continue;
+      if (options.compare && on_device && row.strategy < Strategy::klotski) continue;
       PipelineFlags flags = *options.pipeline;
       flags.limits.strategy = row.strategy;
       flags.limits.cpu_attention = row.cpu_attention;
-      flags.limits.micro_batch = flags.limits.micro_batch.value_or(kBatch);
-      flags.limits.micro_batches = flags.limits.micro_batches.value_or(kBatch);
+      if (options.ablation) {
+        flags.limits.micro_batch = flags.limits.micro_batch.value_or(kBatch);
+        flags.limits.micro_batches = flags.limits.micro_batches.value_or(kBatch);
+      }
       add(describe_strategy(row.strategy, row.cpu_attention), flags);
     }
+    if (options.compare) add("auto", *options.pipeline);
   } else if (!options.sweep.empty()) {
     const bool over_n = options.sweep != "batch";
     const bool over_batch = options.sweep != "n";
@@ -101,10 +106,11 @@ void run_setting(Setting& setting, const OpenedModel& opened, const Tokenizer& t
   const CorrelationTable table = learn_correlation(opened, setting.flags, work);
   for (int64_t i = 0; i < options.repeat; ++i) {
     write_err(fmt::format("measuring {} ({} of {})\n", setting.name, i + 1, options.repeat));
-    setting.runs.push_back(measure(opened, setting.flags, work,
-                                   {.table = table,
-                                    .foresight = foresight,
-                                    .label = options.ablation ? setting.name : std::string()}));
+    setting.runs.push_back(
+        measure(opened, setting.flags, work,
+                {.table = table,
+                 .foresight = foresight,
+                 .label = options.ablation || options.compare ? setting.name : std::string()}));
   }
   std::sort(setting.runs.begin(), setting.runs.end(),
             [](const Measurement& a, const Measurement& b) { return a.seconds < b.seconds; });
@@ -153,8 +159,11 @@ std::string compared_output(const std::vector<Setting>& settings, bool on_device
 }
 
 int bench_command(const Options& options) {
-  if (options.ablation && !options.sweep.empty()) {
-    fail(ErrorKind::usage, "--ablation and --sweep: expected at most one of them");
+  if (options.ablation + options.compare + !options.sweep.empty() > 1) {
+    fail(ErrorKind::usage, "--ablation, --compare and --sweep: expected at most one of them");
+  }
+  if (options.compare && options.pipeline->limits.strategy) {
+    fail(ErrorKind::usage, "--compare measures several strategies: expected no --strategy with it");
   }
   const OpenedModel opened = open_model(options.model);
   const Tokenizer tokenizer = Tokenizer::load(opened.folder);
@@ -166,7 +175,7 @@ int bench_command(const Options& options) {
     run_setting(setting, opened, tokenizer, options, text, foresight.get());
   }
   std::string markdown = settings_table(settings);
-  if (options.ablation || options.repeat > 1) {
+  if (options.ablation || options.compare || options.repeat > 1) {
     const bool on_device = target_of(*options.pipeline).device != nullptr;
     const std::string same = compared_output(
         settings, on_device, options.sweep.empty() || options.sequences.has_value());
@@ -221,7 +230,10 @@ void add_bench_command(CLI::App& app, Action& action) {
       "bench", "Measure a model on prompts of real text; compare strategies or group sizes");
   add_model_option(*command, options->model);
   command->add_flag("--ablation", options->ablation,
-                    "Run all strategies side by side on the same work");
+                    "Run all strategies side by side on the same work, in groups of one size");
+  command->add_flag("--compare", options->compare,
+                    "Run the strategies that the planner has to choose from, each in the groups "
+                    "that suit it, and what it chooses by itself");
   command->add_option("--sweep", options->sweep, "Vary the group: n, batch or n,batch")
       ->check(CLI::IsMember({"n", "batch", "n,batch"}));
   const auto add_list = [&](const char* name, const char* help, std::vector<int64_t>* values) {

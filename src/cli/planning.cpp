@@ -179,8 +179,9 @@ std::vector<Relief> Planning::find_reliefs() const {
     *more_vram.vram_bytes *= 2;
     found.push_back({"twice the VRAM", rate_on(profile, more_vram)});
     Profile link = profile;
-    link.machine.link = profile.machine.link.faster(2.0);
-    link.machine.link_back = profile.machine.link_back.faster(2.0);
+    for (const LinkCurve& one : kLinkCurves) {
+      link.machine.*one.curve = (profile.machine.*one.curve).faster(2.0);
+    }
     found.push_back({"a link twice as fast", rate_on(link, same)});
   }
   found.push_back({below ? "twice the RAM" : "twice the memory", rate_on(profile, more_ram)});

@@ -91,8 +91,11 @@ int schedule_command(const Options& options) {
                                        .tokens_per_sequence = options.rows + 1,
                                        .prompt_tokens = options.rows});
   const Policy& policy = prepared->policy();
-  const int64_t batch_rows = policy.micro_batch * options.rows;
-  const int64_t group_rows = batch_rows * policy.micro_batches;
+  const bool decodes = options.rows == 1;
+  const int64_t batches = decodes ? policy.decode_batches() : policy.micro_batches;
+  const int64_t batch_rows =
+      decodes ? policy.decode_sequences() : policy.micro_batch * options.rows;
+  const int64_t group_rows = batch_rows * batches;
   const UnitLayouts layouts(model, opened.checkpoint);
   Timeline timeline(0);
   Simulation simulation(
@@ -109,24 +112,24 @@ int schedule_command(const Options& options) {
       },
       timeline);
   PrintingSink sink(simulation, options.print);
-  Known known{.model = model,
-              .group = std::vector<MicroBatchShape>(static_cast<size_t>(policy.micro_batches),
-                                                    {.rows = batch_rows}),
-              .facts = [&](const WeightUnit& unit) { return facts_of(layouts, unit); },
-              .hot =
-                  [&](LayerId layer) {
-                    const FeedForward& part = model.layer(layer).feed_forward;
-                    std::vector<ExpertId> hot;
-                    for (int64_t e = 0; e < (part.routed ? part.router.top_k : 1); ++e) {
-                      hot.push_back(ExpertId(e));
-                    }
-                    return hot;
-                  },
-              .rows =
-                  [&](ExpertId) {
-                    return static_cast<double>(group_rows * most_choices(model)) /
-                           static_cast<double>(most_experts(model));
-                  }};
+  Known known{
+      .model = model,
+      .group = std::vector<MicroBatchShape>(static_cast<size_t>(batches), {.rows = batch_rows}),
+      .facts = [&](const WeightUnit& unit) { return facts_of(layouts, unit); },
+      .hot =
+          [&](LayerId layer) {
+            const FeedForward& part = model.layer(layer).feed_forward;
+            std::vector<ExpertId> hot;
+            for (int64_t e = 0; e < (part.routed ? part.router.top_k : 1); ++e) {
+              hot.push_back(ExpertId(e));
+            }
+            return hot;
+          },
+      .rows =
+          [&](ExpertId) {
+            return static_cast<double>(group_rows * most_choices(model)) /
+                   static_cast<double>(most_experts(model));
+          }};
   Residency residency(model, policy);
   FragmentBuilder build(policy, residency, known);
   const auto schedule = make_schedule(policy.strategy);
@@ -140,7 +143,7 @@ int schedule_command(const Options& options) {
   write_out(fmt::format(
       "{}: pass {} of {} x {} sequences takes {:.3f} s (compute busy {:.3f} s, disk {:.3f} s, "
       "bubbles {:.3f} s between layers and {:.3f} s between experts)\n",
-      strategy_name(policy.strategy), options.passes, policy.micro_batches, policy.micro_batch,
+      strategy_name(policy.strategy), options.passes, batches, batch_rows / options.rows,
       in_seconds(pass.elapsed), in_seconds(pass.lane(Lane::compute).busy),
       in_seconds(pass.lane(Lane::disk_read).busy), in_seconds(pass.inter_layer),
       in_seconds(pass.intra_layer)));

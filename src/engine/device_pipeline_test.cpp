@@ -57,9 +57,10 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   }
 
   // Costs that let both compute, of groups as large as there is memory for, or smaller.
-  void share_experts(Policy& policy) {
+  void share_experts(Policy& policy, bool slices = false) {
     if (policy.shared_rows == 0) return;
     policy.costs = {{random_costs(random_)}, std::vector<int>(test_.description.layers.size(), 0)};
+    policy.costs.kinds[0].slices = slices && policy.slices_experts;
     policy.shared_rows = between(random_, 1, policy.shared_rows);
   }
 
@@ -130,6 +131,53 @@ TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
   for (const Layer& layer : test_.description.layers) routed |= layer.feed_forward.routed;
   EXPECT_EQ(computed_below > 20, routed) << computed_below;
   EXPECT_EQ(rows_back > 0, routed);
+}
+
+// Both compute a part of one expert, and the sum of the parts is rounded once more: the same but
+// for that, and the same bits whatever the timing.
+TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
+  int slices = 0;
+  bool sliceable = false;
+  for (int trial = 0; trial < 12; ++trial) {
+    const Texts texts = random_texts(random_, 1, test_.description.vocabulary);
+    RunLimits limits = random_limits();
+    limits.strategy = Strategy::hybrid;
+    limits.micro_batch = limits.micro_batches = 1;
+    limits.precision = Precision::f32;
+    options_.keep_spans = 100000;
+    RunPlan chosen = plan(limits, texts.workload());
+    take_slots_away(chosen);
+    share_experts(chosen.policy, true);
+    for (const Layer& layer : test_.description.layers) {
+      const FeedForward& part = layer.feed_forward;
+      sliceable |= chosen.policy.slices_experts && part.routed && part.width >= 64;
+    }
+    std::array<std::vector<Logits>, 2> found;
+    for (std::vector<Logits>& logits : found) {
+      options_.executor.stress_seed = random_();
+      PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+      std::mt19937_64 same(static_cast<uint64_t>(trial));
+      logits = run_pipeline(prepared.pipeline(), texts, same);
+      const uint64_t whole =
+          UnitLayouts(test_.description, test_.checkpoint).packed_bytes(UnitKind::expert);
+      for (const TimelineSpan& span : prepared.pipeline().timeline().spans()) {
+        if (span.work == "load expert" && span.bytes < whole / 2 + 1) ++slices;
+      }
+      EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
+    }
+    EXPECT_EQ(found[0], found[1]) << "trial " << trial;
+    const std::vector<Logits> expected = run_resident(test_, texts, limits.precision);
+    ASSERT_EQ(found[0].size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(found[0][i].size(), expected[i].size());
+      for (size_t pass = 0; pass < expected[i].size(); ++pass) {
+        for (size_t k = 0; k < expected[i][pass].size(); ++k) {
+          ASSERT_NEAR(found[0][i][pass][k], expected[i][pass][k], 1e-3) << "trial " << trial;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(slices > 5, sliceable) << slices;
 }
 
 // Keys and values lie below, where the CPU attends to them; those of prompts come from the device.

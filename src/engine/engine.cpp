@@ -119,12 +119,14 @@ void Engine::admit() {
 }
 
 // Every sequence contributes its tokens that are not in the cache yet: one while decoding, before
-// that the rest of its prompt, or as much of it as the rows that the others leave.
-Engine::Formed Engine::form(size_t micro_batch) {
+// that the rest of its prompt, or as much of it as the rows that the others leave. Micro-batches
+// first .. last - 1 are formed as one.
+Engine::Formed Engine::form(size_t first, size_t last) {
   Formed formed;
   int64_t decoding = 0;
   for (const auto& sequence : sequences_) {
-    if (sequence->micro_batch != micro_batch) continue;
+    if (!sequence->micro_batch) continue;
+    if (*sequence->micro_batch < first || *sequence->micro_batch >= last) continue;
     formed.members.push_back(sequence.get());
     if (sequence->pending() == 1) ++decoding;
   }
@@ -147,21 +149,28 @@ Engine::Formed Engine::form(size_t micro_batch) {
     formed.micro_batch.sequences.push_back(&sequence->kv);
     return false;
   });
+  formed.micro_batch.only_most_likely =
+      std::all_of(formed.members.begin(), formed.members.end(),
+                  [](const Sequence* sequence) { return sequence->sampler.takes_most_likely(); });
   return formed;
 }
 
 std::vector<Engine::Formed> Engine::form_group() {
+  const Policy& policy = pipeline_.policy();
+  const bool all_decode = std::all_of(
+      sequences_.begin(), sequences_.end(),
+      [](const auto& sequence) { return !sequence->micro_batch || sequence->pending() == 1; });
+  const auto merged = static_cast<size_t>(all_decode ? policy.merged_batches() : 1);
   std::vector<Formed> group;
-  for (int64_t k = 0; k < pipeline_.policy().micro_batches; ++k) {
-    Formed formed = form(static_cast<size_t>(k));
+  for (size_t k = 0; k < static_cast<size_t>(policy.micro_batches); k += merged) {
+    Formed formed = form(k, k + merged);
     if (!formed.members.empty()) group.push_back(std::move(formed));
   }
   return group;
 }
 
-Progress Engine::advance(Sequence& sequence, std::span<const float> logits) const {
+Progress Engine::advance(Sequence& sequence, std::optional<TokenId> token) const {
   Progress progress{.sequence = sequence.id};
-  const std::optional<TokenId> token = sequence.sampler.next(logits);
   if (!token) {
     progress.finish = Finish::failed;
     progress.error_kind = ErrorKind::bad_model;
@@ -217,8 +226,14 @@ std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
       int64_t row = 0;
       for (size_t i = 0; i < group[k].members.size(); ++i) {
         if (micro_batches[k].batch.sequences[i].logits == LogitsOf::none) continue;
-        progress.push_back(advance(
-            *group[k].members[i], std::span(logits.row(row++), static_cast<size_t>(logits.width))));
+        Sequence& sequence = *group[k].members[i];
+        const std::optional<TokenId> token =
+            micro_batches[k].only_most_likely
+                ? sequence.sampler.next_most_likely(
+                      pipeline_.most_likely()[static_cast<size_t>(row)])
+                : sequence.sampler.next({logits.row(row), static_cast<size_t>(logits.width)});
+        progress.push_back(advance(sequence, token));
+        ++row;
       }
     });
   } catch (const Error& error) {

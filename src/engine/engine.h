@@ -85,8 +85,8 @@ class Engine {
 
   void admit();
   std::vector<Formed> form_group();
-  Formed form(size_t micro_batch);
-  Progress advance(Sequence& sequence, std::span<const float> logits) const;
+  Formed form(size_t first, size_t last);
+  Progress advance(Sequence& sequence, std::optional<TokenId> token) const;
   std::vector<Progress> run_group(std::vector<Formed>& group);
   static std::vector<Progress> all_failed(const std::vector<Formed>& group, const Error& error);
   void retire(const std::vector<Progress>& progress);

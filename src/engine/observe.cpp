@@ -163,7 +163,7 @@ class Observation {
   }
 
   void take_token(size_t i, size_t position, std::span<const float> logits) {
-    observed_[i].best[position] = most_likely(logits).value_or(TokenId{-1});
+    observed_[i].best[position] = most_likely(logits);
     observed_[i].margins[position] = margin_of(logits);
   }
 

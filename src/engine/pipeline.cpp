@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cpu_limit.h"
 #include "base/error.h"
 #include "memory/device_spill.h"
 #include "schedule/preload.h"
@@ -58,6 +59,16 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
   return limits;
 }
 
+// Beside a device tasks are short and many, and of many processors some are left to their threads.
+ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory) {
+  constexpr int kSpareProcessors = 8;
+  const bool given = options.look_before_sleep.count() > 0;
+  if (memory.device && usable_cpus() >= kSpareProcessors && !given) {
+    options.look_before_sleep = std::chrono::microseconds(50);
+  }
+  return options;
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
@@ -81,7 +92,7 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
                  .observe = [this](const Task& task,
                                    const TimelineSpan& span) { audit_.observe(task, span); },
                  .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); }},
-                timeline_, options.executor) {}
+                timeline_, with_looks(options.executor, memory)) {}
 
 Known Pipeline::known(std::span<const MicroBatch> group) {
   Known known{.model = model_,

@@ -58,6 +58,9 @@ class Pipeline {
 
   // The logits of a micro-batch's wanted rows; valid during the call only.
   using TakeLogits = std::function<void(size_t micro_batch, Rows logits)>;
+  // While logits are taken: the most likely token of each row, where the micro-batch asks for no
+  // more; then its logits cannot be read.
+  std::span<const TokenId> most_likely() const { return tasks_.most_likely(); }
 
   // One pass of a group. The cache must have room reserved for every token; the caller commits.
   // Throws when a weight cannot be read; nothing is committed then, and the next pass starts clean.

@@ -22,6 +22,7 @@ constexpr int64_t kMicroBatch = 16;
 constexpr int64_t kMicroBatches = 8;
 constexpr int64_t kMicroBatchRows = 512;
 constexpr int64_t kDeviceMicroBatchRows = 4096;
+constexpr int64_t kDeviceDecodeBatch = 256;  // sequences: the memory of their logits stays small
 
 // Of a device: what the driver and the products' library take while they are used first.
 constexpr uint64_t kDeviceMargin = 192 * kMiB;
@@ -67,6 +68,7 @@ Policy group_policy(const RunLimits& limits, const Workload& workload, bool devi
       limits.micro_batch.value_or(std::clamp<int64_t>(workload.sequences, 1, kMicroBatch));
   policy.micro_batches = limits.micro_batches.value_or(
       std::clamp<int64_t>(divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
+  if (device) policy.decode_batch = kDeviceDecodeBatch;
   policy.hot_experts = limits.hot_experts.value_or(0);
   policy.path_length = limits.path_length;
   policy.eviction = limits.eviction.value_or(policy.eviction);
@@ -114,6 +116,7 @@ class MemoryDivision {
           limits_.cpu_attention.value_or(false) || policy.strategy == Strategy::cgopipe;
       if (policy.strategy == Strategy::hybrid) {
         policy.shared_rows = std::max(policy.group_sequences(), kSharedRows);
+        policy.slices_experts = uses_few_experts(policy);
       }
     }
     while (!least_fits(policy, limits)) {
@@ -169,12 +172,16 @@ class MemoryDivision {
   void choose_what_stays(Policy& policy) const {
     const int64_t slots = policy.slots[index_of(UnitKind::expert)];
     if (slots == layouts_.units(UnitKind::expert)) return;
-    if (policy.shared_rows > 0 &&
-        policy.group_sequences() * most_choices(model_) < most_experts(model_)) {
+    if (policy.shared_rows > 0 && uses_few_experts(policy)) {
       if (!limits_.eviction) policy.eviction = "lfu";
       return;
     }
     policy.kept_experts = std::max<int64_t>(slots - policy.lent_slots - policy.loads_ahead - 1, 0);
+  }
+
+  // Of every layer, in a pass of decoding rows.
+  bool uses_few_experts(const Policy& policy) const {
+    return policy.group_sequences() * most_choices(model_) < most_experts(model_);
   }
 
   // For keys and values in the program's memory, beside what nothing runs without: with less than
@@ -278,7 +285,7 @@ class MemoryDivision {
   // Keys and values that the CPU attends to lie below, but those of prompts pass through stages.
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     if (policy.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
-    const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
+    const int64_t logit_rows = std::max(policy.decode_sequences(), workload_.logit_rows);
     const int64_t rows = policy.lent_slots > 0 ? policy.rows_in_place : policy.group_rows();
     uint64_t activations = activation_bytes(model_, target_.ops, policy, rows, logit_rows);
     uint64_t process = process_bytes_;
@@ -289,7 +296,7 @@ class MemoryDivision {
     MemoryDemand demand{.process_bytes = process,
                         .activation_bytes = activations,
                         .units = {},
-                        .shared_row_bytes = shared_bytes(policy),
+                        .shared_bytes = shared_bytes(policy) + device_slice_bytes(policy),
                         .kv_least_bytes = kv_bytes(policy),
                         .kv_wanted_bytes = kv_wanted(policy),
                         .kv_stage_bytes = stage_bytes};
@@ -332,6 +339,9 @@ class MemoryDivision {
     }
     return bytes;
   }
+  uint64_t device_slice_bytes(const Policy& policy) const {
+    return policy.slices_experts ? DeviceMemory::rounded(slice_bytes(layouts_)) : 0;
+  }
   static uint64_t rounded(uint64_t bytes) {
     return round_up_to_alignment(DeviceMemory::rounded(bytes));
   }
@@ -349,20 +359,21 @@ class MemoryDivision {
 
   // Of what lies on the device for good only a way there is needed.
   MemoryDemand demand_below(const Policy& policy) const {
-    const int64_t logit_rows = std::max(policy.micro_batch, workload_.logit_rows);
+    const int64_t logit_rows = std::max(policy.decode_sequences(), workload_.logit_rows);
     MemoryDemand demand{
         .process_bytes = process_bytes_ + kCopyBuffers,
         .activation_bytes = static_cast<uint64_t>(logit_rows * model_.vocabulary) * sizeof(float) +
                             cpu_scratch_bytes(policy),
         .units = {},
-        .shared_row_bytes = shared_bytes(policy),
+        .shared_bytes = shared_bytes(policy),
         .kv_least_bytes = policy.kv_spill_bytes,
         .kv_wanted_bytes = policy.kv_spill_bytes};
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       const int64_t units = layouts_.units(kind);
       const int64_t least = std::min(kLeastBelow, units);
-      demand.units[k] = {.units = policy.slots[k] < units ? units : least,
+      const int64_t lent = kind == UnitKind::expert ? policy.lent_slots : 0;
+      demand.units[k] = {.units = policy.slots[k] - lent < units ? units : least,
                          .least = least,
                          .buffer_bytes = round_up_to_alignment(layouts_.buffer_bytes(kind))};
     }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/noise.h"
+#include "kernels/ops.h"
 
 namespace klotski {
 
@@ -17,23 +17,15 @@ uint64_t mixed(uint64_t seed, uint64_t index) {
 
 }  // namespace
 
-std::optional<TokenId> most_likely(std::span<const float> logits) {
-  float best = -std::numeric_limits<float>::infinity();
-  std::optional<TokenId> token;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
-      return std::nullopt;
-    }
-    if (logits[i] > best) {
-      best = logits[i];
-      token = static_cast<TokenId>(i);
-    }
-  }
-  return token;
-}
-
 Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt)
     : options_(options), seen_(prompt.begin(), prompt.end()) {}
+
+bool Sampler::penalises() const {
+  return options_.repetition_penalty != 1.0 || options_.presence_penalty != 0.0 ||
+         options_.frequency_penalty != 0.0;
+}
+
+bool Sampler::takes_most_likely() const { return options_.temperature <= 0.0 && !penalises(); }
 
 std::vector<float> Sampler::penalised(std::span<const float> logits) const {
   std::vector<float> result(logits.begin(), logits.end());
@@ -100,11 +92,23 @@ double Sampler::uniform() {
   return static_cast<double>(mixed(options_.seed, chosen_count_) >> 11) * 0x1.0p-53;
 }
 
+std::optional<TokenId> Sampler::taken(TokenId token) {
+  if (token < 0) return std::nullopt;
+  ++generated_[token];
+  seen_.insert(token);
+  ++chosen_count_;
+  return token;
+}
+
 std::optional<TokenId> Sampler::next(std::span<const float> logits) {
-  const std::vector<float> adjusted = penalised(logits);
-  std::optional<TokenId> token = most_likely(adjusted);
-  if (token && options_.temperature > 0.0) {
-    const std::vector<Candidate> list = candidates(adjusted);
+  std::vector<float> adjusted;
+  if (penalises()) {
+    adjusted = penalised(logits);
+    logits = adjusted;
+  }
+  TokenId token = most_likely(logits);
+  if (token >= 0 && options_.temperature > 0.0) {
+    const std::vector<Candidate> list = candidates(logits);
     double total = 0.0;
     for (const Candidate& candidate : list) total += candidate.probability;
     double left = uniform() * total;
@@ -117,12 +121,7 @@ std::optional<TokenId> Sampler::next(std::span<const float> logits) {
       }
     }
   }
-  if (token) {
-    ++generated_[*token];
-    seen_.insert(*token);
-    ++chosen_count_;
-  }
-  return token;
+  return taken(token);
 }
 
 }  // namespace klotski

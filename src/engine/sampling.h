@@ -31,6 +31,10 @@ class Sampler {
 
   // Nothing where no token can be chosen: the logits hold a NaN or an infinity, or none is left.
   std::optional<TokenId> next(std::span<const float> logits);
+  // Whether the next token is the most likely one whatever came before; then the same as next()
+  // from that token alone, -1: there is none.
+  bool takes_most_likely() const;
+  std::optional<TokenId> next_most_likely(TokenId token) { return taken(token); }
 
  private:
   struct Candidate {
@@ -39,18 +43,16 @@ class Sampler {
     double probability;
   };
 
+  bool penalises() const;
   std::vector<float> penalised(std::span<const float> logits) const;
   std::vector<Candidate> candidates(std::span<const float> logits) const;
   double uniform();
+  std::optional<TokenId> taken(TokenId token);  // -1: none
 
   SamplingOptions options_;
   std::unordered_map<TokenId, int64_t> generated_;  // times each was chosen
   std::unordered_set<TokenId> seen_;                // prompt and generated
   uint64_t chosen_count_ = 0;
 };
-
-// The largest logit's token, ties to the lower id; nothing where a logit is NaN or +infinity or all
-// are -infinity.
-std::optional<TokenId> most_likely(std::span<const float> logits);
 
 }  // namespace klotski

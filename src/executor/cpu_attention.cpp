@@ -63,7 +63,7 @@ void CpuAttention::keep_sinks(LayerId layer, const TensorView& sinks, const OpsM
 }
 
 void CpuAttention::queries_down(const Task& task, int64_t rows) {
-  rows_.down(task.buffer, 0, rows * with_.model.layer(task.layer).attention.input_width());
+  rows_.down(task.buffer, {0, rows * with_.model.layer(task.layer).attention.input_width()});
 }
 
 void CpuAttention::run(const Task& task, const MicroBatch& micro_batch) {
@@ -81,7 +81,8 @@ void CpuAttention::run(const Task& task, const MicroBatch& micro_batch) {
 
 void CpuAttention::attended_up(const Task& task, int64_t rows) {
   const Attention& shape = with_.model.layer(task.layer).attention;
-  rows_.up(task.buffer, attended_at_, rows * shape.query_width());
+  const FloatRange attended{attended_at_, rows * shape.query_width()};
+  rows_.up(task.buffer, std::span(&attended, 1));
 }
 
 }  // namespace klotski

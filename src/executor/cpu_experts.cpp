@@ -31,7 +31,7 @@ Rows CpuExperts::rows_on_device(int64_t rows) const {
 }
 
 void CpuExperts::rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer) {
-  rows_.down(0, 0, rows * with_.model.hidden);
+  rows_.down(0, {0, rows * with_.model.hidden});
   const int64_t experts = with_.model.layer(layer).feed_forward.experts;
   sorted_.begin = begin_by_expert(parts, experts);
   sorted_.in_rows.resize(sorted_.begin.back());
@@ -47,7 +47,7 @@ void CpuExperts::run(std::span<const Task* const> tasks) {
     const auto expert = static_cast<size_t>(task->unit.expert.value);
     const size_t begin = sorted_.begin[expert];
     const size_t count = sorted_.begin[expert + 1] - begin;
-    chosen.push_back({.weights = slots_.expert_below(task->unit, task->slot_below),
+    chosen.push_back({.weights = slots_.expert_below(task->unit, task->slot_below, task->sliced),
                       .in_rows = std::span(sorted_.in_rows).subspan(begin, count),
                       .out_rows = std::span(sorted_.out_rows).subspan(begin, count)});
   }
@@ -57,9 +57,14 @@ void CpuExperts::run(std::span<const Task* const> tasks) {
   run_experts(with_, outputs, rows, chosen, tasks[0]->layer);
 }
 
-void CpuExperts::rows_up(const Task& task) {
-  const ExpertId expert = task.unit.expert;
-  rows_.up(0, first_output(expert), outputs(expert) * with_.model.hidden);
+void CpuExperts::rows_up(std::span<const Task* const> tasks) {
+  std::vector<FloatRange> results;
+  results.reserve(tasks.size());
+  for (const Task* task : tasks) {
+    const ExpertId expert = task->unit.expert;
+    results.push_back({first_output(expert), outputs(expert) * with_.model.hidden});
+  }
+  rows_.up(0, results);
 }
 
 int64_t CpuExperts::outputs(ExpertId expert) const {

@@ -33,8 +33,8 @@ class CpuExperts {
   void rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer);
   // Computes the experts of these tasks.
   void run(std::span<const Task* const> tasks);
-  // Brings an expert's results to the device.
-  void rows_up(const Task& task);
+  // Brings the results of these tasks' experts to the device.
+  void rows_up(std::span<const Task* const> tasks);
   // They lie there in the order of the choices: Ops::sort_by_expert.
   ConstRows arrived(ExpertId expert) const {
     return {rows_.on_device(0) + first_output(expert), outputs(expert), with_.model.hidden};

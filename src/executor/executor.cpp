@@ -41,10 +41,26 @@ Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& optio
 
 Executor::~Executor() { close(); }
 
+template <typename Ready>
+void Executor::wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
+                          const Ready& ready) {
+  if (options_.look_before_sleep.count() == 0) return wake.wait(lock, ready);
+  const auto until = std::chrono::steady_clock::now() + options_.look_before_sleep;
+  while (!ready()) {
+    const uint64_t seen = changes_;
+    bool late = false;
+    lock.unlock();
+    while (changes_ == seen && !late) late = std::chrono::steady_clock::now() >= until;
+    lock.lock();
+    if (late) return wake.wait(lock, ready);
+  }
+}
+
 void Executor::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
+    ++changes_;
   }
   for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -71,12 +87,13 @@ TaskNumber Executor::submit(Fragment fragment) {
     queues_[lane_index(lane)].push_back(number);
     lane_wakes_[lane_index(lane)].notify_one();
   }
+  ++changes_;
   return dependencies_.next() - 1;
 }
 
 void Executor::wait(TaskNumber number) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return number < first_ || node(number).done; });
+  wait_until(lock, done_, [&] { return number < first_ || node(number).done; });
   throw_if_failed();
 }
 
@@ -154,7 +171,7 @@ void Executor::work(Lane lane) {
     std::optional<Call> call = std::exchange(next, std::nullopt);
     if (!call) {
       Numbers picked;
-      lane_wakes_[lane_index(lane)].wait(lock, [&] {
+      wait_until(lock, lane_wakes_[lane_index(lane)], [&] {
         if (!closed_) picked = pick(lane);
         return closed_ || !picked.empty();
       });
@@ -221,6 +238,7 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
     for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
   }
   for (const TaskNumber number : call.numbers) finish(number, call.span.end);
+  ++changes_;
 }
 
 // The call is one span. It began when its first task could.

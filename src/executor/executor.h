@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -23,6 +24,9 @@ struct ExecutorOptions {
   // what was not declared as read or written then goes wrong. For tests.
   std::optional<uint64_t> stress_seed;
   std::chrono::microseconds stress_delay{200};  // at most
+  // Whoever waits looks for its turn so long before it sleeps. Waking up takes as long as a short
+  // task; threads that look take processors from those that compute.
+  std::chrono::microseconds look_before_sleep{0};
 };
 
 // Carries tasks out: one worker a lane, each taking its lane's tasks in order, each task as soon as
@@ -109,12 +113,17 @@ class Executor {
   void run_call(std::unique_lock<std::mutex>& lock, Call& call);
   void carry_out(Call& call);
   void finish(TaskNumber number, std::chrono::nanoseconds at);
+  // Returns when `ready`, which is asked under the lock.
+  template <typename Ready>
+  void wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
+                  const Ready& ready);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
 
   Calls calls_;
   Timeline& timeline_;
   ExecutorOptions options_;
+  std::atomic<uint64_t> changes_{0};  // to what follows, counted under the lock
 
   mutable std::mutex mutex_;  // guards all below
   bool closed_ = false;

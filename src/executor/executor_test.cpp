@@ -141,6 +141,9 @@ TEST(Executor, TenThousandRandomSchedulesInOrder) { run_random_schedules(10000, 
 
 TEST(Executor, TenThousandRandomSchedulesReordered) {
   run_random_schedules(10000, {.stress_seed = 4, .stress_delay = std::chrono::microseconds(3)});
+  run_random_schedules(2000, {.stress_seed = 5,
+                              .stress_delay = std::chrono::microseconds(3),
+                              .look_before_sleep = std::chrono::microseconds(5)});
 }
 
 TEST(Executor, AMistakeInTheDeclarationsIsNoticed) {

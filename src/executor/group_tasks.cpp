@@ -51,6 +51,8 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       slots_(slots),
       cache_(cache),
       policy_(policy),
+      all_experts_below_(policy.slots_below[index_of(UnitKind::expert)] >=
+                         std::ssize(units_of(with.model, UnitKind::expert))),
       most_choices_(most_choices(with.model)) {
   if (policy.shared_rows > 0) {
     cpu_experts_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, slots, memory,
@@ -97,7 +99,9 @@ bool GroupTasks::may_join(std::span<const Task* const> together, const Task& nex
       first.micro_batch != next.micro_batch) {
     return false;
   }
-  if (next.work == Work::scatter) return true;
+  if (next.work == Work::scatter || next.work == Work::rows_up) return true;
+  // No slot is held up where each expert has one below.
+  if (next.work == Work::expert && next.lane == Lane::cpu && all_experts_below_) return true;
   return next.work == Work::expert &&
          (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
 }
@@ -150,7 +154,7 @@ void GroupTasks::carry_out(std::span<const Task* const> tasks) {
     case Work::rows_down:
       return rows_down(task);
     case Work::rows_up:
-      return cpu_experts_->rows_up(task);
+      return cpu_experts_->rows_up(tasks);
     case Work::scatter:
       return scatter(tasks);
     case Work::combine:
@@ -243,7 +247,8 @@ ChosenExpert GroupTasks::chosen_expert(const Task& task) {
   const auto expert = static_cast<size_t>(task.unit.expert.value);
   const size_t begin = choices.begin[expert];
   const size_t count = choices.begin[expert + 1] - begin;
-  return {.weights = slots_.expert(task.unit, task.slot),
+  return {.weights = task.sliced > 0 ? slots_.expert_slice(task.unit, task.sliced)
+                                     : slots_.expert(task.unit, task.slot),
           .in_rows = choices.in_rows.span().subspan(begin, count),
           .out_rows = choices.out_rows.span().subspan(begin, count)};
 }
@@ -286,14 +291,15 @@ void GroupTasks::rows_down(const Task& task) {
 }
 
 // What came up lies expert by expert: it goes to the place of its row and choice, where experts
-// that ran on the device put theirs.
+// that ran on the device put theirs. There it is added to what the device made of a slice.
 void GroupTasks::scatter(std::span<const Task* const> tasks) {
   const SortedChoices& choices = sorted(*tasks[0]);
   for (const Task* task : tasks) {
     const ConstRows from = cpu_experts_->arrived(task->unit.expert);
     const size_t begin = choices.begin[static_cast<size_t>(task->unit.expert.value)];
-    with_.ops.scatter(outputs_, from,
-                      choices.out_rows.span().subspan(begin, static_cast<size_t>(from.count)));
+    const auto rows = choices.out_rows.span().subspan(begin, static_cast<size_t>(from.count));
+    const auto put = task->sliced > 0 ? with_.ops.scatter_add : with_.ops.scatter;
+    put(outputs_, from, rows);
   }
 }
 
@@ -315,7 +321,13 @@ void GroupTasks::compute_logits(const Task& task) {
   logits_.emplace(with_.ops, static_cast<int64_t>(wanted.size()), with_.model.vocabulary);
   klotski::logits(with_, logits_->rows(), rows_of(hidden_, here),
                   slots_.weights(task.unit, task.slot), wanted);
-  if (!with_.ops.memory.readable) read_logits_ = logits_->download();
+  if (here.micro_batch->only_most_likely) {
+    List<TokenId> tokens(with_.ops, static_cast<int64_t>(wanted.size()));
+    with_.ops.most_likely(tokens.span(), logits_->rows());
+    most_likely_ = tokens.download();
+  } else if (!with_.ops.memory.readable) {
+    read_logits_ = logits_->download();
+  }
 }
 
 void GroupTasks::load_kv(const Task& task) {

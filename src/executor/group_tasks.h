@@ -42,8 +42,10 @@ class GroupTasks {
   std::span<const ExpertId> choices(int32_t micro_batch) const;
   // How far these choices were from others, [rows]; empty where Arithmetic does not ask for it.
   std::span<const float> router_gaps(int32_t micro_batch) const;
-  // Of the last logits task: a row for each of batch.logit_rows().
+  // Of the last logits task: a row for each of batch.logit_rows(), or the most likely token of each
+  // where only that is asked for.
   Rows logits();
+  std::span<const TokenId> most_likely() const { return most_likely_; }
 
  private:
   struct Member {
@@ -88,6 +90,7 @@ class GroupTasks {
   WeightSlots& slots_;
   PagedKvCache& cache_;
   const Policy& policy_;
+  bool all_experts_below_;  // in the memory below a device's
   std::optional<BufferPool> stage_buffers_;
   std::vector<KvStage> stages_;                // of spilled keys and values
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
@@ -102,6 +105,7 @@ class GroupTasks {
   Rows outputs_;                         // [rows][choices][hidden]
   std::optional<Buffer> logits_;
   std::vector<float> read_logits_;  // where the program cannot read them in their place
+  std::vector<TokenId> most_likely_;
 };
 
 }  // namespace klotski

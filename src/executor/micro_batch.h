@@ -12,6 +12,7 @@ namespace klotski {
 struct MicroBatch {
   Batch batch;
   std::vector<KvSequence*> sequences;  // as in batch.sequences
+  bool only_most_likely = false;       // of its logits only where the largest ones are is asked for
 };
 
 // Attention of a micro-batch in one layer.

@@ -26,21 +26,23 @@ SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind, int64
                        uint64_t bytes_each)
     : on_device_(memory.pool(kind, count, bytes_each)),
       below_(*memory.below, kind, count, bytes_each),
-      down_(memory.device->device().new_queue()),
-      up_(memory.device->device().new_queue()),
+      down_(memory.device->device().new_queue(CopySize::small)),
+      up_(memory.device->device().new_queue(CopySize::small)),
       pinning_(memory.device->device(), pieces_to_pin(below_.bytes(), below_.buffer_bytes())) {}
 
-void SharedRows::down(int64_t index, int64_t first, int64_t count) {
+void SharedRows::down(int64_t index, FloatRange range) {
   copy_and_finish(*down_, [&] {
-    down_->to_host(bytes_of(below(index) + first), bytes_of(on_device(index) + first),
-                   static_cast<uint64_t>(count) * sizeof(float));
+    down_->to_host(bytes_of(below(index) + range.first), bytes_of(on_device(index) + range.first),
+                   static_cast<uint64_t>(range.count) * sizeof(float));
   });
 }
 
-void SharedRows::up(int64_t index, int64_t first, int64_t count) {
+void SharedRows::up(int64_t index, std::span<const FloatRange> ranges) {
   copy_and_finish(*up_, [&] {
-    up_->to_device(bytes_of(on_device(index) + first), bytes_of(below(index) + first),
-                   static_cast<uint64_t>(count) * sizeof(float));
+    for (const auto [first, count] : ranges) {
+      up_->to_device(bytes_of(on_device(index) + first), bytes_of(below(index) + first),
+                     static_cast<uint64_t>(count) * sizeof(float));
+    }
   });
 }
 

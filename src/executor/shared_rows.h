@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "executor/compute_memory.h"
@@ -8,6 +9,11 @@
 #include "memory/pinning.h"
 
 namespace klotski {
+
+struct FloatRange {
+  int64_t first;
+  int64_t count;
+};
 
 // Memory of a device and as much of the program's, pinned, with a queue of copies in each
 // direction: floats that both exchange have the same place in each. One thread at a time for each
@@ -21,9 +27,9 @@ class SharedRows {
   float* on_device(int64_t index) const { return floats(on_device_.buffer(index)); }
   float* below(int64_t index) const { return floats(below_.buffer(index)); }
 
-  // Copy `count` floats from `first` of a buffer on; what is copied has arrived on return.
-  void down(int64_t index, int64_t first, int64_t count);
-  void up(int64_t index, int64_t first, int64_t count);
+  // Copy floats of a buffer; what is copied has arrived on return.
+  void down(int64_t index, FloatRange range);
+  void up(int64_t index, std::span<const FloatRange> ranges);
 
  private:
   static float* floats(std::span<std::byte> bytes) {

@@ -13,6 +13,9 @@
 
 namespace klotski {
 
+// Bytes of the largest slice of an expert on a device.
+uint64_t slice_bytes(const UnitLayouts& layouts);
+
 // The slots of the compute tier, those of the memory below it where it is a device's, and the way
 // of a weight from its source into them. Which unit goes where is decided elsewhere; that nobody
 // reads a slot while it is written is the schedule's care.
@@ -33,7 +36,7 @@ class WeightSlots {
   // Fills a slot from the source; where there is a memory below, waits for the oldest copy from
   // there that has begun. One thread at a time.
   void load(const Task& task);
-  // Begins to fill a slot from the memory below; at most two at a time.
+  // Begins to fill a slot, or the slice of an expert, from the memory below; at most two at a time.
   void begin_load(const Task& task);
   // Moves tensors that the file does not align to where the kernels can read them.
   void settle(const Task& task);
@@ -44,8 +47,10 @@ class WeightSlots {
   WeightSet weights(const WeightUnit& unit, int32_t slot);
   ExpertWeights expert(const WeightUnit& unit, int32_t slot);
   // An expert that lies in a slot of the memory below, as it is there: it may have to go to the
-  // device next.
-  ExpertWeights expert_below(const WeightUnit& unit, int32_t slot_below) const;
+  // device next. `from`: its outputs from this one on.
+  ExpertWeights expert_below(const WeightUnit& unit, int32_t slot_below, int64_t from) const;
+  // The first so many outputs of an expert, of which the slice was loaded.
+  ExpertWeights expert_slice(const WeightUnit& unit, int64_t outputs) const;
 
  private:
   struct Slot {
@@ -54,6 +59,8 @@ class WeightSlots {
   };
 
   std::span<std::byte> buffer(const WeightUnit& unit, int32_t slot) const;
+  void begin_copies(CopyQueue& link, const Task& task) const;
+  void begin_slice_copies(CopyQueue& link, const Task& task) const;
   uint64_t place(const PlacedTensor& tensor) const { return below_ ? tensor.packed_at : tensor.at; }
   Slot& state(const WeightUnit& unit, int32_t slot) {
     return states_[index_of(unit.kind)][static_cast<size_t>(slot)];
@@ -65,6 +72,7 @@ class WeightSlots {
   Precision precision_;
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
   std::array<std::vector<Slot>, kUnitKinds> states_;
+  std::optional<BufferPool> slice_;  // gate, up and down one after the other
   WeightsBelow* below_;
   std::array<std::unique_ptr<CopyQueue>, 2> links_;  // in turn
   int64_t begun_ = 0;

@@ -296,6 +296,15 @@ class Measuring(Pipeline):
             self.assertEqual(len(setting["prefetch_accuracy"]), 6)
             self.assertTrue((self.folder / f"block-{setting['strategy']}.svg").exists())
 
+    def test_what_the_planner_chooses_is_compared_with_every_strategy(self):
+        report = json.loads(self.klotski(
+            "bench", "tiny", "--compare", "--sequences", "4", "--prompt-tokens", "8",
+            "--generate", "2", "--json")[0])
+        self.assertEqual([setting["setting"] for setting in report["settings"]],
+                         [*STRATEGIES, "auto"])
+        for flags in (["--ablation"], ["--sweep", "n"], ["--strategy", "klotski"]):
+            self.klotski("bench", "tiny", "--compare", *flags, code=2)
+
     def test_the_group_is_chosen_where_nothing_is_fixed(self):
         report = json.loads(self.klotski("bench", "tiny", "--sequences", "24", "--prompt-tokens", "8",
                                          "--generate", "2", "--json")[0])
