@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <random>
 
@@ -34,7 +35,8 @@ class EngineTest : public ::testing::Test {
   EngineTest() : model_(test_model("mixtral")) {}
 
   // An engine with so many KV pages that computes so many rows of a micro-batch at once.
-  Engine engine(int64_t page_count, int64_t rows = 512, RunLimits limits = {}) {
+  Engine engine(int64_t page_count, int64_t rows = 512, RunLimits limits = {},
+                int64_t decode_batch = 0) {
     limits.precision = Precision::f32;  // that of the reference continuation
     limits.kv_bytes = static_cast<uint64_t>(page_count) *
                       PagedKvCache::page_bytes(model_.description, kv_type(limits.precision));
@@ -44,8 +46,10 @@ class EngineTest : public ::testing::Test {
                             .tokens_per_sequence = page_count * PagedKvCache::kPageTokens,
                             .prompt_tokens = std::max<int64_t>(1, rows / *limits.micro_batch)};
     Target target{.ops = reference_ops()};
-    prepared_.push_back(std::make_unique<PreparedModel>(model_.description, model_.checkpoint,
-                                                        target, model_.plan(limits, workload)));
+    RunPlan plan = model_.plan(limits, workload);
+    plan.policy.decode_batch = decode_batch;
+    prepared_.push_back(
+        std::make_unique<PreparedModel>(model_.description, model_.checkpoint, target, plan));
     return Engine(prepared_.back()->pipeline());
   }
   static Request request(std::vector<TokenId> prompt, int64_t max_tokens, uint64_t seed = 0) {
@@ -69,6 +73,27 @@ TEST_F(EngineTest, ContinuesGreedilyAsTheReferenceDoes) {
   const auto results = run_all(one);
   EXPECT_EQ(results.at(0).tokens, kGreedy);
   EXPECT_EQ(results.at(0).finish, Finish::length);
+}
+
+// While all decode, micro-batches are computed as fewer, larger ones: fewer calls, the same tokens.
+TEST_F(EngineTest, MergedMicroBatchesGenerateTheSame) {
+  const RunLimits limits{.micro_batch = 2, .micro_batches = 4};
+  std::array<std::map<int32_t, Finished>, 3> results;
+  std::array<int64_t, 3> calls{};
+  for (size_t i = 0; i < results.size(); ++i) {
+    Engine one = engine(40, 512, limits, std::array<int64_t, 3>{0, 4, 100}[i]);
+    for (uint64_t seed = 0; seed < 7; ++seed) {  // some greedy, some not, of different lengths
+      const auto length = static_cast<std::ptrdiff_t>(1 + seed % 3);
+      one.submit(request({kPrompt.begin(), kPrompt.begin() + length},
+                         static_cast<int64_t>(6 + seed % 4), seed % 3 == 0 ? 0 : seed));
+    }
+    results[i] = run_all(one);
+    calls[i] = prepared_.back()->pipeline().report().totals.lane(Lane::compute).spans;
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+  EXPECT_LT(calls[1], calls[0]);
+  EXPECT_LT(calls[2], calls[1]);
 }
 
 TEST_F(EngineTest, StopsAtAStopToken) {

@@ -106,5 +106,17 @@ TEST(Sampler, NoTokenFromBrokenLogits) {
   }
 }
 
+// Where the most likely token is known there is no need of the logits, but where others may count.
+TEST(Sampler, TheMostLikelyTokenIsEnoughWithoutChanceAndPenalties) {
+  EXPECT_TRUE(Sampler({}, {}).takes_most_likely());
+  EXPECT_FALSE(Sampler({.temperature = 0.5}, {}).takes_most_likely());
+  EXPECT_FALSE(Sampler({.repetition_penalty = 1.1}, {}).takes_most_likely());
+  EXPECT_FALSE(Sampler({.presence_penalty = 0.1}, {}).takes_most_likely());
+  EXPECT_FALSE(Sampler({.frequency_penalty = -0.1}, {}).takes_most_likely());
+  Sampler greedy({}, {});
+  EXPECT_EQ(greedy.next_most_likely(3), 3);
+  EXPECT_EQ(greedy.next_most_likely(-1), std::nullopt);
+}
+
 }  // namespace
 }  // namespace klotski
