@@ -150,12 +150,15 @@ TEST(CpuMatmul, SomeColumnsOfAMatrixAreTheSameBitsAsACopyOfThem) {
     int64_t width, begin, end;
   };
   constexpr int64_t kOutputs = 45;
-  for (const auto& [width, begin, end] : std::vector<Columns>{{64, 0, 32},
-                                                              {64, 32, 64},
-                                                              {77, 5, 6},
-                                                              {77, 13, 77},
-                                                              {1700, 37, 1661},
-                                                              {2200, 0, 2100}}) {
+  for (const Columns& columns : std::vector<Columns>{{64, 0, 32},
+                                                     {64, 32, 64},
+                                                     {77, 5, 6},
+                                                     {77, 13, 77},
+                                                     {1700, 37, 1661},
+                                                     {2200, 0, 2100}}) {
+    const int64_t width = columns.width;
+    const int64_t begin = columns.begin;
+    const int64_t end = columns.end;
     const int64_t count = end - begin;
     const std::vector<float> numbers = random_floats(kOutputs * width, 2);
     for (const DType dtype : kStoredTypes) {
