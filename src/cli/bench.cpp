@@ -37,6 +37,8 @@ struct Options {
   bool json = false;
   std::string json_file;
   std::string markdown_file;
+
+  bool several_strategies() const { return ablation || compare; }
 };
 
 struct StrategyRow {
@@ -59,7 +61,7 @@ std::vector<Setting> settings_of(const Options& options) {
   const auto add = [&](std::string name, const PipelineFlags& flags) {
     settings.push_back({.name = std::move(name), .flags = flags, .runs = {}});
   };
-  if (options.ablation || options.compare) {
+  if (options.several_strategies()) {
     const bool on_device = target_of(*options.pipeline).device != nullptr;
     for (const StrategyRow& row : kRows) {
       if (needs_device(row.strategy) && !on_device) continue;
@@ -110,7 +112,7 @@ void run_setting(Setting& setting, const OpenedModel& opened, const Tokenizer& t
         measure(opened, setting.flags, work,
                 {.table = table,
                  .foresight = foresight,
-                 .label = options.ablation || options.compare ? setting.name : std::string()}));
+                 .label = options.several_strategies() ? setting.name : std::string()}));
   }
   std::sort(setting.runs.begin(), setting.runs.end(),
             [](const Measurement& a, const Measurement& b) { return a.seconds < b.seconds; });
@@ -175,7 +177,7 @@ int bench_command(const Options& options) {
     run_setting(setting, opened, tokenizer, options, text, foresight.get());
   }
   std::string markdown = settings_table(settings);
-  if (options.ablation || options.compare || options.repeat > 1) {
+  if (options.several_strategies() || options.repeat > 1) {
     const bool on_device = target_of(*options.pipeline).device != nullptr;
     const std::string same = compared_output(
         settings, on_device, options.sweep.empty() || options.sequences.has_value());

@@ -72,13 +72,9 @@ class CudaQueue final : public CopyQueue {
     if (bytes == 0) return;
     use_device();
     if (pinned_.hold(from, bytes)) return enqueue(to, from, bytes, cudaMemcpyHostToDevice);
-    for (uint64_t begin = 0; begin < bytes; begin += kStagingBytes) {
-      const uint64_t piece = std::min(kStagingBytes, bytes - begin);
-      Staging& staging = next_staging();
-      std::memcpy(staging.memory.get(), from + begin, piece);
-      enqueue(to + begin, staging.memory.get(), piece, cudaMemcpyHostToDevice);
-      record(staging.free);
-    }
+    send_staged(to, bytes, kStagingBytes, [&](std::byte* staged, uint64_t begin, uint64_t piece) {
+      std::memcpy(staged, from + begin, piece);
+    });
   }
 
   void rows_to_device(std::byte* to, const std::byte* from, uint64_t row_bytes, uint64_t rows,
@@ -91,25 +87,20 @@ class CudaQueue final : public CopyQueue {
                  "cudaMemcpy2DAsync");
       return;
     }
-    if (from_stride == row_bytes) return to_device(to, from, rows * row_bytes);
-    const uint64_t together = kStagingBytes / row_bytes;  // rows that fit a buffer
-    for (uint64_t row = 0; row < rows;) {
-      if (together == 0) {
+    if (row_bytes > kStagingBytes) {
+      for (uint64_t row = 0; row < rows; ++row) {
         to_device(to + row * row_bytes, from + row * from_stride, row_bytes);
-        ++row;
-        continue;
       }
-      const uint64_t count = std::min(together, rows - row);
-      Staging& staging = next_staging();
-      for (uint64_t i = 0; i < count; ++i) {
-        std::memcpy(staging.memory.get() + i * row_bytes, from + (row + i) * from_stride,
-                    row_bytes);
-      }
-      enqueue(to + row * row_bytes, staging.memory.get(), count * row_bytes,
-              cudaMemcpyHostToDevice);
-      record(staging.free);
-      row += count;
+      return;
     }
+    const uint64_t whole_rows = kStagingBytes / row_bytes * row_bytes;
+    send_staged(to, rows * row_bytes, whole_rows,
+                [&](std::byte* staged, uint64_t begin, uint64_t piece) {
+                  const std::byte* row = from + begin / row_bytes * from_stride;
+                  for (uint64_t at = 0; at < piece; at += row_bytes, row += from_stride) {
+                    std::memcpy(staged + at, row, row_bytes);
+                  }
+                });
   }
 
   void to_host(std::byte* to, const std::byte* from, uint64_t bytes) override {
@@ -164,6 +155,18 @@ class CudaQueue final : public CopyQueue {
       return nullptr;
     }
     return static_cast<std::byte*>(seen);
+  }
+  // Memory that is not pinned goes through the buffers, up to `most` bytes at a time: `fill` puts a
+  // piece, which begins so many bytes behind `to`, into one.
+  template <typename Fill>
+  void send_staged(std::byte* to, uint64_t bytes, uint64_t most, const Fill& fill) {
+    for (uint64_t begin = 0; begin < bytes; begin += most) {
+      const uint64_t piece = std::min(most, bytes - begin);
+      Staging& staging = next_staging();
+      fill(staging.memory.get(), begin, piece);
+      enqueue(to + begin, staging.memory.get(), piece, cudaMemcpyHostToDevice);
+      record(staging.free);
+    }
   }
   void record(const Event& event) {
     check_cuda(cudaEventRecord(event.get(), stream_.get()), "cudaEventRecord");

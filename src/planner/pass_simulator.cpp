@@ -259,12 +259,9 @@ double PassSimulator::beside_copies() const {
 }
 
 double PassSimulator::weight_link_seconds(double bytes) const {
-  return link_seconds(bytes) *
-         (1.0 + cpu_share_ * (with_.profile.machine.copying_takes_while_cpu_computes - 1.0));
-}
-
-double PassSimulator::link_seconds(double bytes) const {
-  return bytes > 0 ? with_.profile.machine.link.at(bytes) : 0.0;
+  const MachineProfile& machine = with_.profile.machine;
+  const double alone = bytes > 0 ? machine.link.at(bytes) : 0.0;
+  return alone * (1.0 + cpu_share_ * (machine.copying_takes_while_cpu_computes - 1.0));
 }
 
 double PassSimulator::disk_bytes_per_second() const {

@@ -50,7 +50,6 @@ class PassSimulator {
   double seconds(const Task& task);
   double disk_bytes_per_second() const;
   double load_seconds(const Task& task);
-  double link_seconds(double bytes) const;
   double weight_link_seconds(double bytes) const;
   double output_share(LayerId layer) const;
   double beside_copies() const;

@@ -104,16 +104,6 @@ class Hybrid : public Schedule {
     return coming == arrivals_.end() ? 0.0 : std::max(coming->second - now, 0.0);
   }
 
-  static std::vector<ExpertId> union_of(const Activated& activated) {
-    std::vector<ExpertId> chosen;
-    for (const std::vector<ExpertId>& experts : activated) {
-      chosen.insert(chosen.end(), experts.begin(), experts.end());
-    }
-    std::sort(chosen.begin(), chosen.end());
-    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-    return chosen;
-  }
-
   std::vector<RoutedExpert> routed_experts(FragmentBuilder& build, LayerId layer,
                                            const std::vector<ExpertId>& chosen) const {
     std::vector<RoutedExpert> routed;

@@ -37,12 +37,9 @@ class Klotski : public Schedule {
   static std::vector<WeightUnit> in_order_of_arrival(FragmentBuilder& build, LayerId layer,
                                                      const Activated& activated) {
     std::vector<WeightUnit> chosen;
-    for (const std::vector<ExpertId>& experts : activated) {
-      for (const ExpertId expert : experts) chosen.push_back(build.expert_of(layer, expert));
+    for (const ExpertId expert : union_of(activated)) {
+      chosen.push_back(build.expert_of(layer, expert));
     }
-    std::sort(chosen.begin(), chosen.end());
-    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-
     // Loads finish in the order of their requests, so that is the order of arrival.
     std::vector<WeightUnit> order;
     for (const WeightUnit& unit : build.requested(layer)) {

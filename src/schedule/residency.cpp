@@ -1,6 +1,7 @@
 #include "schedule/residency.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -17,26 +18,13 @@ constexpr std::string_view kCyclicRule = "furthest";
 // device while the disk reads the next, and one more evens out what differs.
 constexpr size_t kFetchedAhead = 3;
 
-// The rule's choice among the candidates that come first, or among all where none does.
-template <typename ComesFirst>
-size_t victim_among(EvictionRule& rule, std::span<const ExpertKey> candidates,
-                    const ComesFirst& comes_first) {
-  std::vector<ExpertKey> first;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (!comes_first(candidates[i])) continue;
-    first.push_back(candidates[i]);
-    places.push_back(i);
-  }
-  return first.empty() ? rule.victim(candidates) : places[rule.victim(first)];
-}
-
-// What lies above as well is not missed: it leaves first, so that both memories together hold as
-// much as they can.
-class HeldAboveFirst : public EvictionRule {
+// A rule's choice among the experts that leave first, or among all where none does.
+class SomeLeaveFirst : public EvictionRule {
  public:
-  HeldAboveFirst(std::unique_ptr<EvictionRule> rule, const ExpertCache& above)
-      : rule_(std::move(rule)), above_(above) {}
+  using LeavesFirst = std::function<bool(ExpertKey)>;
+
+  SomeLeaveFirst(std::unique_ptr<EvictionRule> rule, LeavesFirst leaves_first)
+      : rule_(std::move(rule)), leaves_first_(std::move(leaves_first)) {}
 
   void used(ExpertKey key, int64_t times) override { rule_->used(key, times); }
   bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
@@ -44,34 +32,19 @@ class HeldAboveFirst : public EvictionRule {
   }
   void now_at(LayerId layer) override { rule_->now_at(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
-    return victim_among(*rule_, candidates, [&](ExpertKey key) { return above_.resident(key); });
+    std::vector<ExpertKey> first;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!leaves_first_(candidates[i])) continue;
+      first.push_back(candidates[i]);
+      places.push_back(i);
+    }
+    return first.empty() ? rule_->victim(candidates) : places[rule_->victim(first)];
   }
 
  private:
   std::unique_ptr<EvictionRule> rule_;
-  const ExpertCache& above_;
-};
-
-// Some experts leave only where all others are under lease.
-class KeptLast : public EvictionRule {
- public:
-  KeptLast(std::unique_ptr<EvictionRule> rule, const std::vector<ExpertKey>& kept)
-      : rule_(std::move(rule)), kept_(kept) {}
-
-  void used(ExpertKey key, int64_t times) override { rule_->used(key, times); }
-  bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
-    return rule_->worth_replacing(leaving, key);
-  }
-  void now_at(LayerId layer) override { rule_->now_at(layer); }
-  size_t victim(std::span<const ExpertKey> candidates) override {
-    return victim_among(*rule_, candidates, [&](ExpertKey key) {
-      return !std::binary_search(kept_.begin(), kept_.end(), key);
-    });
-  }
-
- private:
-  std::unique_ptr<EvictionRule> rule_;
-  const std::vector<ExpertKey>& kept_;
+  LeavesFirst leaves_first_;
 };
 
 CacheCounters sum_of(CacheCounters sum, const ExpertCache* cache) {
@@ -120,14 +93,20 @@ void Residency::make_shelves() {
     below_[kind].cache.reset();  // before what it refers to
     std::unique_ptr<EvictionRule> leaves_first = make_eviction_rule(rule, layers_);
     if (kind == index_of(UnitKind::expert) && !kept_.empty()) {
-      leaves_first = std::make_unique<KeptLast>(std::move(leaves_first), kept_);
+      // Those that are kept leave only where all others are under lease.
+      leaves_first = std::make_unique<SomeLeaveFirst>(std::move(leaves_first),
+                                                      [this](ExpertKey key) { return !kept(key); });
     }
     shelves_[kind].cache =
         std::make_unique<ExpertCache>(policy_.slots[kind], std::move(leaves_first));
     if (policy_.slots_below[kind] == 0) continue;
+    // What lies above as well is not missed: it leaves first, so that both memories together hold
+    // as much as they can.
+    const ExpertCache& above = *shelves_[kind].cache;
     below_[kind].cache = std::make_unique<ExpertCache>(
         policy_.slots_below[kind],
-        std::make_unique<HeldAboveFirst>(make_eviction_rule(rule, layers_), *shelves_[kind].cache));
+        std::make_unique<SomeLeaveFirst>(make_eviction_rule(rule, layers_),
+                                         [&above](ExpertKey key) { return above.resident(key); }));
   }
 }
 
@@ -154,10 +133,13 @@ bool Residency::resident(const WeightUnit& unit) const {
   return shelf(unit.kind).cache->resident({unit.layer, unit.expert});
 }
 
+bool Residency::kept(ExpertKey key) const {
+  return std::binary_search(kept_.begin(), kept_.end(), key);
+}
+
 bool Residency::room_beside_kept() const {
-  return kept_.empty() || shelf(UnitKind::expert).cache->room_where([&](ExpertKey key) {
-    return !std::binary_search(kept_.begin(), kept_.end(), key);
-  });
+  return kept_.empty() ||
+         shelf(UnitKind::expert).cache->room_where([&](ExpertKey key) { return !kept(key); });
 }
 
 void Residency::chosen(const WeightUnit& unit, int64_t rows) {

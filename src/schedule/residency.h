@@ -80,6 +80,7 @@ class Residency {
     CacheCounters before;                // of caches that were forgotten
   };
 
+  bool kept(ExpertKey key) const;
   void make_shelves();
   const Held* find(const WeightUnit& unit) const;
   Shelf& shelf(UnitKind kind) { return shelves_[index_of(kind)]; }

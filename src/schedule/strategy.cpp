@@ -1,8 +1,20 @@
 #include "schedule/strategy.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace klotski {
+
+std::vector<ExpertId> union_of(const Activated& activated) {
+  std::vector<ExpertId> all;
+  for (const std::vector<ExpertId>& experts : activated) {
+    all.insert(all.end(), experts.begin(), experts.end());
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
 
 std::unique_ptr<Schedule> make_schedule(Strategy strategy) {
   switch (strategy) {

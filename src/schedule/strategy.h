@@ -9,6 +9,8 @@ namespace klotski {
 
 // Experts that the rows of each micro-batch chose: each once, ascending.
 using Activated = std::vector<std::vector<ExpertId>>;
+// Those of all micro-batches, likewise.
+std::vector<ExpertId> union_of(const Activated& activated);
 
 // Who carries tasks out: the executor, or a simulation of it.
 class TaskSink {

@@ -42,34 +42,30 @@ TEST_F(GpuRows, GatherCopiesRows) {
   }
 }
 
-TEST_F(GpuRows, ScatterCopiesRowsAndLeavesTheOthers) {
+using Scatter = void (*Ops::*)(Rows out, ConstRows in, std::span<const int32_t> rows);
+
+// The same bits as the reference in all rows, those that it leaves too.
+void expect_scattered_alike(const Ops& ops, Scatter scatter) {
   const std::vector<int32_t> rows = {6, 0, 3, 2};
   for (const int64_t width : {1, 9, 64, 2055, 4096}) {
     const std::vector<float> from = random_floats(4 * width, 3);
     const std::vector<float> before = random_floats(8 * width, 4);
     std::vector<float> expected = before;
-    reference_ops().scatter({expected.data(), 8, width}, {from.data(), 4, width}, rows);
+    (reference_ops().*scatter)({expected.data(), 8, width}, {from.data(), 4, width}, rows);
     const DeviceArray<float> in{std::span<const float>(from)};
     const DeviceArray<int32_t> device_rows{std::span<const int32_t>(rows)};
     const DeviceArray<float> out{std::span<const float>(before)};
-    ops().scatter({out.data(), 8, width}, {in.data(), 4, width}, device_rows.span());
+    (ops.*scatter)({out.data(), 8, width}, {in.data(), 4, width}, device_rows.span());
     EXPECT_TRUE(same_bits(out.download(), expected)) << width;
   }
 }
 
+TEST_F(GpuRows, ScatterCopiesRowsAndLeavesTheOthers) {
+  expect_scattered_alike(ops(), &Ops::scatter);
+}
+
 TEST_F(GpuRows, ScatterAddAddsToRowsAndLeavesTheOthers) {
-  const std::vector<int32_t> rows = {6, 0, 3, 2};
-  for (const int64_t width : {1, 9, 64, 2055, 4096}) {
-    const std::vector<float> from = random_floats(4 * width, 3);
-    const std::vector<float> before = random_floats(8 * width, 4);
-    std::vector<float> expected = before;
-    reference_ops().scatter_add({expected.data(), 8, width}, {from.data(), 4, width}, rows);
-    const DeviceArray<float> in{std::span<const float>(from)};
-    const DeviceArray<int32_t> device_rows{std::span<const int32_t>(rows)};
-    const DeviceArray<float> out{std::span<const float>(before)};
-    ops().scatter_add({out.data(), 8, width}, {in.data(), 4, width}, device_rows.span());
-    EXPECT_TRUE(same_bits(out.download(), expected)) << width;
-  }
+  expect_scattered_alike(ops(), &Ops::scatter_add);
 }
 
 TEST_F(GpuRows, ScatterIsTheInverseOfGather) {
