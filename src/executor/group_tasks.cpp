@@ -77,20 +77,27 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   sorted_.reset();
   if (rows == rows_) return;
   rows_ = 0;
-  own_rows_.reset();  // gives its memory back before more is taken
   const int64_t width = with_.model.hidden;
   const int64_t lent = policy_.slots_lent_to(rows);
-  float* memory = nullptr;
-  if (lent > 0) {
-    memory = reinterpret_cast<float*>(slots_.last_expert_slots(lent).data());
-  } else {
-    memory = own_rows_.emplace(with_.ops, rows * width * (2 + most_choices_)).span().data();
-  }
+  float* memory = lent > 0 ? reinterpret_cast<float*>(slots_.last_expert_slots(lent).data())
+                           : own_rows(rows * width * (2 + most_choices_));
   hidden_ = {memory, rows, width};
   normed_ = {hidden_.row(rows), rows, width};
   outputs_ = {normed_.row(rows), rows * most_choices_, width};
   if (rows <= policy_.shared_rows) normed_ = cpu_experts_->rows_on_device(rows);
   rows_ = rows;
+}
+
+// Taken once for the largest group there may be: given back and taken again, it could find what was
+// taken meanwhile in its way.
+float* GroupTasks::own_rows(int64_t floats) {
+  const int64_t most_rows = policy_.lent_slots > 0 ? policy_.rows_in_place : policy_.group_rows();
+  const int64_t most = most_rows * with_.model.hidden * (2 + most_choices_);
+  if (!own_rows_ || own_rows_->size() < floats) {
+    own_rows_.reset();  // gives its memory back before more is taken
+    own_rows_.emplace(with_.ops, std::max(floats, most));
+  }
+  return own_rows_->span().data();
 }
 
 bool GroupTasks::may_join(std::span<const Task* const> together, const Task& next) const {

@@ -62,6 +62,7 @@ class GroupTasks {
     std::vector<size_t> begin;  // by expert, and the end
   };
 
+  float* own_rows(int64_t floats);
   void carry_out(std::span<const Task* const> tasks);
   void embed(const Task& task);
   void attention(const Task& task);
