@@ -18,6 +18,7 @@ using Action = std::function<int()>;
 // Each registers a sub-command that sets `action` when it was chosen.
 void add_batch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
+void add_compact_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
 void add_info_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "model/compact_tensors.h"
 #include "model/counts.h"
 #include "model/tensors.h"
 #include "model/unit_layout.h"
@@ -23,28 +24,35 @@ struct StoredBytes {
   uint64_t dense = 0;
   uint64_t expert = 0;
   uint64_t one_expert = 0;  // of the first routed layer
+  // Matrices that may be compact (model/compact_tensors.h), those that are, and the latter's bytes.
+  int64_t matrices = 0;
+  int64_t compact = 0;
+  uint64_t compact_bytes = 0;
+  uint64_t bytes_as_bf16 = 0;
 };
 
-uint64_t bytes_of(const Checkpoint& checkpoint, const std::vector<TensorSpec>& specs) {
-  uint64_t bytes = 0;
-  for (const TensorSpec& spec : specs) bytes += checkpoint.require(spec.name).bytes;
-  return bytes;
+void count_compact(StoredBytes& bytes, const UnitLayout& layout) {
+  for (const PlacedTensor& tensor : layout.tensors) {
+    ++bytes.matrices;
+    if (tensor.dtype != DType::BF16_COMPACT) continue;
+    ++bytes.compact;
+    bytes.compact_bytes += tensor.bytes;
+    bytes.bytes_as_bf16 +=
+        static_cast<uint64_t>(tensor.shape[0] * bytes_per_row(DType::BF16, tensor.shape[1]));
+  }
 }
 
 StoredBytes stored_bytes(const OpenedModel& model) {
-  const UnitLayouts checked(model.description, model.checkpoint);  // every tensor is as described
-  const ModelDescription& description = model.description;
-  StoredBytes bytes{.dense = bytes_of(model.checkpoint, model_tensors(description))};
-  for (int64_t i = 0; i < description.layer_count(); ++i) {
-    const LayerId layer(i);
-    bytes.dense += bytes_of(model.checkpoint, attention_tensors(description, layer));
-    bytes.dense += bytes_of(model.checkpoint, gate_tensors(description, layer));
-    const FeedForward& part = description.layer(layer).feed_forward;
-    for (int64_t e = 0; e < part.experts; ++e) {
-      const uint64_t expert =
-          bytes_of(model.checkpoint, expert_tensors(description, layer, ExpertId(e)));
-      (part.routed ? bytes.expert : bytes.dense) += expert;
-      if (part.routed && bytes.one_expert == 0) bytes.one_expert = expert;
+  const UnitLayouts layouts(model.description, model.checkpoint);  // every tensor is as described
+  StoredBytes bytes;
+  for (size_t k = 0; k < kUnitKinds; ++k) {
+    const auto kind = static_cast<UnitKind>(k);
+    for (const WeightUnit& unit : units_of(model.description, kind)) {
+      const UnitLayout& layout = layouts.of(unit);
+      const bool expert = kind == UnitKind::expert;
+      (expert ? bytes.expert : bytes.dense) += layout.own_bytes;
+      if (expert && bytes.one_expert == 0) bytes.one_expert = layout.own_bytes;
+      if (may_be_compact(kind)) count_compact(bytes, layout);
     }
   }
   return bytes;
@@ -98,6 +106,11 @@ Json gather(const OpenedModel& model) {
         {"one_expert", bytes.one_expert},
         {"kv_per_token_bf16", kv_numbers_per_token(description) * 2},
         {"kv_per_token_f32", kv_numbers_per_token(description) * 4}}},
+      {"compact",
+       {{"matrices", bytes.compact},
+        {"of", bytes.matrices},
+        {"bytes", bytes.compact_bytes},
+        {"bytes_as_bf16", bytes.bytes_as_bf16}}},
       {"weight_type",
        dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
       {"files", model.checkpoint.shard_count()},
@@ -144,6 +157,13 @@ std::string as_text(const Json& info) {
                                  count(parameters["expert"]), count(parameters["active"])));
   line("bytes", fmt::format("{} in {} files: dense {}, experts {}, one expert {}", size("total"),
                             number("files"), size("dense"), size("experts"), size("one_expert")));
+  const Json& compact = info["compact"];
+  if (compact["matrices"] > 0) {
+    line("compact", fmt::format("{} of {} matrices of experts and dense parts: {}, {} as BF16",
+                                compact["matrices"].get<int64_t>(), compact["of"].get<int64_t>(),
+                                format_bytes(compact["bytes"].get<uint64_t>()),
+                                format_bytes(compact["bytes_as_bf16"].get<uint64_t>())));
+  }
   line("KV cache", fmt::format("{} a token in bf16, {} in f32", size("kv_per_token_bf16"),
                                size("kv_per_token_f32")));
   line("tokenizer", info["tokenizer"].get<bool>()

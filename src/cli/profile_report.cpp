@@ -37,10 +37,10 @@ Products products_of(std::string_view name, const std::vector<TensorSpec>& specs
   Products products{.name = name, .seconds = &seconds};
   for (const TensorSpec& spec : specs) {
     if (spec.shape.size() != 2) continue;
-    const double elements = static_cast<double>(spec.shape[0]) * static_cast<double>(spec.shape[1]);
-    products.parameters += elements;
-    products.bytes +=
-        elements * static_cast<double>(bytes_per_element(types[static_cast<size_t>(spec.role)]));
+    const auto rows = static_cast<double>(spec.shape[0]);
+    products.parameters += rows * static_cast<double>(spec.shape[1]);
+    products.bytes += rows * static_cast<double>(bytes_per_row(
+                                 types[static_cast<size_t>(spec.role)], spec.shape[1]));
   }
   return products;
 }

@@ -38,14 +38,15 @@ Settings random_settings(std::mt19937_64& random) {
 // Whatever the strategy, the slots, the grouping, the eviction rule, the precision and the timing,
 // the logits are bit for bit those of the plain loop with everything in memory: with the reference
 // and with the fast operations, for which weights that stay are arranged and others are not.
-void expect_equal_runs(const std::string& folder, int trials) {
+void expect_equal_runs(const std::string& folder, const std::string& plain_folder, int trials) {
   const TestModel test(folder);
+  const TestModel plain(plain_folder);
   std::mt19937_64 random(17);
   for (int trial = 0; trial < trials; ++trial) {
     const Texts texts = random_texts(random, 1 + random() % 6, test.description.vocabulary);
     const Settings settings = random_settings(random);
     const Ops& ops = trial % 2 == 0 ? reference_ops() : cpu_ops();
-    const std::vector<Logits> expected = run_resident(test, texts, settings.limits.precision, ops);
+    const std::vector<Logits> expected = run_resident(plain, texts, settings.limits.precision, ops);
     SCOPED_TRACE(std::string(strategy_name(*settings.limits.strategy)));
     PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options, ops);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random), expected) << "trial " << trial;
@@ -54,10 +55,12 @@ void expect_equal_runs(const std::string& folder, int trials) {
 
 class PipelineEquals : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PipelineEquals, TheResidentRunBitForBit) { expect_equal_runs(test_model(GetParam()), 12); }
+TEST_P(PipelineEquals, TheResidentRunBitForBit) {
+  expect_equal_runs(test_model(GetParam()), plain_model(GetParam()), 12);
+}
 
 INSTANTIATE_TEST_SUITE_P(Families, PipelineEquals,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe"));
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", kCompact));
 // Layers that are not routed, windows, tied embeddings, clipped and biased projections.
 INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
                          ::testing::Values("variants/qwen2_no_bias_sparse_step",
@@ -107,7 +110,7 @@ TEST(UnalignedPipelineEquals, TheResidentRunBitForBit) {
     const UnitLayouts layouts(test.description, test.checkpoint);
     ASSERT_TRUE(layouts.of(attention_unit(LayerId(0))).must_settle());
   }
-  expect_equal_runs(folder, 12);
+  expect_equal_runs(folder, folder, 12);
   std::filesystem::remove_all(folder);
 }
 

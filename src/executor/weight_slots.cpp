@@ -4,15 +4,35 @@
 #include <string>
 
 #include "executor/quietly.h"
+#include "tensor/compact.h"
 
 namespace klotski {
 
 namespace {
 
-// Of the elements that a slice has of one of its matrices.
-uint64_t part_bytes(const TensorView& matrix) {
-  return DeviceMemory::rounded(static_cast<uint64_t>(matrix.rows() * matrix.columns()) *
-                               static_cast<uint64_t>(bytes_per_element(matrix.dtype)));
+// Of a row, or of the first columns of one, in a place of its own.
+uint64_t row_bytes(const TensorView& part) {
+  if (part.dtype != DType::BF16_COMPACT) {
+    return static_cast<uint64_t>(bytes_per_row(part.dtype, part.columns()));
+  }
+  return static_cast<uint64_t>(compact_header_bytes(part.columns_of_row()) +
+                               compact_blocks_bytes(part.columns()));
+}
+
+// Of what a slice has of one of its matrices.
+uint64_t part_bytes(const TensorView& part) {
+  return DeviceMemory::rounded(static_cast<uint64_t>(part.rows()) * row_bytes(part));
+}
+
+// An expert whose unit lies in the memory below at `data`; null: nowhere, what counts is its form.
+ExpertWeights expert_at(const std::byte* data, UnitKind kind, const UnitLayout& layout) {
+  WeightSet weights;
+  for (const PlacedTensor& tensor : layout.tensors) {
+    weights.set(tensor.role, {.data = data == nullptr ? nullptr : data + tensor.at,
+                              .dtype = tensor.dtype,
+                              .shape = tensor.shape});
+  }
+  return expert_in(weights, kind == UnitKind::expert);
 }
 
 // Outputs begin .. end - 1.
@@ -24,8 +44,15 @@ ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, int64_t
 }  // namespace
 
 uint64_t slice_bytes(const UnitLayouts& layouts) {
-  const auto whole = static_cast<double>(layouts.packed_bytes(UnitKind::expert));
-  return static_cast<uint64_t>(whole * kMostSlice) + 3 * DeviceMemory::rounded(1);
+  uint64_t most = 0;
+  for (const auto& [unit, layout] : layouts.all()) {
+    if (unit.kind != UnitKind::expert) continue;
+    const ExpertWeights whole = expert_at(nullptr, unit.kind, layout);
+    const auto outputs = static_cast<int64_t>(static_cast<double>(whole.gate.rows()) * kMostSlice);
+    const ExpertWeights slice = outputs_between(whole, 0, outputs);
+    most = std::max(most, part_bytes(slice.gate) + part_bytes(slice.up) + part_bytes(slice.down));
+  }
+  return most;
 }
 
 WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const Policy& policy,
@@ -99,10 +126,8 @@ void WeightSlots::begin_slice_copies(CopyQueue& link, const Task& task) const {
       outputs_between(expert_below(task.unit, task.slot_below, 0), 0, task.sliced);
   std::byte* to = slice_->buffer(0).data();
   for (const TensorView* part : {&from.gate, &from.up, &from.down}) {
-    const auto element = static_cast<uint64_t>(bytes_per_element(part->dtype));
-    link.rows_to_device(to, part->data, static_cast<uint64_t>(part->columns()) * element,
-                        static_cast<uint64_t>(part->rows()),
-                        static_cast<uint64_t>(part->stride()) * element);
+    link.rows_to_device(to, part->data, row_bytes(*part), static_cast<uint64_t>(part->rows()),
+                        static_cast<uint64_t>(part->stride()));
     to += part_bytes(*part);
   }
 }
@@ -112,7 +137,7 @@ ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs)
   const std::byte* at = slice_->buffer(0).data();
   for (TensorView* part : {&slice.gate, &slice.up, &slice.down}) {
     part->data = at;
-    part->row_stride = 0;
+    part->row_stride = static_cast<int64_t>(row_bytes(*part));
     at += part_bytes(*part);
   }
   return slice;
@@ -156,13 +181,8 @@ ExpertWeights WeightSlots::expert(const WeightUnit& unit, int32_t slot) {
 
 ExpertWeights WeightSlots::expert_below(const WeightUnit& unit, int32_t slot_below,
                                         int64_t from) const {
-  WeightSet weights;
-  const std::byte* data = below_->slot(unit.kind, slot_below);
-  for (const PlacedTensor& tensor : layouts_.of(unit).tensors) {
-    weights.set(tensor.role,
-                {.data = data + tensor.at, .dtype = tensor.dtype, .shape = tensor.shape});
-  }
-  const ExpertWeights whole = expert_in(weights, unit.kind == UnitKind::expert);
+  const ExpertWeights whole =
+      expert_at(below_->slot(unit.kind, slot_below), unit.kind, layouts_.of(unit));
   return from == 0 ? whole : outputs_between(whole, from, whole.gate.rows());
 }
 

@@ -78,9 +78,12 @@ inline ExpertWeights expert_in(const WeightSet& unit, bool routed) {
 
 // Whether a matrix of a unit may lie in another order than in its file. Gate and up of an expert
 // are multiplied by the same rows: of different types they are multiplied as float32, whatever the
-// one of them could be.
+// one of them could be, unless the numbers of both are those of BF16.
 inline bool may_be_arranged(const WeightSet& unit, Role role) {
-  return only_multiplied(role) && unit[gated_partner(role)].dtype == unit[role].dtype;
+  const DType type = unit[role].dtype;
+  const DType other = unit[gated_partner(role)].dtype;
+  return only_multiplied(role) &&
+         (type == other || (has_bf16_values(type) && has_bf16_values(other)));
 }
 
 }  // namespace klotski

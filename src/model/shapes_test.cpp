@@ -65,6 +65,19 @@ TEST(Shapes, ByHandWithEveryField) {
   EXPECT_EQ(model.layers[0].attention.head_dim, 16);
 }
 
+TEST(Shapes, TheWordForCompactWeightsComesLast) {
+  for (const std::string shape : {"mixtral-8x7b", "mixtral-8x7b,L=2", "L=1,H=64,F=8,E=4,K=2"}) {
+    const std::string with_word = shape + ",compact";
+    std::string_view rest = with_word;
+    EXPECT_TRUE(take_compact(&rest));
+    EXPECT_EQ(rest, shape);
+    EXPECT_FALSE(take_compact(&rest));
+    EXPECT_EQ(rest, shape);
+    refusal(with_word);
+  }
+  EXPECT_NE(shape_syntax().find(",compact"), std::string_view::npos);
+}
+
 TEST(Shapes, DefaultHeadsFitEveryWidth) {
   for (int64_t hidden = 2; hidden < 3000; hidden += 2) {
     const ModelDescription model = describe(fmt::format("L=1,H={},F=4,E=2,K=1", hidden));

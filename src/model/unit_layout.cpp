@@ -2,50 +2,102 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "memory/alignment.h"
+#include "model/compact_tensors.h"
+#include "tensor/compact.h"
 
 namespace klotski {
 
 namespace {
 
-// The entry behind a spec, refused if its shape or type is not what the description requires.
-const TensorEntry& checked_entry(const Checkpoint& checkpoint, const TensorSpec& spec) {
+// A tensor of a unit, and how the checkpoint has it.
+struct Piece {
+  TensorSpec spec;
+  DType dtype;  // of its numbers
+  const TensorEntry* entry;
+};
+
+[[noreturn]] void refuse(const Checkpoint& checkpoint, std::string_view name,
+                         const std::string& why) {
+  fail(ErrorKind::bad_model, "{}: tensor {}: {}", in_quotes(checkpoint.folder().native(), 300),
+       in_quotes(name), why);
+}
+
+Piece plain_piece(const Checkpoint& checkpoint, TensorSpec spec) {
   const TensorEntry& entry = checkpoint.require(spec.name);
   if (entry.shape != spec.shape) {
-    fail(ErrorKind::bad_model, "{}: tensor {}: config.json implies shape {}, found {}",
-         in_quotes(checkpoint.folder().native(), 300), in_quotes(spec.name),
-         format_shape(spec.shape), format_shape(entry.shape));
+    refuse(checkpoint, spec.name,
+           fmt::format("config.json implies shape {}, found {}", format_shape(spec.shape),
+                       format_shape(entry.shape)));
   }
   const bool readable =
       entry.dtype == DType::F32 || entry.dtype == DType::F16 || entry.dtype == DType::BF16;
   if (!readable) {
-    fail(ErrorKind::bad_model, "{}: tensor {}: expected type F32, F16 or BF16, found {}",
-         in_quotes(checkpoint.folder().native(), 300), in_quotes(spec.name),
-         dtype_name(entry.dtype));
+    refuse(checkpoint, spec.name,
+           fmt::format("expected type F32, F16 or BF16, found {}", dtype_name(entry.dtype)));
   }
-  return entry;
+  return {.spec = std::move(spec), .dtype = entry.dtype, .entry = &entry};
 }
 
-uint64_t element_bytes(const TensorEntry& entry) {
-  return static_cast<uint64_t>(bytes_per_element(entry.dtype));
+Piece compact_piece(const Checkpoint& checkpoint, UnitKind kind, TensorSpec spec,
+                    const TensorEntry& entry) {
+  uint64_t bytes = 0;
+  if (!may_be_compact(kind)) {
+    refuse(checkpoint, entry.name,
+           fmt::format("only matrices of experts and dense feed-forward parts may be compact; "
+                       "expected {} of type F32, F16 or BF16",
+                       in_quotes(spec.name)));
+  }
+  if (!byte_count(spec.shape, DType::BF16_COMPACT, &bytes)) {
+    refuse(checkpoint, entry.name,
+           fmt::format("config.json implies shape {}, which cannot be compact; expected {}",
+                       format_shape(spec.shape), in_quotes(spec.name)));
+  }
+  const NewTensor expected = tensor_in_file(spec, DType::BF16_COMPACT);
+  if (entry.dtype != expected.dtype || entry.shape != expected.shape) {
+    refuse(checkpoint, entry.name,
+           fmt::format("config.json implies {} of shape {}, found {} of shape {}",
+                       dtype_name(expected.dtype), format_shape(expected.shape),
+                       dtype_name(entry.dtype), format_shape(entry.shape)));
+  }
+  return {.spec = std::move(spec), .dtype = DType::BF16_COMPACT, .entry = &entry};
 }
 
-bool element_aligned(const TensorEntry& entry) { return entry.offset % element_bytes(entry) == 0; }
+// Refuses a tensor whose shape or type is not what the description requires.
+Piece checked_piece(const Checkpoint& checkpoint, UnitKind kind, TensorSpec spec) {
+  const std::string compact_name = spec.name + std::string(kCompactSuffix);
+  const TensorEntry* compact = checkpoint.find(compact_name);
+  if (compact == nullptr) return plain_piece(checkpoint, std::move(spec));
+  if (checkpoint.find(spec.name) != nullptr) {
+    refuse(checkpoint, spec.name,
+           fmt::format("expected it once, found {} as well; remove one of them",
+                       in_quotes(compact_name)));
+  }
+  return compact_piece(checkpoint, kind, std::move(spec), *compact);
+}
+
+// What a tensor's place in memory must be a multiple of.
+uint64_t alignment_of(DType dtype) {
+  return dtype == DType::BF16_COMPACT ? kCompactAlignment
+                                      : static_cast<uint64_t>(bytes_per_element(dtype));
+}
+
+bool is_aligned_in_file(const Piece& piece) {
+  return piece.entry->offset % alignment_of(piece.dtype) == 0;
+}
 
 constexpr uint64_t kPackedAlignment = 256;  // of each tensor: what devices load fastest
-
-struct Piece {
-  Role role;
-  const TensorEntry* entry;
-};
 
 // Whether a piece can share the read before it: it begins within or right after what that read
 // brings, and neither has to be moved (moving uses the bytes in front of a tensor).
 bool joins(const UnitRead& read, const Piece& previous, const Piece& piece) {
-  return piece.entry->shard == read.shard && element_aligned(*previous.entry) &&
-         element_aligned(*piece.entry) && piece.entry->offset <= read.offset + read.bytes;
+  return piece.entry->shard == read.shard && is_aligned_in_file(previous) &&
+         is_aligned_in_file(piece) && piece.entry->offset <= read.offset + read.bytes;
 }
 
 }  // namespace
@@ -65,8 +117,8 @@ void settle(const UnitLayout& layout, std::byte* buffer) {
 UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoint,
                        const WeightUnit& unit) {
   std::vector<Piece> pieces;
-  for (const TensorSpec& spec : unit_tensors(model, unit)) {
-    pieces.push_back({spec.role, &checked_entry(checkpoint, spec)});
+  for (TensorSpec& spec : unit_tensors(model, unit)) {
+    pieces.push_back(checked_piece(checkpoint, unit.kind, std::move(spec)));
   }
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return std::pair(a.entry->shard, a.entry->offset) < std::pair(b.entry->shard, b.entry->offset);
@@ -87,12 +139,12 @@ UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoi
     }
     const UnitRead& read = layout.reads.back();
     const uint64_t arrives_at = read.at + entry.offset - read.offset;
-    layout.tensors.push_back({.role = pieces[i].role,
-                              .dtype = entry.dtype,
-                              .shape = entry.shape,
+    layout.tensors.push_back({.role = pieces[i].spec.role,
+                              .dtype = pieces[i].dtype,
+                              .shape = std::move(pieces[i].spec.shape),
                               .bytes = entry.bytes,
                               .arrives_at = arrives_at,
-                              .at = arrives_at - arrives_at % element_bytes(entry),
+                              .at = arrives_at - arrives_at % alignment_of(pieces[i].dtype),
                               .packed_at = layout.packed_bytes});
     layout.own_bytes += entry.bytes;
     layout.packed_bytes +=

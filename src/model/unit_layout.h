@@ -27,7 +27,7 @@ struct PlacedTensor {
   Shape shape;
   uint64_t bytes = 0;
   uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
-  uint64_t at = 0;          // where the kernels want it: aligned to its elements
+  uint64_t at = 0;          // where the kernels want it: aligned to its elements or rows
   uint64_t packed_at = 0;   // where it lies in a device's memory, other tensors beside it
 };
 
@@ -47,7 +47,8 @@ struct UnitLayout {
 // Moves the tensors that arrived at places the kernels cannot read to where these want them.
 void settle(const UnitLayout& layout, std::byte* buffer);
 
-// Refuses (bad_model) a tensor that is missing or has another shape or type than the model's.
+// Refuses (bad_model) a tensor that is missing or has another shape or type than the model's. Those
+// that may be compact are, where the checkpoint has them so (model/compact_tensors.h).
 UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoint,
                        const WeightUnit& unit);
 
@@ -57,6 +58,7 @@ class UnitLayouts {
   UnitLayouts(const ModelDescription& model, const Checkpoint& checkpoint);
 
   const UnitLayout& of(const WeightUnit& unit) const { return layouts_.at(unit); }
+  const std::map<WeightUnit, UnitLayout>& all() const { return layouts_; }
   int64_t units(UnitKind kind) const { return units_[index_of(kind)]; }
   // A buffer that can hold any unit of the kind; of a device's memory, packed.
   uint64_t buffer_bytes(UnitKind kind) const { return buffer_bytes_[index_of(kind)]; }

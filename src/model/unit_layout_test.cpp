@@ -3,14 +3,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "memory/alignment.h"
+#include "model/compact_tensors.h"
 #include "model/config.h"
+#include "tensor/compact.h"
+#include "weights/checkpoint_writer.h"
 #include "weights/testing.h"
 
 namespace klotski {
@@ -97,6 +102,19 @@ class ChangedModel : public ::testing::Test {
     return "";
   }
 
+  // With the tensors that `change` makes of the fixture's.
+  std::string error_with(const std::function<void(std::vector<TensorEntry>&)>& change) {
+    std::vector<TensorEntry> tensors = Checkpoint::open(folder_).tensors();
+    change(tensors);
+    try {
+      UnitLayouts(read_config(folder_), Checkpoint::described(folder_, std::move(tensors)));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_model);
+      return error.what();
+    }
+    return "";
+  }
+
   std::filesystem::path folder_;
 };
 
@@ -119,6 +137,99 @@ TEST_F(ChangedModel, TensorsThatTheFileDoesNotAlignAreMoved) {
   const UnitLayout layout =
       layout_unit(read_config(folder_), Checkpoint::open(folder_), attention_unit(LayerId(0)));
   EXPECT_TRUE(layout.must_settle());
+}
+
+TensorEntry& entry_of(std::vector<TensorEntry>& tensors, const std::string& name) {
+  return *std::find_if(tensors.begin(), tensors.end(),
+                       [&](const TensorEntry& entry) { return entry.name == name; });
+}
+
+const std::string kUp = "model.layers.0.mlp.experts.0.up_proj.weight";  // [64, 64]
+
+void make_compact(TensorEntry& entry) {
+  entry.name += kCompactSuffix;
+  entry.dtype = DType::U8;
+  entry.shape[1] = compact_row_bytes(entry.shape[1]);
+}
+
+TEST_F(ChangedModel, ExpertsMayBeCompact) {
+  std::vector<TensorEntry> tensors = Checkpoint::open(folder_).tensors();
+  make_compact(entry_of(tensors, kUp));
+  const Checkpoint checkpoint = Checkpoint::described(folder_, std::move(tensors));
+  const ModelDescription model = read_config(folder_);
+  const UnitLayout layout =
+      layout_unit(model, checkpoint, expert_unit(model, LayerId(0), ExpertId(0)));
+  for (const PlacedTensor& tensor : layout.tensors) {
+    const bool compact = tensor.role == Role::expert_up;
+    EXPECT_EQ(tensor.dtype, compact ? DType::BF16_COMPACT : DType::BF16);
+    EXPECT_EQ(tensor.shape, (Shape{64, 64}));
+    EXPECT_EQ(tensor.bytes, compact ? 64u * (32 + 96) : 64u * 64 * 2);
+  }
+}
+
+TEST_F(ChangedModel, CompactRowsAreMovedToMultiplesOfSixteenBytes) {
+  // Eight bytes in front of the expert: aligned for BF16, not for rows that are compact.
+  const ModelDescription model = read_config(folder_);
+  const Checkpoint original = Checkpoint::open(folder_);
+  std::vector<NewTensor> tensors = {{"odd", DType::F32, {2}}};
+  for (const TensorEntry& entry : original.tensors()) {
+    const bool compact = entry.name == kUp;
+    tensors.push_back(
+        compact ? tensor_in_file({Role::expert_up, entry.name, entry.shape}, DType::BF16_COMPACT)
+                : NewTensor{entry.name, entry.dtype, entry.shape});
+  }
+  std::filesystem::remove(folder_ / "model.safetensors");
+  write_checkpoint(
+      folder_, tensors,
+      [](size_t tensor, uint64_t offset, std::span<std::byte> out) {
+        for (size_t i = 0; i < out.size(); ++i) {
+          out[i] = static_cast<std::byte>(tensor + (offset + i) % 253);
+        }
+      },
+      [](uint64_t) {});
+  const Checkpoint checkpoint = Checkpoint::open(folder_);
+  const UnitLayout layout =
+      layout_unit(model, checkpoint, expert_unit(model, LayerId(0), ExpertId(0)));
+  EXPECT_TRUE(layout.must_settle());
+  const std::vector<std::byte> buffer = fill(checkpoint, layout);
+  for (const PlacedTensor& tensor : layout.tensors) {
+    if (tensor.role != Role::expert_up) continue;
+    EXPECT_EQ(tensor.at % kCompactAlignment, 0u);
+    EXPECT_EQ(tensor.arrives_at % kCompactAlignment, 8u);
+    std::vector<std::byte> expected(tensor.bytes);
+    checkpoint.read(checkpoint.require(kUp + std::string(kCompactSuffix)), expected);
+    EXPECT_EQ(0, std::memcmp(expected.data(), &buffer[tensor.at], expected.size()));
+  }
+}
+
+TEST_F(ChangedModel, OtherCompactTensorsAreRefused) {
+  const std::string both = error_with([](std::vector<TensorEntry>& tensors) {
+    TensorEntry copy = entry_of(tensors, kUp);
+    make_compact(copy);
+    tensors.push_back(std::move(copy));
+  });
+  EXPECT_NE(both.find("expected it once"), std::string::npos) << both;
+  const std::string shape = error_with([](std::vector<TensorEntry>& tensors) {
+    TensorEntry& entry = entry_of(tensors, kUp);
+    make_compact(entry);
+    --entry.shape[1];
+  });
+  EXPECT_NE(shape.find("implies U8 of shape [64, 128], found U8 of shape [64, 127]"),
+            std::string::npos)
+      << shape;
+  const std::string type = error_with([](std::vector<TensorEntry>& tensors) {
+    TensorEntry& entry = entry_of(tensors, kUp);
+    make_compact(entry);
+    entry.dtype = DType::I8;
+  });
+  EXPECT_NE(type.find("found I8"), std::string::npos) << type;
+  const std::string attention = error_with([](std::vector<TensorEntry>& tensors) {
+    make_compact(entry_of(tensors, "model.layers.1.self_attn.q_proj.weight"));
+  });
+  EXPECT_NE(attention.find("only matrices of experts"), std::string::npos) << attention;
+  const std::string missing =
+      error_with([](std::vector<TensorEntry>& tensors) { entry_of(tensors, kUp).name = "other"; });
+  EXPECT_NE(missing.find("expected a tensor '" + kUp), std::string::npos) << missing;
 }
 
 }  // namespace

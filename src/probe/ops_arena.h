@@ -20,8 +20,7 @@ class OpsArena {
   OpsArena& operator=(OpsArena&&) = delete;
 
   std::span<std::byte> bytes() const { return bytes_; }
-  // Finite numbers of small magnitude, F32, F16 or BF16; `bytes` is a part of this, and a multiple
-  // of eight long.
+  // See klotski::fill_random; `bytes` is a part of this.
   void fill_random(std::span<std::byte> bytes, DType type) const;
 
  private:

@@ -31,6 +31,8 @@ struct BitPattern {
 
 BitPattern pattern_of(DType type) {
   if (type == DType::F16) return {0x87FF87FF87FF87FFu, 0x2000200020002000u};
+  // From 2^-31 to 1: the least upper bits of a row, and none or one number that it lists.
+  if (type == DType::BF16_COMPACT) return {0x81FFFFFF0001FF07u, 0x3C00000000000030u};
   if (type == DType::BF16) return {0x81FF81FF81FF81FFu, 0x3C003C003C003C00u};
   return {0x81FFFFFF81FFFFFFu, 0x3C0000003C000000u};
 }
@@ -44,14 +46,10 @@ uint64_t copies_that_fit(uint64_t each, RandomWeights::Bytes bytes) {
 }  // namespace
 
 StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkpoint) {
-  StoredTypes types;
-  types.fill(DType::F32);
-  std::array<bool, std::tuple_size_v<StoredTypes>> known{};
+  std::array<std::array<int, kDTypeCount>, std::tuple_size_v<StoredTypes>> found{};
   const auto take = [&](const WeightUnit& unit) {
     for (const PlacedTensor& tensor : layout_unit(model, checkpoint, unit).tensors) {
-      const auto role = static_cast<size_t>(tensor.role);
-      if (!known[role]) types[role] = tensor.dtype;
-      known[role] = true;
+      ++found[static_cast<size_t>(tensor.role)][static_cast<size_t>(tensor.dtype)];
     }
   };
   take(model_unit());
@@ -60,6 +58,12 @@ StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkp
     take(attention_unit(layer));
     take(gate_unit(layer));
     take(expert_unit(model, layer, ExpertId(0)));
+  }
+  StoredTypes types;
+  types.fill(DType::F32);
+  for (size_t role = 0; role < types.size(); ++role) {
+    const auto most = std::max_element(found[role].begin(), found[role].end());
+    if (*most > 0) types[role] = static_cast<DType>(most - found[role].begin());
   }
   return types;
 }

@@ -16,12 +16,14 @@ namespace klotski {
 // The element type that a checkpoint keeps tensors of each role in.
 using StoredTypes = std::array<DType, static_cast<size_t>(Role::count_)>;
 
-// By the first layer that has the role. Refuses (bad_model) what no operation reads.
+// Of an expert of each layer, whichever type most layers have. Refuses (bad_model) what no
+// operation reads.
 StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkpoint);
 
 uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& types);
 
-// Finite numbers of small magnitude, F32, F16 or BF16. The size is a multiple of eight bytes.
+// Finite numbers of no large magnitude, F32, F16, BF16 or BF16_COMPACT. The size is a multiple of
+// eight bytes.
 void fill_random(std::span<std::byte> bytes, DType type);
 
 // The same tensors several times over with random content.

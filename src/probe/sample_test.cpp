@@ -10,6 +10,8 @@
 #include "base/bytes.h"
 #include "kernels/ops.h"
 #include "probe/testing.h"
+#include "tensor/compact.h"
+#include "tensor/half.h"
 
 namespace klotski {
 namespace {
@@ -82,6 +84,23 @@ TEST(RandomWeights, NumbersAreFiniteAndSmallInEveryType) {
     EXPECT_GT(different.size(), 500u);
     EXPECT_GT(negative, 500);
   }
+}
+
+TEST(RandomWeights, NumbersOfCompactRowsAreFiniteAndNotLarge) {
+  constexpr int64_t kColumns = 192;
+  alignas(8) std::array<std::byte, 100 * compact_row_bytes(kColumns)> bytes{};
+  fill_random(bytes, DType::BF16_COMPACT);
+  std::set<uint16_t> different;
+  for (int64_t row = 0; row < 100; ++row) {
+    std::array<uint16_t, kColumns> numbers{};
+    expand_row(bytes.data() + row * compact_row_bytes(kColumns), kColumns, 0, numbers);
+    for (const uint16_t bits : numbers) {
+      EXPECT_GE(std::abs(bf16_to_float(bits)), 0x1p-31f);
+      EXPECT_LE(std::abs(bf16_to_float(bits)), 1.0f);
+      different.insert(bits);
+    }
+  }
+  EXPECT_GT(different.size(), 500u);
 }
 
 TEST(RandomWeights, CopiesComeInTurnWithinTheirBytes) {

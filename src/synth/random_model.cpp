@@ -7,8 +7,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/compact_tensors.h"
 #include "model/config.h"
+#include "model/counts.h"
 #include "model/families/shapes.h"
+#include "model/units.h"
 #include "weights/output_file.h"
 
 namespace klotski {
@@ -38,13 +41,31 @@ double checked_share(const ModelDescription& model, const std::optional<double>&
   return *wanted;
 }
 
+DType checked_type(DType wanted, bool compact) {
+  if (compact && !has_bf16_values(wanted)) {
+    fail(ErrorKind::usage,
+         "a shape with ,compact at its end: expected BF16 as the type of the weights, found {}; "
+         "leave out one of them",
+         dtype_name(wanted));
+  }
+  return compact ? DType::BF16_COMPACT : wanted;
+}
+
+// Of a tensor in a model of the given type.
+DType type_of(const TensorSpec& spec, UnitKind kind, DType dtype) {
+  if (dtype != DType::BF16_COMPACT) return dtype;
+  return may_be_compact(kind) && compact_saves(spec.shape) ? dtype : DType::BF16;
+}
+
 }  // namespace
 
 RandomModel random_model(const SynthOptions& options) {
   std::optional<TokenizerFiles> copied;
   if (options.tokenizer) copied = copied_tokenizer(*options.tokenizer);
   const int64_t least_tokens = copied ? copied->tokens : byte_tokenizer_tokens();
-  OrderedJson config = shape_config(options.shape, least_tokens);
+  std::string_view shape = options.shape;
+  const DType dtype = checked_type(options.dtype, take_compact(&shape));
+  OrderedJson config = shape_config(shape, least_tokens);
   const auto vocabulary = config["vocab_size"].get<int64_t>();
   if (vocabulary < least_tokens) {
     fail(ErrorKind::usage, "the vocabulary has {} tokens, fewer than the tokenizer's {}",
@@ -55,9 +76,10 @@ RandomModel random_model(const SynthOptions& options) {
   if (tokenizer.begin_token) generation["bos_token_id"] = *tokenizer.begin_token;
   if (tokenizer.end_token) generation["eos_token_id"] = *tokenizer.end_token;
   config.update(generation);
-  config["dtype"] = config_name(options.dtype);
+  config["dtype"] = config_name(dtype);
 
   RandomModel model;
+  model.dtype = dtype;
   model.description = parse_config(config.dump(), "config.json");
   model.share = checked_share(model.description, options.share);
   config["klotski_synthetic"] = {{"seed", options.seed}, {"share", model.share}};
@@ -73,10 +95,10 @@ void write_files(const RandomModel& model, const std::filesystem::path& folder) 
   }
 }
 
-std::vector<ModelTensor> tensors_in_order(const ModelDescription& model) {
+std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType dtype) {
   std::vector<ModelTensor> tensors;
-  const auto add = [&](std::vector<TensorSpec> specs, LayerId layer) {
-    for (TensorSpec& spec : specs) {
+  const auto add = [&](const WeightUnit& unit) {
+    for (TensorSpec& spec : unit_tensors(model, unit)) {
       uint64_t elements = 0;
       if (!element_count(spec.shape, &elements)) {
         fail(ErrorKind::usage, "tensor {} is too large", in_quotes(spec.name));
@@ -84,19 +106,38 @@ std::vector<ModelTensor> tensors_in_order(const ModelDescription& model) {
       if (tensors.size() >= kMostTensors) {
         fail(ErrorKind::usage, "the shape has more than {} tensors", kMostTensors);
       }
-      tensors.push_back({std::move(spec), layer, elements});
+      const DType type = type_of(spec, unit.kind, dtype);
+      tensors.push_back({std::move(spec), unit.layer, type});
     }
   };
-  add(model_tensors(model), LayerId(0));
+  add(model_unit());
   for (int64_t i = 0; i < model.layer_count(); ++i) {
     const LayerId layer(i);
-    add(attention_tensors(model, layer), layer);
-    add(gate_tensors(model, layer), layer);
+    add(attention_unit(layer));
+    add(gate_unit(layer));
     for (int64_t e = 0; e < model.layer(layer).feed_forward.experts; ++e) {
-      add(expert_tensors(model, layer, ExpertId(e)), layer);
+      add(expert_unit(model, layer, ExpertId(e)));
     }
   }
   return tensors;
+}
+
+uint64_t count_weight_bytes(const ModelDescription& model, DType dtype) {
+  const auto parameters = count_parameters(model).total();
+  if (dtype != DType::BF16_COMPACT) {
+    return static_cast<uint64_t>(parameters * bytes_per_element(dtype));
+  }
+  int64_t saved = 0;
+  for (int64_t i = 0; i < model.layer_count(); ++i) {
+    const WeightUnit unit = expert_unit(model, LayerId(i), ExpertId(0));
+    for (const TensorSpec& spec : unit_tensors(model, unit)) {
+      const int64_t columns = spec.shape[1];
+      saved += model.layer(unit.layer).feed_forward.experts * spec.shape[0] *
+               (bytes_per_row(DType::BF16, columns) -
+                bytes_per_row(type_of(spec, unit.kind, dtype), columns));
+    }
+  }
+  return static_cast<uint64_t>(parameters * bytes_per_element(DType::BF16) - saved);
 }
 
 }  // namespace klotski

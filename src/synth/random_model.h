@@ -16,6 +16,7 @@ namespace klotski {
 struct RandomModel {
   ModelDescription description;
   double share = 0.0;                            // see SynthOptions
+  DType dtype = DType::BF16;                     // see SynthOptions
   std::vector<TokenizerFiles::NamedText> files;  // configuration and tokenizer
 };
 
@@ -27,10 +28,14 @@ void write_files(const RandomModel& model, const std::filesystem::path& folder);
 struct ModelTensor {
   TensorSpec spec;
   LayerId layer;
-  uint64_t elements = 0;
+  DType dtype = DType::BF16;
 };
 
-// In the order of use, the parts of an expert side by side: a reader goes through them once.
-std::vector<ModelTensor> tensors_in_order(const ModelDescription& model);
+// In the order of use, the parts of an expert side by side: a reader goes through them once. The
+// types are those of a model of the given one.
+std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType dtype);
+
+// Of all these, without a list of them, which may be too long.
+uint64_t count_weight_bytes(const ModelDescription& model, DType dtype);
 
 }  // namespace klotski

@@ -8,17 +8,19 @@
 #include <string>
 
 #include "tensor/dtype.h"
+#include "weights/checkpoint_writer.h"
 
 namespace klotski {
 
 // A model with random weights, made to measure with where a real one is too large to have around.
 struct SynthOptions {
-  std::string shape;             // see model/families/shapes.h
+  std::string shape;             // see model/families/shapes.h; ",compact" sets the type
   std::filesystem::path folder;  // new, or empty
   uint64_t seed = 0;
   // The share of all choices that the top_k most popular experts of a layer take together; one half
   // unless given, or even routing where that gives them more.
   std::optional<double> share;
+  // BF16_COMPACT: the values of BF16, compact wherever that may be and takes fewer bytes.
   DType dtype = DType::BF16;
   std::optional<std::filesystem::path> tokenizer;  // a folder to copy it from, instead of our own
 };
@@ -31,8 +33,6 @@ struct SynthReport {
   size_t weight_files = 0;
   double share = 0.0;
 };
-
-inline constexpr uint64_t kMaxShardBytes = uint64_t{4} << 30;
 
 // Writes the folder: config.json, weights, tokenizer. The same options give the same bytes on every
 // machine. The folder appears under its name when it is complete. `progress` gets the bytes of

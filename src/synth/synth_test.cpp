@@ -229,6 +229,15 @@ TEST(Synth, SaysWhatItWrote) {
   EXPECT_EQ(read_config(report.folder).end_tokens, (std::vector<TokenId>{2}));
 }
 
+TEST(Synth, KnowsTheBytesOfCompactWeightsBeforehand) {
+  ScratchFolder scratch;
+  const SynthReport plain = make("L=2,H=512,F=300,E=4,K=1", scratch.path() / "plain");
+  const SynthReport compact = make("L=2,H=512,F=300,E=4,K=1,compact", scratch.path() / "compact");
+  EXPECT_EQ(Checkpoint::open(compact.folder).total_bytes(), compact.weight_bytes);
+  EXPECT_LT(compact.weight_bytes, plain.weight_bytes);
+  EXPECT_EQ(compact.parameters, plain.parameters);
+}
+
 TEST(Synth, RefusesBeforeItWritesAnything) {
   ScratchFolder scratch;
   const fs::path out = scratch.path() / "m";

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/compact_tensors.h"
 #include "model/config.h"
 #include "synth/random_model.h"
 #include "synth/synthetic_source.h"
@@ -31,11 +32,12 @@ fs::path write_folder(const RandomModel& model, const fs::path& home, const std:
 
 Checkpoint described(const ModelDescription& model, DType dtype, const fs::path& folder) {
   std::vector<TensorEntry> entries;
-  for (ModelTensor& tensor : tensors_in_order(model)) {
+  for (const ModelTensor& tensor : tensors_in_order(model, dtype)) {
+    NewTensor stored = tensor_in_file(tensor.spec, tensor.dtype);
     TensorEntry& entry = entries.emplace_back();
-    entry.name = std::move(tensor.spec.name);
-    entry.dtype = dtype;
-    entry.shape = std::move(tensor.spec.shape);
+    entry.name = std::move(stored.name);
+    entry.dtype = stored.dtype;
+    entry.shape = std::move(stored.shape);
   }
   return Checkpoint::described(folder, std::move(entries));
 }
@@ -47,9 +49,9 @@ SyntheticModel synthetic_model(const SynthOptions& options) {
   auto home = std::make_shared<const TemporaryFolder>();
   const fs::path folder = write_folder(model, home->path(), options.shape);
   ModelDescription description = read_config(folder);
-  Checkpoint checkpoint = described(description, options.dtype, folder);
+  Checkpoint checkpoint = described(description, model.dtype, folder);
   auto source =
-      std::make_shared<SyntheticSource>(description, options.seed, model.share, options.dtype);
+      std::make_shared<SyntheticSource>(description, options.seed, model.share, model.dtype);
   return {.home = std::move(home),
           .folder = folder,
           .description = std::move(description),

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "model/compact_tensors.h"
 #include "model/unit_layout.h"
 #include "synth/testing.h"
+#include "tensor/compact.h"
 #include "tensor/dtype.h"
 
 namespace klotski {
@@ -43,10 +45,12 @@ void expect_same_weights(const SyntheticModel& made, const fs::path& folder) {
     std::vector<std::byte> buffer(layout.buffer_bytes);
     made.source->read(unit, layout, buffer);
     for (const TensorSpec& spec : unit_tensors(made.description, unit)) {
-      const TensorEntry& entry = written.require(spec.name);
       const PlacedTensor& tensor = tensor_of(layout, spec.role);
+      const NewTensor stored = tensor_in_file(spec, tensor.dtype);
+      const TensorEntry& entry = written.require(stored.name);
       ASSERT_EQ(tensor.bytes, entry.bytes) << spec.name;
-      ASSERT_EQ(tensor.dtype, entry.dtype) << spec.name;
+      ASSERT_EQ(stored.dtype, entry.dtype) << spec.name;
+      ASSERT_EQ(stored.shape, entry.shape) << spec.name;
       EXPECT_EQ(tensor.arrives_at % Checkpoint::kDescribedAlignment, 0u) << spec.name;
       std::vector<std::byte> expected(entry.bytes);
       written.read(entry, expected);
@@ -74,7 +78,9 @@ TEST(SyntheticModel, IsWhatSynthesiseWrites) {
        {"mixtral-8x7b,L=2,H=64,F=96,E=4,K=1,vocab=600",
         "qwen3-30b-a3b,L=2,H=72,F=32,E=16,K=8,head_dim=32,vocab=2000",
         "qwen1.5-moe-a2.7b,L=2,H=64,F=24,E=6,K=3,shared=40,vocab=400",
-        "olmoe-1b-7b,L=2,H=64,F=32,E=8,K=4,vocab=500", "L=1,H=1024,F=700,E=2,K=1,vocab=5000"}) {
+        "olmoe-1b-7b,L=2,H=64,F=32,E=8,K=4,vocab=500", "L=1,H=1024,F=700,E=2,K=1,vocab=5000",
+        "L=2,H=1024,F=300,E=2,K=1,compact",
+        "qwen1.5-moe-a2.7b,L=2,H=512,F=192,E=3,K=2,shared=256,vocab=400,compact"}) {
     SCOPED_TRACE(shape);
     const ScratchFolder scratch;
     const SynthOptions options{
@@ -102,6 +108,64 @@ TEST(SyntheticModel, OfEveryTypeAndWithAnothersTokenizer) {
     expect_same_weights(made, options.folder);
     expect_same_files(made.folder, options.folder);
   }
+}
+
+// The bytes of a unit, tensor by tensor in the order of the specs, those that are compact expanded.
+std::vector<std::vector<std::byte>> plain_tensors(const SyntheticModel& made,
+                                                  const WeightUnit& unit, int64_t* compact) {
+  const UnitLayout layout = layout_unit(made.description, made.checkpoint, unit);
+  std::vector<std::byte> buffer(layout.buffer_bytes);
+  made.source->read(unit, layout, buffer);
+  std::vector<std::vector<std::byte>> tensors;
+  for (const TensorSpec& spec : unit_tensors(made.description, unit)) {
+    const PlacedTensor& tensor = tensor_of(layout, spec.role);
+    const std::byte* data = buffer.data() + tensor.arrives_at;
+    if (tensor.dtype != DType::BF16_COMPACT) {
+      tensors.emplace_back(data, data + tensor.bytes);
+      continue;
+    }
+    ++*compact;
+    const auto columns = static_cast<size_t>(spec.shape[1]);
+    std::vector<uint16_t> numbers(static_cast<size_t>(spec.shape[0]) * columns);
+    for (int64_t row = 0; row < spec.shape[0]; ++row) {
+      expand_row(data + row * compact_row_bytes(spec.shape[1]), spec.shape[1], 0,
+                 std::span(numbers).subspan(static_cast<size_t>(row) * columns, columns));
+    }
+    const auto bytes = std::as_bytes(std::span(numbers));
+    tensors.emplace_back(bytes.begin(), bytes.end());
+  }
+  return tensors;
+}
+
+TEST(SyntheticModel, CompactWeightsAreThoseOfThePlainModel) {
+  const std::string shape = "L=2,H=1024,F=300,E=3,K=1";
+  const auto made_as = [&](const std::string& as, DType dtype) {
+    return synthetic_model(
+        {.shape = as, .folder = {}, .seed = 6, .share = {}, .dtype = dtype, .tokenizer = {}});
+  };
+  const SyntheticModel plain = made_as(shape, DType::BF16);
+  const SyntheticModel compact = made_as(shape + ",compact", DType::BF16);
+  const SyntheticModel by_type = made_as(shape, DType::BF16_COMPACT);
+  int64_t of_plain = 0, of_compact = 0;
+  for (const WeightUnit& unit : all_units(plain.description)) {
+    const auto expected = plain_tensors(plain, unit, &of_plain);
+    EXPECT_EQ(expected, plain_tensors(compact, unit, &of_compact)) << format_unit(unit);
+    EXPECT_EQ(expected, plain_tensors(by_type, unit, &of_compact)) << format_unit(unit);
+  }
+  EXPECT_EQ(of_plain, 0);
+  EXPECT_EQ(of_compact, 2 * 2 * 3 * 3);
+  EXPECT_LT(compact.checkpoint.total_bytes(), plain.checkpoint.total_bytes());
+  EXPECT_EQ(content_of(compact.folder / "config.json"), content_of(plain.folder / "config.json"));
+}
+
+TEST(SyntheticModel, StaysPlainWhereThatTakesFewerBytes) {
+  const SyntheticModel made = synthetic_model(
+      {.shape = "L=1,H=64,F=128,E=2,K=1,compact", .folder = {}, .share = {}, .tokenizer = {}});
+  const UnitLayout layout = layout_unit(made.description, made.checkpoint,
+                                        expert_unit(made.description, LayerId(0), ExpertId(1)));
+  EXPECT_EQ(tensor_of(layout, Role::expert_gate).dtype, DType::BF16);  // 64 columns
+  EXPECT_EQ(tensor_of(layout, Role::expert_up).dtype, DType::BF16);
+  EXPECT_EQ(tensor_of(layout, Role::expert_down).dtype, DType::BF16_COMPACT);  // 128
 }
 
 SyntheticModel small(uint64_t seed = 0) {
@@ -157,6 +221,18 @@ TEST(SyntheticModel, RefusesShapesThatCannotBe) {
   EXPECT_EQ(kind_of([&] { make("nothing"); }), ErrorKind::usage);
   EXPECT_EQ(kind_of([&] { make("L=1,H=64,F=8,E=4,K=2,vocab=100"); }), ErrorKind::usage);
   EXPECT_EQ(kind_of([&] { make("L=1000,H=64,F=8,E=4096,K=2"); }), ErrorKind::usage);
+  for (const char* shape : {"compact", ",compact", "L=1,compact,H=64,F=8,E=4,K=2",
+                            "L=1,H=64,F=8,E=4,K=2,compact,compact"}) {
+    EXPECT_EQ(kind_of([&] { make(shape); }), ErrorKind::usage) << shape;
+  }
+  EXPECT_EQ(kind_of([] {
+              synthetic_model({.shape = "L=1,H=64,F=8,E=4,K=2,compact",
+                               .folder = {},
+                               .share = {},
+                               .dtype = DType::F16,
+                               .tokenizer = {}});
+            }),
+            ErrorKind::usage);
 }
 
 }  // namespace

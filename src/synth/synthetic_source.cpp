@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "synth/stored_tensor.h"
 
 namespace klotski {
 
@@ -13,11 +14,11 @@ namespace {
 
 // Made by a thread at a time: small enough that the threads end together with an expert of a few
 // MiB, large enough that a row made twice at its ends does not count.
-constexpr uint64_t kPieceElements = 1 << 16;
+constexpr uint64_t kPieceBytes = 1 << 17;
 
 struct Piece {
-  const TensorSpec* spec;
-  uint64_t first;  // element
+  const ModelTensor* tensor;
+  uint64_t offset;
   std::span<std::byte> bytes;
 };
 
@@ -28,28 +29,34 @@ SyntheticSource::SyntheticSource(ModelDescription model, uint64_t seed, double s
 
 void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
                            std::span<std::byte> buffer) {
-  const std::vector<TensorSpec> specs = unit_tensors(model_, unit);
-  const auto element = static_cast<uint64_t>(bytes_per_element(fill_.dtype()));
+  std::vector<ModelTensor> tensors;
+  for (TensorSpec& spec : unit_tensors(model_, unit)) {
+    tensors.push_back({std::move(spec), unit.layer, fill_.dtype()});
+  }
   std::vector<Piece> pieces;
-  for (const PlacedTensor& tensor : layout.tensors) {
-    const auto spec = std::find_if(specs.begin(), specs.end(), [&](const TensorSpec& candidate) {
-      return candidate.role == tensor.role;
+  for (const PlacedTensor& placed : layout.tensors) {
+    const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const ModelTensor& own) {
+      return own.spec.role == placed.role;
     });
-    if (spec == specs.end() || tensor.shape != spec->shape || tensor.dtype != fill_.dtype() ||
-        tensor.bytes > buffer.size() || tensor.arrives_at > buffer.size() - tensor.bytes) {
+    const bool compact = placed.dtype == DType::BF16_COMPACT && fill_.dtype() == DType::BF16;
+    if (tensor == tensors.end() || placed.shape != tensor->spec.shape ||
+        (placed.dtype != fill_.dtype() && !compact) || placed.bytes > buffer.size() ||
+        placed.arrives_at > buffer.size() - placed.bytes) {
       fail(ErrorKind::internal, "{}: its layout or buffer is not that of the generated model",
            format_unit(unit));
     }
-    const std::span<std::byte> bytes = buffer.subspan(tensor.arrives_at, tensor.bytes);
-    for (uint64_t at = 0; at < bytes.size(); at += kPieceElements * element) {
-      const uint64_t size = std::min(kPieceElements * element, bytes.size() - at);
-      pieces.push_back({&*spec, at / element, bytes.subspan(at, size)});
+    tensor->dtype = placed.dtype;
+    const uint64_t grain = grain_bytes(*tensor);
+    const uint64_t piece = std::max(grain, kPieceBytes - kPieceBytes % grain);
+    const std::span<std::byte> bytes = buffer.subspan(placed.arrives_at, placed.bytes);
+    for (uint64_t at = 0; at < bytes.size(); at += piece) {
+      pieces.push_back({&*tensor, at, bytes.subspan(at, std::min(piece, bytes.size() - at))});
     }
   }
   const auto make = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<size_t>(i)];
-      fill_.fill(*piece.spec, unit.layer, piece.first, piece.bytes);
+      fill_stored(fill_, *piece.tensor, piece.offset, piece.bytes);
     }
   };
   cpu::machine().pool.parallel_for(std::ssize(pieces), make);

@@ -3,6 +3,9 @@
 #include <array>
 #include <cstddef>
 
+#include "base/error.h"
+#include "tensor/compact.h"
+
 namespace klotski {
 
 namespace {
@@ -14,23 +17,32 @@ struct DTypeInfo {
 
 // In the order of the enumeration.
 constexpr std::array<DTypeInfo, kDTypeCount> kInfo = {{
-    {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
-    {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
-    {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
-    {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
-    {"I64", 64},        {"U64", 64},
+    {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6},      {"F6_E3M2", 6}, {"U8", 8},
+    {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8},      {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},         {"F16", 16},    {"BF16", 16},
+    {"I32", 32},        {"U32", 32},    {"F32", 32},         {"C64", 64},    {"F64", 64},
+    {"I64", 64},        {"U64", 64},    {"BF16_COMPACT", 0},
 }};
 
 const DTypeInfo& info(DType dtype) { return kInfo.at(static_cast<size_t>(dtype)); }
 
 }  // namespace
 
-int bits_per_element(DType dtype) { return info(dtype).bits; }
+int bits_per_element(DType dtype) {
+  if (dtype == DType::BF16_COMPACT)
+    fail(ErrorKind::internal, "a single number was asked for of {}", dtype_name(dtype));
+  return info(dtype).bits;
+}
+
+int64_t bytes_per_row(DType dtype, int64_t columns) {
+  return dtype == DType::BF16_COMPACT ? compact_row_bytes(columns)
+                                      : columns * bits_per_element(dtype) / 8;
+}
 
 std::string_view dtype_name(DType dtype) { return info(dtype).name; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (size_t i = 0; i < kInfo.size(); ++i) {
+  for (size_t i = 0; i < kFileDTypeCount; ++i) {
     if (kInfo[i].name == name) return static_cast<DType>(i);
   }
   return std::nullopt;

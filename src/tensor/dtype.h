@@ -6,7 +6,8 @@
 
 namespace klotski {
 
-// Every element type the safetensors format defines, under the format's own names.
+// Every element type the safetensors format defines, under the format's own names, and one that
+// files have as bytes.
 enum class DType : uint8_t {
   BOOL,
   F4,
@@ -30,16 +31,27 @@ enum class DType : uint8_t {
   F64,
   I64,
   U64,
+  BF16_COMPACT,  // tensor/compact.h
 };
 
-inline constexpr int kDTypeCount = 22;
+inline constexpr int kFileDTypeCount = 22;
+inline constexpr int kDTypeCount = kFileDTypeCount + 1;
 
 // Bits of one element; F4 and the two F6 are packed, so a byte may hold parts of several elements.
+// Not of BF16_COMPACT: its rows are what has a size.
 int bits_per_element(DType dtype);
+// Whether its numbers are those of BF16.
+inline bool has_bf16_values(DType dtype) {
+  return dtype == DType::BF16 || dtype == DType::BF16_COMPACT;
+}
+
 // Of a type whose elements take whole bytes.
 inline int64_t bytes_per_element(DType dtype) { return bits_per_element(dtype) / 8; }
+// Of so many elements one after the other, or of a row of BF16_COMPACT; whole bytes.
+int64_t bytes_per_row(DType dtype, int64_t columns);
 
 std::string_view dtype_name(DType dtype);
-std::optional<DType> dtype_from_name(std::string_view name);  // exact case, as the format has it
+// Exact case, as the format has it.
+std::optional<DType> dtype_from_name(std::string_view name);
 
 }  // namespace klotski

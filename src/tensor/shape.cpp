@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/bytes.h"
+#include "tensor/compact.h"
 
 namespace klotski {
 
@@ -18,6 +19,12 @@ bool element_count(const Shape& shape, uint64_t* elements) {
 }
 
 bool byte_count(const Shape& shape, DType dtype, uint64_t* bytes) {
+  if (dtype == DType::BF16_COMPACT) {
+    uint64_t rows = 0;
+    if (shape.size() != 2 || shape[1] < 0 || shape[1] > kMostCompactColumns) return false;
+    return element_count({shape[0]}, &rows) &&
+           multiply_checked(rows, static_cast<uint64_t>(compact_row_bytes(shape[1])), bytes);
+  }
   uint64_t bits = 0;
   if (!element_count(shape, &bits)) return false;
   if (!multiply_checked(bits, static_cast<uint64_t>(bits_per_element(dtype)), &bits)) return false;

@@ -11,7 +11,7 @@ const std::vector<std::byte> kBytes(4 * 6 * 2);
 const TensorView kMatrix = {.data = kBytes.data(), .dtype = DType::BF16, .shape = {4, 6}};
 
 TEST(TensorView, RowsFollowEachOtherUnlessSaid) {
-  EXPECT_EQ(kMatrix.stride(), 6);
+  EXPECT_EQ(kMatrix.stride(), 12);
   EXPECT_FALSE(kMatrix.has_gaps());
   EXPECT_FALSE(TensorView().has_gaps());
 }
@@ -21,7 +21,7 @@ TEST(TensorView, ColumnsOfAMatrixLieApart) {
   EXPECT_EQ(some.data, kBytes.data() + 2 * 2);
   EXPECT_EQ(some.dtype, DType::BF16);
   EXPECT_EQ(some.shape, (Shape{4, 3}));
-  EXPECT_EQ(some.stride(), 6);
+  EXPECT_EQ(some.stride(), 12);
   EXPECT_TRUE(some.has_gaps());
   EXPECT_FALSE(columns_between(kMatrix, 0, 6).has_gaps());
 }
@@ -38,7 +38,22 @@ TEST(TensorView, PartsHaveParts) {
       columns_between(rows_between(columns_between(kMatrix, 1, 6), 2, 4), 3, 4);
   EXPECT_EQ(inner.data, kBytes.data() + (2 * 6 + 4) * 2);
   EXPECT_EQ(inner.shape, (Shape{2, 1}));
-  EXPECT_EQ(inner.stride(), 6);
+  EXPECT_EQ(inner.stride(), 12);
+}
+
+TEST(TensorView, PartsOfCompactRowsKeepTheirHeaders) {
+  const TensorView whole = {.data = kBytes.data(), .dtype = DType::BF16_COMPACT, .shape = {4, 200}};
+  const int64_t row = 32 + 4 * 96;
+  EXPECT_EQ(whole.stride(), row);
+  EXPECT_EQ(whole.columns_of_row(), 200);
+  const TensorView some =
+      columns_between(rows_between(columns_between(whole, 64, 200), 2, 4), 64, 100);
+  EXPECT_EQ(some.data, kBytes.data() + 2 * row);
+  EXPECT_EQ(some.shape, (Shape{2, 36}));
+  EXPECT_EQ(some.stride(), row);
+  EXPECT_EQ(some.columns_of_row(), 200);
+  EXPECT_EQ(some.first_column, 128);
+  EXPECT_THROW(columns_between(whole, 32, 100), Error);
 }
 
 TEST(TensorView, WhatIsNoPartIsRefused) {

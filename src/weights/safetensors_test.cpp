@@ -119,7 +119,7 @@ RandomFile random_file(std::mt19937& random) {
   while (file.entries.size() < count) {
     TensorEntry entry;
     entry.name = fmt::format("layer.{}.{}", file.entries.size(), std::string(below(40), 'w'));
-    entry.dtype = static_cast<DType>(below(kDTypeCount));
+    entry.dtype = static_cast<DType>(below(kFileDTypeCount));
     const size_t rank = below(5);
     for (size_t i = 0; i < rank; ++i) entry.shape.push_back(below(6));
     if (!byte_count(entry.shape, entry.dtype, &entry.bytes)) continue;  // ends inside a byte

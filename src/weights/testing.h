@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 
-// Helpers of the tests of this folder only.
+// Helpers of tests that write files.
 namespace klotski::testing_files {
 
 // A folder that goes away with its contents.
@@ -81,6 +81,19 @@ inline void unalign_tensors(const std::filesystem::path& path) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+inline std::string content_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+inline bool has_nothing(const std::filesystem::path& folder) {
+  return std::filesystem::directory_iterator(folder) == std::filesystem::directory_iterator();
+}
+
 inline void write_file(const std::filesystem::path& path, const std::string& content) {
   std::filesystem::create_directories(path.parent_path());
   std::ofstream out(path, std::ios::binary);
@@ -101,6 +114,18 @@ std::string error_of(Action action) {
   }
   ADD_FAILURE() << "expected an error";
   return "";
+}
+
+template <typename Action>
+ErrorKind kind_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.kind();
+  }
+  ADD_FAILURE() << "expected an error";
+  return ErrorKind::internal;
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

@@ -270,6 +270,70 @@ class Info(Cli):
         self.assertEqual(info["shared_expert_width"], 128)
 
 
+class Compact(Cli):
+    def test_a_model_with_compact_experts_is_smaller_and_described(self):
+        before = json.loads(self.ok("info", "tiny", "--json"))
+        out = self.folder / "out"
+        said = self.ok("compact", "tiny", out)
+        self.assertIn("144 matrices compact, 0 left as they were", said)
+        after = json.loads(self.ok("info", out, "--json"))
+        self.assertEqual(after["parameters"], before["parameters"])
+        self.assertEqual(after["weight_type"], "BF16")
+        self.assertEqual(after["compact"]["matrices"], 144)
+        self.assertEqual(after["compact"]["bytes"], after["bytes"]["experts"])
+        self.assertEqual(after["compact"]["bytes_as_bf16"], before["bytes"]["experts"])
+        # Rows of 192 and of 256 columns: a header of 32 bytes, 96 for every 64 columns.
+        self.assertEqual(after["bytes"]["one_expert"], 2 * 256 * (32 + 3 * 96) + 192 * (32 + 4 * 96))
+        self.assertEqual(after["bytes"]["dense"], before["bytes"]["dense"])
+        weights = out / "model.safetensors"
+        self.assertGreater(weights.stat().st_size, after["bytes"]["total"])
+        self.assertLess(weights.stat().st_size, after["bytes"]["total"] + (1 << 16))
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+            self.assertEqual((out / name).read_bytes(), (TINY / name).read_bytes())
+        self.assertIn("compact       144 of 144 matrices", self.ok("info", out))
+        self.assertEqual(os.listdir(self.folder), ["out"])
+
+    def test_a_compact_model_says_what_the_plain_one_does(self):
+        out = self.folder / "out"
+        self.ok("compact", "tiny", out)
+        text = self.ok("verify", out, "--reference", TINY / "reference.json", "--device", "cpu")
+        prompts = len(REFERENCE["prompts"])
+        self.assertIn(f"{prompts} of {prompts} prompts agree", text)
+        arguments = ("-p", "Once upon a time", "-n", "48", "--temperature", "0", "--device", "cpu")
+        self.assertEqual(self.ok("run", out, *arguments), self.ok("run", "tiny", *arguments))
+
+    def test_what_is_not_copied_is_named(self):
+        model = self.copy_of_tiny()
+        (model / "original").mkdir()
+        (model / "old.gguf").write_text("x")
+        result = run("compact", model, self.folder / "out")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        said = result.stderr.decode()
+        self.assertIn("not copied: old.gguf (other weights)\n", said)
+        self.assertIn("not copied: original (a folder)\n", said)
+
+    def test_is_what_synth_writes_for_a_compact_shape(self):
+        shape = "L=2,H=256,F=192,E=4,K=2"
+        for name in ("plain", "compact"):
+            self.ok("synth", shape + (",compact" if name == "compact" else ""), self.folder / name)
+        self.ok("compact", self.folder / "plain", self.folder / "made")
+        files = [{path.name: path.read_bytes() for path in (self.folder / name).iterdir()}
+                 for name in ("compact", "made")]
+        self.assertEqual(files[0], files[1])
+        self.assertIn(" as BF16", self.ok("info", "--synthetic", shape + ",compact"))
+
+    def test_refusals(self):
+        out = self.folder / "out"
+        self.refused(2, "compact", MODELS / "olmoe", out, says="144 no smaller when compact")
+        self.refused(2, "compact", "tiny", TINY, says="new or empty folder")
+        self.refused(3, "compact", self.folder / "none", out)
+        self.refused(2, "compact", "tiny", says="OUT")
+        self.refused(2, "synth", "L=1,H=256,F=192,E=4,K=2,compact", out, "--dtype", "f16", says="F16")
+        self.assertEqual(os.listdir(self.folder), [])
+        self.ok("compact", "tiny", out)
+        self.refused(2, "compact", out, self.folder / "again", says="144 compact already")
+
+
 class Plan(Cli):
     @classmethod
     def setUpClass(cls):

@@ -1,6 +1,7 @@
 #pragma once
 
-// What the engine's tests share: the tiny models of the test data.
+// What the engine's tests share: the tiny models of the test data, and the bundled one with its
+// experts made compact.
 
 #include <string>
 
@@ -11,8 +12,17 @@
 
 namespace klotski {
 
+inline constexpr const char* kCompact = "compact";
+
+std::string compact_model_folder();  // made once, gone with the process
+
 inline std::string test_model(const std::string& name) {
+  if (name == kCompact) return compact_model_folder();
   return std::string(KLOTSKI_TEST_DATA) + "/models/" + name;
+}
+// The same numbers as every program has them.
+inline std::string plain_model(const std::string& name) {
+  return name == kCompact ? std::string(KLOTSKI_MODELS) + "/tiny-mixtral" : test_model(name);
 }
 
 struct TestModel {

@@ -5,6 +5,7 @@
 
 #include "base/cpu_limit.h"
 #include "base/error.h"
+#include "kernels/cpu/multiply.h"
 #include "kernels/reference/reference_ops.h"
 
 namespace klotski {
@@ -58,12 +59,14 @@ uint64_t scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int
   const int64_t sums =
       floats(std::max({2 * std::min(rows, kStripRows) * kStripOutputs, kBlockQueries * kChunk,
                        kBlockRows * in_width, group * std::max(in_width, expert_width) / 2}));
+  // Of compact weights that become plain ones.
+  const int64_t weights = most_expanded_bytes(std::max(in_width, expert_width));
   const int64_t queries = kBlockQueries / kBlockRows * block(head_dim);
   const int wanted = threads_wanted.load();
   const int64_t threads = wanted == kInUse ? machine().pool.threads()
                           : wanted > 0     ? wanted
                                            : usable_cpus();
-  return static_cast<uint64_t>(packed + threads * (sums + queries + kStripScratchBytes));
+  return static_cast<uint64_t>(packed + threads * (sums + weights + queries + kStripScratchBytes));
 }
 
 }  // namespace cpu

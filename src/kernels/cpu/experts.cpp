@@ -35,8 +35,9 @@ struct Piece {
         first(&products_for(with.kernels, gate.type == up.type ? gate.type : WeightType::f32,
                             precision)),
         second(&products_for(with.kernels, down.type, precision)),
-        strip(strip_outputs(with, gate.outputs, rows)),
-        down_strip(strip_outputs(with, down.outputs, rows)) {
+        strip(std::min(strip_outputs(with, *first, gate, rows),
+                       strip_outputs(with, *first, up, rows))),
+        down_strip(strip_outputs(with, *second, down, rows)) {
     check_order(*first, gate);
     check_order(*first, up);
     check_order(*second, down);
@@ -101,11 +102,11 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip, bool mor
     up_rows[r] = gate_rows[r] + piece.strip;
   }
   const Products& products = *piece.first;
-  Strip gate = strip_of({gate_rows, 0, begin, count}, piece.in_blocks, piece.gate);
-  gate.next = piece.up.row(begin);
+  Strip gate = strip_of(with, products, {gate_rows, 0, begin, count}, piece.in_blocks, piece.gate);
+  gate.next = next_rows(products, piece.gate, piece.up, begin);
   products.multiply(gate);
-  Strip up = strip_of({up_rows, 0, begin, count}, piece.in_blocks, piece.up);
-  if (more) up.next = piece.gate.row(begin + count);
+  Strip up = strip_of(with, products, {up_rows, 0, begin, count}, piece.in_blocks, piece.up);
+  if (more) up.next = next_rows(products, piece.up, piece.gate, begin + count);
   products.multiply(up);
   for (size_t r = 0; r < gate_rows.size(); ++r) {
     apply_gate(with.kernels, piece.product->activation, gate_rows[r], up_rows[r], count);
@@ -113,11 +114,12 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip, bool mor
   pack_rows(*piece.second, piece.gated_blocks, gate_rows, piece.down.width, begin, begin + count);
 }
 
-void down_strip(const Piece& piece, int64_t strip, bool more) {
+void down_strip(const Machine& with, const Piece& piece, int64_t strip, bool more) {
   const int64_t begin = strip * piece.down_strip;
   const int64_t count = std::min(piece.down_strip, piece.down.outputs - begin);
-  Strip down = strip_of({piece.out, begin, begin, count}, piece.gated_blocks, piece.down);
-  if (more) down.next = piece.down.row(begin + count);
+  Strip down = strip_of(with, *piece.second, {piece.out, begin, begin, count}, piece.gated_blocks,
+                        piece.down);
+  if (more) down.next = next_rows(*piece.second, piece.down, piece.down, begin + count);
   piece.second->multiply(down);
 }
 
@@ -159,8 +161,9 @@ void run_pieces(const Machine& with, std::span<Piece> pieces) {
   });
   const Jobs downs(pieces, [](const Piece& piece) { return piece.down_strips(); });
   share_out(with, downs.count(), cost / downs.count(), [&](int64_t first, int64_t last) {
-    downs.run(first, last,
-              [&](size_t p, int64_t strip, bool more) { down_strip(pieces[p], strip, more); });
+    downs.run(first, last, [&](size_t p, int64_t strip, bool more) {
+      down_strip(with, pieces[p], strip, more);
+    });
   });
 }
 
@@ -191,7 +194,8 @@ ElementOrder arrange(const Machine& with, std::byte* data, DType dtype, const Sh
                      Precision precision) {
   const WeightMatrix weight({.data = data, .dtype = dtype, .shape = shape});
   const Arrangement* order = products_for(with.kernels, weight.type, precision).arrangement;
-  if (!order || weight.outputs % order->rows != 0 || weight.width % order->columns != 0) {
+  if (!order || weight.compact || weight.outputs % order->rows != 0 ||
+      weight.width % order->columns != 0) {
     return ElementOrder::rows;
   }
   const int64_t bytes = order->rows * weight.row_bytes;

@@ -125,6 +125,40 @@ TEST(CpuExperts, SlicesInPlaceAreTheSameBitsAsCopies) {
   }
 }
 
+// Gate and up by their rows, down by its columns; the rest of an expert, beside a device, as well.
+TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
+  for (const ExpertShape& shape : {ExpertShape{64, 128, 64}, {200, 1700, 33}, {2500, 100, 300}}) {
+    const Expert plain(shape, DType::BF16, DType::BF16, 40);
+    const Expert compact(shape, DType::BF16_COMPACT, DType::BF16_COMPACT, 40);
+    const Expert mixed(shape, DType::BF16, DType::BF16_COMPACT, 40);
+    for (const int64_t rows : {1, 9, 40, 270}) {
+      const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
+      with_every_machine([&](const cpu::Machine& machine) {
+        for (const Precision precision : kPrecisions) {
+          for (const int64_t from : {int64_t{0}, shape.width / 2 / 64 * 64}) {
+            // Up may have another form than gate.
+            const auto run = [&](const Expert& expert, const Expert& of_up) {
+              Output out(rows, shape.out);
+              ExpertProduct whole = expert.product(out.rows(), {in.data(), rows, shape.in});
+              whole.up = of_up.up.view;
+              const ExpertProduct product = slice(whole, from, shape.width);
+              cpu::experts(machine, std::span(&product, 1), precision);
+              EXPECT_TRUE(out.guards_are_whole());
+              return out;
+            };
+            const Output expected = run(plain, plain);
+            ASSERT_TRUE(same_bits(run(compact, compact).values(), expected.values()))
+                << rows << " rows, from " << from;
+            ASSERT_TRUE(same_bits(run(mixed, plain).values(), expected.values()));
+            ASSERT_TRUE(same_bits(run(plain, compact).values(), expected.values()));
+            ASSERT_TRUE(same_bits(run(compact, plain).values(), expected.values()));
+          }
+        }
+      });
+    }
+  }
+}
+
 // Several experts, each with rows of its own choice: inputs may be chosen by several, outputs not.
 struct Choice {
   std::vector<Expert> experts;
@@ -286,7 +320,7 @@ TEST(CpuExperts, AnOrderThatProductsDoNotReadIsRefused) {
     ExpertProduct product = expert.product(out.rows(), {in.data(), 1, 32});
     product.up.order = ElementOrder::arranged;
     EXPECT_THROW(cpu::experts(machine, std::span(&product, 1), Precision::f32), Error);
-    product.up.row_stride = 64;
+    product.up.row_stride = 128;
     EXPECT_THROW(cpu::experts(machine, std::span(&product, 1), Precision::bf16), Error);
   });
 }
@@ -301,6 +335,15 @@ TEST(CpuExperts, OddMatricesStayAsTheyAre) {
       EXPECT_EQ(same.bytes, weights.bytes);
     });
   }
+}
+
+TEST(CpuExperts, CompactWeightsStayInTheirOrder) {
+  const Weights weights(random_floats(64 * 64, 1), DType::BF16_COMPACT, {64, 64});
+  with_every_machine([&](const cpu::Machine& machine) {
+    const Arranged same(machine, weights, Precision::bf16);
+    EXPECT_EQ(same.view.order, ElementOrder::rows);
+    EXPECT_EQ(same.bytes, weights.bytes);
+  });
 }
 
 TEST(CpuExperts, WhatIsNotFiniteStaysInItsRow) {

@@ -19,37 +19,43 @@
 #endif
 
 // Declares the functions of one instruction set, and their table.
-#define KLOTSKI_DECLARE_KERNELS(isa)                                                             \
-  namespace klotski::cpu::isa {                                                                  \
-  int64_t block_bytes(int64_t width);                                                            \
-  void pack(const BlockColumns& columns);                                                        \
-  void multiply(const Strip& strip);                                                             \
-  float softmax(const ScoreRow& row, SoftmaxState& state);                                       \
-  void scale(float* values, int64_t count, float factor);                                        \
-  void mix(const Mix& mix);                                                                      \
-  void gate(float* values, const float* up, int64_t count, GateFunction function);               \
-  float sum_of_squares(const float* values, int64_t count);                                      \
-  constexpr Kernels kKernels = {                                                                 \
-      #isa,          {block_bytes, pack, multiply, nullptr}, nullptr, softmax, scale, mix, gate, \
-      sum_of_squares};                                                                           \
+#define KLOTSKI_DECLARE_KERNELS(isa)                                                          \
+  namespace klotski::cpu::isa {                                                               \
+  int64_t block_bytes(int64_t width);                                                         \
+  void pack(const BlockColumns& columns);                                                     \
+  void multiply(const Strip& strip);                                                          \
+  void expand(const CompactRows& rows);                                                       \
+  float softmax(const ScoreRow& row, SoftmaxState& state);                                    \
+  void scale(float* values, int64_t count, float factor);                                     \
+  void mix(const Mix& mix);                                                                   \
+  void gate(float* values, const float* up, int64_t count, GateFunction function);            \
+  float sum_of_squares(const float* values, int64_t count);                                   \
+  constexpr Kernels kKernels = {#isa,          {block_bytes, pack, multiply, nullptr, false}, \
+                                nullptr,       expand,                                        \
+                                softmax,       scale,                                         \
+                                mix,           gate,                                          \
+                                sum_of_squares};                                              \
   }
 
 // Declares products of bf16 inputs, and a table in which they join those of another set.
-#define KLOTSKI_DECLARE_BF16(isa, others, arrangement_or_null)                       \
-  namespace klotski::cpu::isa {                                                      \
-  int64_t block_bytes(int64_t width);                                                \
-  void pack(const BlockColumns& columns);                                            \
-  void multiply(const Strip& strip);                                                 \
-  extern const Arrangement kArrangement;                                             \
-  constexpr Products kProducts = {block_bytes, pack, multiply, arrangement_or_null}; \
-  constexpr Kernels kKernels = {#isa,                                                \
-                                others::kKernels.f32,                                \
-                                &kProducts,                                          \
-                                others::kKernels.softmax,                            \
-                                others::kKernels.scale,                              \
-                                others::kKernels.mix,                                \
-                                others::kKernels.gate,                               \
-                                others::kKernels.sum_of_squares};                    \
+#define KLOTSKI_DECLARE_BF16(isa, others, arrangement_or_null, reads_compact)       \
+  namespace klotski::cpu::isa {                                                     \
+  int64_t block_bytes(int64_t width);                                               \
+  void pack(const BlockColumns& columns);                                           \
+  void multiply(const Strip& strip);                                                \
+  void expand(const CompactRows& rows);                                             \
+  extern const Arrangement kArrangement;                                            \
+  constexpr Products kProducts = {block_bytes, pack, multiply, arrangement_or_null, \
+                                  reads_compact};                                   \
+  constexpr Kernels kKernels = {#isa,                                               \
+                                others::kKernels.f32,                               \
+                                &kProducts,                                         \
+                                expand,                                             \
+                                others::kKernels.softmax,                           \
+                                others::kKernels.scale,                             \
+                                others::kKernels.mix,                               \
+                                others::kKernels.gate,                              \
+                                others::kKernels.sum_of_squares};                   \
   }
 
 KLOTSKI_DECLARE_KERNELS(portable)
@@ -57,12 +63,12 @@ KLOTSKI_DECLARE_KERNELS(portable)
 KLOTSKI_DECLARE_KERNELS(avx2)
 KLOTSKI_DECLARE_KERNELS(avx512)
 #if defined(KLOTSKI_X86_BF16)
-KLOTSKI_DECLARE_BF16(avx512_bf16, avx512, nullptr)
-KLOTSKI_DECLARE_BF16(amx_bf16, avx512, &kArrangement)
+KLOTSKI_DECLARE_BF16(avx512_bf16, avx512, nullptr, false)
+KLOTSKI_DECLARE_BF16(amx_bf16, avx512, &kArrangement, true)
 #endif
 #elif defined(__aarch64__)
 KLOTSKI_DECLARE_KERNELS(neon)
-KLOTSKI_DECLARE_BF16(neon_bf16, neon, &kArrangement)
+KLOTSKI_DECLARE_BF16(neon_bf16, neon, &kArrangement, false)
 #endif
 
 namespace klotski::cpu {

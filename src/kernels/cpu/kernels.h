@@ -44,9 +44,13 @@ struct Strip {
   int64_t rows;             // 1 to kStripRows
   int64_t width;            // at least 1
   const void* weight;       // [outputs][width], or rows that were arranged
-  int64_t weight_stride;    // elements from one row of weights to the next
+  int64_t weight_stride;    // elements from one row of weights to the next; of compact ones bytes
   WeightType type;
   bool arranged;
+  // Of compact rows, for products that read them: bytes of their header (0: rows are plain), and
+  // columns before the first, a multiple of 64.
+  int64_t compact_header = 0;
+  int64_t first_column = 0;
   int64_t outputs;  // 1 to kStripOutputs; arranged: whole groups
   std::byte* scratch;
   // What the thread reads next, as many weights in the same order: it may be called for at the end.
@@ -63,6 +67,23 @@ struct Arrangement {
   void (*arrange)(std::byte* rows, int64_t width, std::byte* scratch);
 };
 
+// A block of compact weights (tensor/compact.h).
+inline constexpr int64_t kCompactColumns = 64;
+inline constexpr int64_t kCompactBytes = 96;
+
+// Rows of compact weights, to become plain ones.
+struct CompactRows {
+  const std::byte* rows;
+  int64_t stride;  // bytes from one row to the next
+  int64_t count;
+  int64_t header_bytes;
+  int64_t first_column;  // a multiple of kCompactColumns
+  int64_t columns;
+  uint16_t* out;
+  int64_t
+      out_stride;  // elements; each row has room for columns up to a multiple of kCompactColumns
+};
+
 // One way to multiply. What an output is depends on its row and its weights alone, not on the other
 // rows or outputs of the strip, nor on whether the weights were arranged.
 struct Products {
@@ -70,6 +91,7 @@ struct Products {
   void (*pack)(const BlockColumns& columns);
   void (*multiply)(const Strip& strip);
   const Arrangement* arrangement;  // null where weights are best as they are
+  bool reads_compact;              // else they have to be expanded first
 };
 
 // The scores of one query with consecutive positions, of which it sees two ranges.
@@ -106,6 +128,7 @@ struct Kernels {
   const char* name;
   Products f32;          // inputs as they are; weights of every type
   const Products* bf16;  // inputs rounded to bf16, bf16 weights; null where it would not be faster
+  void (*expand)(const CompactRows& rows);
   // Takes one more row of scores in; returns what earlier results have to be multiplied by.
   float (*softmax)(const ScoreRow& row, SoftmaxState& state);
   void (*scale)(float* values, int64_t count, float factor);

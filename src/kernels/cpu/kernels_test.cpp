@@ -87,6 +87,7 @@ TEST(CpuKernels, Bf16ProductsReadEveryNumberThatIsNotDenormalExactly) {
 // Columns may be laid out in several goes, as strips of the product before become ready.
 TEST(CpuKernels, BlocksArePackedInAnyNumberOfGoes) {
   constexpr int64_t kRows = 13;
+  ThreadPool pool(1);
   for (const cpu::Kernels* kernels : every_kernels()) {
     for (const cpu::Products* products : {&kernels->f32, kernels->bf16}) {
       if (!products) continue;
@@ -104,8 +105,8 @@ TEST(CpuKernels, BlocksArePackedInAnyNumberOfGoes) {
           }
           Output out(kRows, 4);
           const auto out_rows = cpu::row_pointers(out.rows(), {}, 0, kRows);
-          products->multiply(
-              cpu::strip_of({out_rows, 0, 0, 4}, block, cpu::WeightMatrix(weight.view)));
+          products->multiply(cpu::strip_of({*kernels, pool}, *products, {out_rows, 0, 0, 4}, block,
+                                           cpu::WeightMatrix(weight.view)));
           return out;
         };
         const Output whole = product(width + cpu::kColumnStep);
@@ -152,6 +153,44 @@ TEST(CpuKernelsDeathTest, TheEnvironmentNamesAnInstructionSet) {
   EXPECT_EXIT(chosen(""), testing::ExitedWithCode(0),
               "^" + std::string(all.begin[all.count - 1]->name) + "$");
   EXPECT_EXIT(chosen("abacus"), testing::ExitedWithCode(0), "KLOTSKI_CPU.*portable.*abacus");
+}
+
+// Rows, parts of rows, and bytes that nobody meant as a row.
+TEST(CpuKernels, ExpandAsTheFormatSays) {
+  std::mt19937 random(1);
+  for (const int64_t columns : {1, 63, 64, 65, 192, 1000, 4096}) {
+    constexpr int64_t kRows = 5;
+    Weights weights(random_floats(kRows * columns, 3), DType::BF16_COMPACT, {kRows, columns});
+    for (const bool hostile : {false, true}) {
+      if (hostile) {
+        for (std::byte& byte : weights.bytes) byte = static_cast<std::byte>(random());
+      }
+      for (const int64_t first : {int64_t{0}, columns / 2 / 64 * 64}) {
+        const int64_t count = columns - first;
+        const int64_t stride = cpu::expanded_stride(count);
+        for (const cpu::Kernels* kernels : every_kernels()) {
+          std::vector<uint16_t> out(static_cast<size_t>(kRows * stride));
+          kernels->expand({.rows = weights.bytes.data(),
+                           .stride = compact_row_bytes(columns),
+                           .count = kRows,
+                           .header_bytes = compact_header_bytes(columns),
+                           .first_column = first,
+                           .columns = count,
+                           .out = out.data(),
+                           .out_stride = stride});
+          for (int64_t row = 0; row < kRows; ++row) {
+            std::vector<uint16_t> expected(static_cast<size_t>(count));
+            expand_row(weights.bytes.data() + row * compact_row_bytes(columns), columns, first,
+                       expected);
+            const auto found = std::span(out).subspan(static_cast<size_t>(row * stride),
+                                                      static_cast<size_t>(count));
+            ASSERT_TRUE(std::equal(found.begin(), found.end(), expected.begin()))
+                << kernels->name << ", " << columns << " columns from " << first;
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

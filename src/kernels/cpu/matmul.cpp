@@ -44,15 +44,15 @@ class Slab {
     share_out(with_, blocks_of(rows), kBlockRows * weight_.width, [&](int64_t first, int64_t last) {
       for (int64_t block = first; block < last; ++block) pack(block);
     });
-    const int64_t width = strip_outputs(with_, weight_.outputs, rows);
+    const int64_t width = strip_outputs(with_, products_, weight_, rows);
     const int64_t strips = (weight_.outputs + width - 1) / width;
     share_out(with_, strips, rows * weight_.width * width, [&](int64_t first, int64_t last) {
       for (int64_t strip = first; strip < last; ++strip) {
         const int64_t begin = strip * width;
         const int64_t count = std::min(width, weight_.outputs - begin);
         if (parts_ == 1) {
-          Strip one = strip_of({out_, begin, begin, count}, blocks_, weight_);
-          if (strip + 1 < last) one.next = weight_.row(begin + count);
+          Strip one = strip_of(with_, products_, {out_, begin, begin, count}, blocks_, weight_);
+          if (strip + 1 < last) one.next = next_rows(products_, weight_, weight_, begin + count);
           products_.multiply(one);
         } else {
           multiply_both(begin, count);
@@ -90,7 +90,7 @@ class Slab {
         ScratchUse::rows, 2 * std::ssize(out_) * count * static_cast<int64_t>(sizeof(float))));
     std::vector<float*> rows(2 * out_.size());
     for (size_t r = 0; r < rows.size(); ++r) rows[r] = sums + static_cast<int64_t>(r) * count;
-    products_.multiply(strip_of({rows, 0, begin, count}, blocks_, weight_));
+    products_.multiply(strip_of(with_, products_, {rows, 0, begin, count}, blocks_, weight_));
     for (size_t r = 0; r < out_.size(); ++r) {
       const float* second = rows[out_.size() + r];
       for (int64_t n = 0; n < count; ++n) out_[r][begin + n] = rows[r][n] + second[n];

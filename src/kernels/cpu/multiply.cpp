@@ -17,11 +17,14 @@ WeightType weight_type(DType dtype) {
     case DType::F16:
       return WeightType::f16;
     case DType::BF16:
+    case DType::BF16_COMPACT:
       return WeightType::bf16;
     default:
       fail(ErrorKind::internal, "weights of type {} reached a kernel", dtype_name(dtype));
   }
 }
+
+int64_t element_bytes(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
 
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision) {
   const bool rounded = precision != Precision::f32 && type == WeightType::bf16 && kernels.bf16;
@@ -114,34 +117,86 @@ void check_order(const Products& products, const WeightMatrix& weight) {
   if (weight.arranged && !products.arrangement) {
     fail(ErrorKind::internal, "arranged weights reached products that read rows");
   }
-  if (weight.arranged && weight.stride != weight.width) {
+  if (weight.arranged && weight.row_bytes != weight.width * element_bytes(weight.type)) {
     fail(ErrorKind::internal, "arranged weights with gaps reached a kernel");
   }
 }
 
-Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight) {
-  return {.out = outputs.out.data(),
-          .out_offset = outputs.out_offset,
-          .blocks = blocks,
-          .rows = static_cast<int64_t>(outputs.out.size()),
-          .width = weight.width,
-          .weight = weight.row(outputs.first),
-          .weight_stride = weight.stride,
-          .type = weight.type,
-          .arranged = weight.arranged,
-          .outputs = outputs.count,
-          .scratch = scratch(ScratchUse::strip, kStripScratchBytes)};
+namespace {
+
+constexpr int64_t kStripBytes = 1 << 20;  // of expanded weights
+
+}  // namespace
+
+static_assert(kCompactColumns == kCompactBlock && kCompactBytes == kCompactBlockBytes);
+
+int64_t most_expanded_outputs(int64_t width) {
+  const int64_t outputs = kStripBytes / (expanded_stride(width) * kExpandedBytes);
+  return std::clamp(outputs / kColumnStep * kColumnStep, kColumnStep, kStripOutputs);
 }
 
-int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows) {
+int64_t most_expanded_bytes(int64_t width) {
+  const int64_t row = expanded_stride(width) * kExpandedBytes;
+  return std::min(kStripOutputs * row, std::max(kStripBytes, kColumnStep * row));
+}
+
+namespace {
+
+// Lets the strip have plain weights.
+void expand(const Kernels& kernels, Strip& strip) {
+  const int64_t stride = expanded_stride(strip.width);
+  std::byte* out = scratch(ScratchUse::expanded, strip.outputs * stride * kExpandedBytes);
+  kernels.expand({.rows = static_cast<const std::byte*>(strip.weight),
+                  .stride = strip.weight_stride,
+                  .count = strip.outputs,
+                  .header_bytes = strip.compact_header,
+                  .first_column = strip.first_column,
+                  .columns = strip.width,
+                  .out = reinterpret_cast<uint16_t*>(out),
+                  .out_stride = stride});
+  strip.weight = out;
+  strip.weight_stride = stride;
+  strip.compact_header = 0;
+  strip.first_column = 0;
+}
+
+}  // namespace
+
+Strip strip_of(const Machine& with, const Products& products, const StripOutputs& outputs,
+               const std::byte* blocks, const WeightMatrix& weight) {
+  Strip strip = {.out = outputs.out.data(),
+                 .out_offset = outputs.out_offset,
+                 .blocks = blocks,
+                 .rows = static_cast<int64_t>(outputs.out.size()),
+                 .width = weight.width,
+                 .weight = weight.row(outputs.first),
+                 .weight_stride = weight.row_bytes,
+                 .type = weight.type,
+                 .arranged = weight.arranged,
+                 .compact_header = weight.header_bytes,
+                 .first_column = weight.first_column,
+                 .outputs = outputs.count,
+                 .scratch = scratch(ScratchUse::strip, kStripScratchBytes)};
+  if (!weight.compact) {
+    strip.weight_stride /= element_bytes(weight.type);
+  } else if (!products.reads_compact) {
+    expand(with.kernels, strip);
+  }
+  return strip;
+}
+
+int64_t strip_outputs(const Machine& with, const Products& products, const WeightMatrix& weight,
+                      int64_t rows) {
   if (rows <= kBlockRows) return kColumnStep;
+  const int64_t outputs = weight.outputs;
   // Where each thread takes so many strips of this size, what all could do in the time of the last.
   const auto lost = [&](int64_t strip) {
     const int64_t threads = with.pool.threads();
     const int64_t strips = (outputs + strip - 1) / strip;
     return (strips + threads - 1) / threads * threads * strip - outputs;
   };
-  int64_t strip = kStripOutputs;
+  int64_t strip = weight.compact && !products.reads_compact ? most_expanded_outputs(weight.width)
+                                                            : kStripOutputs;
   while (strip > kColumnStep && lost(strip) > outputs / 20) strip -= kColumnStep;
   return strip;
 }

@@ -9,17 +9,19 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "tensor/compact.h"
 
 namespace klotski::cpu {
 
 WeightType weight_type(DType dtype);
+int64_t element_bytes(WeightType type);
 
 // The way to multiply by weights of this type.
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision);
 
 // Memory of a thread that stays with it from call to call, grown where more is wanted; what it held
 // is lost. Each use has its own, so that one may be held while another is asked for.
-enum class ScratchUse { inputs, gated, strip, rows, count_ };
+enum class ScratchUse { inputs, gated, strip, rows, expanded, count_ };
 std::byte* scratch(ScratchUse use, int64_t bytes);
 
 inline int64_t blocks_of(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
@@ -42,28 +44,54 @@ std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int
 void pack_rows(const Products& products, std::byte* blocks, std::span<const float* const> rows,
                int64_t width, int64_t begin, int64_t end);
 
+// Compact weights that products do not read become plain ones a strip at a time: the numbers of one
+// row, and the next, are so far apart, an odd number of cache lines, that rows do not crowd the
+// same sets of a cache.
+inline constexpr int64_t kExpandedBytes = 2;  // of a number
+inline int64_t expanded_stride(int64_t width) {
+  constexpr int64_t kLine = kCacheLine / 2;  // numbers
+  return ((width + kCompactBlock - 1) / kCompactBlock * kCompactBlock) + kLine;
+}
+// The most outputs of such a strip, a multiple of kColumnStep: its weights stay in the second-level
+// cache where that is as large.
+int64_t most_expanded_outputs(int64_t width);
+// Bytes of such a strip, of weights no wider.
+int64_t most_expanded_bytes(int64_t width);
+
 // A matrix of weights: whole rows of it one after the other, or some columns of such rows.
 struct WeightMatrix {
   const std::byte* data;
   WeightType type;
   int64_t outputs;
   int64_t width;
-  int64_t stride;     // elements from one row to the next
-  int64_t row_bytes;  // the same in bytes
+  int64_t row_bytes;  // from one row to the next
   bool arranged;
+  bool compact;
+  int64_t header_bytes = 0;  // of compact rows
+  int64_t first_column = 0;
 
   explicit WeightMatrix(const TensorView& view)
       : data(view.data),
         type(weight_type(view.dtype)),
         outputs(view.rows()),
         width(view.columns()),
-        stride(view.stride()),
-        row_bytes(stride * bytes_per_element(view.dtype)),
-        arranged(view.order == ElementOrder::arranged) {}
+        row_bytes(view.stride()),
+        arranged(view.order == ElementOrder::arranged),
+        compact(view.dtype == DType::BF16_COMPACT),
+        header_bytes(compact ? compact_header_bytes(view.columns_of_row()) : 0),
+        first_column(view.first_column) {}
 
   // Arranged: the first of a group.
   const std::byte* row(int64_t n) const { return data + n * row_bytes; }
 };
+
+// For Strip::next, of a strip of `now` that rows of `then` follow. Those that are expanded are read
+// before their strip begins.
+inline const std::byte* next_rows(const Products& products, const WeightMatrix& now,
+                                  const WeightMatrix& then, int64_t row) {
+  const bool alike = now.compact == then.compact;
+  return alike && (!then.compact || products.reads_compact) ? then.row(row) : nullptr;
+}
 
 // Refuses (internal) weights in an order that these products do not read. Rows that lie apart are
 // never arranged.
@@ -76,10 +104,14 @@ struct StripOutputs {
   int64_t first;
   int64_t count;
 };
-Strip strip_of(const StripOutputs& outputs, const std::byte* blocks, const WeightMatrix& weight);
+// Compact weights are expanded to a thread's scratch unless products read them: no other strip of
+// them may be made before this one is multiplied.
+Strip strip_of(const Machine& with, const Products& products, const StripOutputs& outputs,
+               const std::byte* blocks, const WeightMatrix& weight);
 
 // How many outputs a strip of a product should have, a multiple of kColumnStep: as many as it may
 // while threads do not wait long for the last one. Few rows gain nothing from a large one.
-int64_t strip_outputs(const Machine& with, int64_t outputs, int64_t rows);
+int64_t strip_outputs(const Machine& with, const Products& products, const WeightMatrix& weight,
+                      int64_t rows);
 
 }  // namespace klotski::cpu

@@ -23,6 +23,7 @@
 #include "base/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/kernels.h"
+#include "tensor/compact.h"
 #include "tensor/half.h"
 
 namespace klotski {
@@ -63,6 +64,10 @@ struct Weights {
   TensorView view;
 
   Weights(const std::vector<float>& values, DType dtype, Shape shape) {
+    if (dtype == DType::BF16_COMPACT) {
+      make_compact(values, std::move(shape));
+      return;
+    }
     bytes.resize(values.size() * (dtype == DType::F32 ? 4 : 2));
     for (size_t i = 0; i < values.size(); ++i) {
       if (dtype == DType::F32) {
@@ -77,6 +82,21 @@ struct Weights {
   }
   Weights(Weights&&) = default;
   Weights& operator=(Weights&&) = default;
+
+ private:
+  void make_compact(const std::vector<float>& values, Shape shape) {
+    const int64_t columns = shape[1];
+    std::vector<uint16_t> row(static_cast<size_t>(columns));
+    bytes.resize(static_cast<size_t>(shape[0] * compact_row_bytes(columns)));
+    for (int64_t n = 0; n < shape[0]; ++n) {
+      std::transform(values.begin() + n * columns, values.begin() + (n + 1) * columns, row.begin(),
+                     float_to_bf16);
+      if (!compact_row(row, bytes.data() + n * compact_row_bytes(columns))) {
+        fail(ErrorKind::internal, "row {} cannot be compact", n);
+      }
+    }
+    view = {bytes.data(), DType::BF16_COMPACT, std::move(shape)};
+  }
 };
 
 // Columns begin .. end - 1 of rows of `width` numbers, and all of them with NaNs for the others.
@@ -170,7 +190,7 @@ inline const cpu::Kernels& rounding_kernels() {
         }
         exact.multiply(strip);
       },
-      nullptr};
+      nullptr, false};
   static const cpu::Kernels kernels = [] {
     cpu::Kernels all = *cpu::all_kernels().begin[0];
     all.name = "rounding";

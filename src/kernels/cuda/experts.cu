@@ -2,11 +2,14 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/cublas_cuda.h"
+#include "kernels/cuda/expand_cuda.h"
 #include "kernels/cuda/expert_rows_cuda.h"
+#include "kernels/cuda/few_rows_cuda.h"
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 
@@ -21,15 +24,20 @@ constexpr int64_t kPlainRows = 512;
 
 using Pieces = std::vector<ExpertPiece>;
 
+// The type in which weights are multiplied.
+DType multiplied_type(const TensorView& weight) {
+  return has_bf16_values(weight.dtype) ? DType::BF16 : weight.dtype;
+}
+
 // Whether all three products have inputs of one part in the 16-bit type of all weights.
 bool in_16_bits(const ExpertProduct& product, Precision precision) {
-  const DType type = product.gate.dtype;
+  const DType type = multiplied_type(product.gate);
   return precision == Precision::bf16 && (type == DType::BF16 || type == DType::F16) &&
-         product.up.dtype == type && product.down.dtype == type;
+         multiplied_type(product.up) == type && multiplied_type(product.down) == type;
 }
 
 bool alike(const ExpertProduct& a, const ExpertProduct& b) {
-  return a.gate.dtype == b.gate.dtype && a.gate.rows() == b.gate.rows() &&
+  return multiplied_type(a.gate) == multiplied_type(b.gate) && a.gate.rows() == b.gate.rows() &&
          a.in.width == b.in.width && a.out.width == b.out.width && a.activation == b.activation;
 }
 
@@ -80,14 +88,21 @@ class Batch {
 
   void multiply(const ExpertPiece& piece, const TensorView& weight, const Stored* in,
                 float* out) const {
-    cublas().multiply({.out = out,
-                       .in = in,
-                       .weight = weight.data,
-                       .type = type_,
-                       .rows = piece.computed,
-                       .out_width = weight.rows(),
-                       .in_width = weight.columns(),
-                       .out_stride = weight.rows()});
+    if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
+      if (weight.dtype == DType::BF16_COMPACT && piece.count <= kFewRows) {
+        return few_rows(out, in, piece.count, weight);
+      }
+    }
+    for_each_slab(weight, [&](const TensorView& slab, int64_t first) {
+      cublas().multiply({.out = out + first,
+                         .in = in,
+                         .weight = slab.data,
+                         .type = type_,
+                         .rows = piece.computed,
+                         .out_width = slab.rows(),
+                         .in_width = slab.columns(),
+                         .out_stride = weight.rows()});
+    });
   }
 
   const Pieces& pieces_;
@@ -104,7 +119,7 @@ class Batch {
 
 void run_batch(Pieces& pieces) {
   if (pieces.empty()) return;
-  if (pieces.front().product->gate.dtype == DType::BF16) {
+  if (has_bf16_values(pieces.front().product->gate.dtype)) {
     Batch<__nv_bfloat16>(pieces, CUDA_R_16BF).run();
   } else {
     Batch<__half>(pieces, CUDA_R_16F).run();
@@ -171,7 +186,7 @@ uint64_t experts_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_wi
   constexpr uint64_t kRounding = 16 * 256;  // of each piece of memory
   constexpr int64_t kSlots = 16;            // experts of a row that may be in one call
   const int64_t batch = std::min(2 * rows * kSlots, kBatchRows);  // padded
-  const int64_t in_16_bits = batch * (2 * in_width + 10 * expert_width + 4 * in_width);
+  const int64_t in_16_bits = batch * (2 * in_width + 10 * expert_width + 4 * in_width) + kSlabBytes;
   const int64_t plain = std::min(rows, kPlainRows);
   const uint64_t in_floats = static_cast<uint64_t>(plain * 8 * (in_width + expert_width)) +
                              matmul_scratch_bytes(plain, std::max(in_width, expert_width));

@@ -98,8 +98,10 @@ struct Case {
   Activation activation = Activation::silu;
 };
 
-// Experts with so many rows each, which they take from and put to places in no order.
-void check_scattered(const Ops& ops, const Case& given, const std::vector<int64_t>& rows) {
+// Experts with so many rows each, which they take from and put to places in no order. Returns what
+// the device made of them.
+std::vector<float> check_scattered(const Ops& ops, const Case& given,
+                                   const std::vector<int64_t>& rows) {
   SCOPED_TRACE(std::string(dtype_name(given.types.first)) + " " +
                std::string(dtype_name(given.types.second)) + " precision " +
                std::to_string(static_cast<int>(given.precision)));
@@ -140,6 +142,7 @@ void check_scattered(const Ops& ops, const Case& given, const std::vector<int64_
   EXPECT_LE(relative_error(once, out), tolerance(given.types, given.precision));
   ops.experts(there, given.precision);
   EXPECT_TRUE(same_bits(device_out.download(), once));
+  return once;
 }
 
 TEST_F(GpuExperts, EveryTypeAndPrecision) {
@@ -152,6 +155,100 @@ TEST_F(GpuExperts, EveryTypeAndPrecision) {
         check_scattered(ops(), {shape, types, precision}, {1, 7, 40, 2});
       }
     }
+  }
+}
+
+TEST_F(GpuExperts, CompactWeightsGiveTheSameBits) {
+  const DType compact = DType::BF16_COMPACT;
+  for (const ExpertShape& shape :
+       {ExpertShape{72, 88, 72}, ExpertShape{5, 7, 3}, ExpertShape{264, 192, 1000}}) {
+    for (const Precision precision : kPrecisions) {
+      const std::vector<int64_t> rows = {5, 40, 16};
+      const std::vector<float> plain =
+          check_scattered(ops(), {shape, {DType::BF16, DType::BF16}, precision}, rows);
+      for (const Types& types :
+           {Types{compact, compact}, Types{DType::BF16, compact}, Types{compact, DType::BF16}}) {
+        EXPECT_TRUE(same_bits(check_scattered(ops(), {shape, types, precision}, rows), plain));
+      }
+    }
+  }
+}
+
+TEST_F(GpuExperts, CompactWeightsAndFewRows) {
+  const Types types = {DType::BF16_COMPACT, DType::BF16_COMPACT};
+  for (const ExpertShape& shape :
+       {ExpertShape{72, 88, 72}, {5, 7, 3}, {264, 192, 1000}, {1000, 1700, 333}}) {
+    for (int64_t rows = 1; rows <= 9; ++rows) {
+      check_scattered(ops(), {shape, types, Precision::bf16}, {rows, 1});
+    }
+  }
+}
+
+// Zeros and outliers, which rows list.
+TEST_F(GpuExperts, ListedNumbersOfCompactWeights) {
+  constexpr ExpertShape kShape = {256, 192, 128};
+  const auto odd_weights = [](int64_t rows, int64_t columns, unsigned seed) {
+    std::vector<float> values = scaled_floats(rows, columns, seed);
+    for (int64_t row = 0; row < rows; ++row) {
+      values[static_cast<size_t>(row * columns + row % columns)] = 0.0f;
+      values[static_cast<size_t>(row * columns + (7 * row + 3) % columns)] = -0.0f;
+      if (row % 16 == 0) values[static_cast<size_t>((row + 1) * columns - 1)] = 1e-12f;
+    }
+    return Weights(values, DType::BF16_COMPACT, {rows, columns});
+  };
+  const Weights gate = odd_weights(kShape.width, kShape.in, 4);
+  const Weights up = odd_weights(kShape.width, kShape.in, 5);
+  const Weights down = odd_weights(kShape.out, kShape.width, 6);
+  const DeviceTensor device_gate(gate);
+  const DeviceTensor device_up(up);
+  const DeviceTensor device_down(down);
+  for (const int64_t rows : {1, 2, 3, 8, 20}) {
+    const std::vector<float> in = random_floats(rows * kShape.in, 2);
+    const DeviceArray<float> device_in{std::span<const float>(in)};
+    const DeviceOutput device_out(rows, kShape.out);
+    std::vector<float> out(static_cast<size_t>(rows * kShape.out), kPoison);
+    const ExpertProduct here =
+        TestExpert::with(rows_of({out.data(), rows, kShape.out}, {in.data(), rows, kShape.in}),
+                         gate.view, up.view, down.view);
+    const ExpertProduct there =
+        TestExpert::with(rows_of(device_out.rows(), {device_in.data(), rows, kShape.in}),
+                         device_gate.view(), device_up.view(), device_down.view());
+    reference_ops().experts(std::span(&here, 1), Precision::bf16);
+    ops().experts(std::span(&there, 1), Precision::bf16);
+    EXPECT_LE(relative_error(device_out.download(), out),
+              tolerance({DType::BF16_COMPACT, DType::BF16_COMPACT}, Precision::bf16))
+        << rows << " rows";
+  }
+}
+
+TEST_F(GpuExperts, LargeCompactWeightsAreMultipliedInSlabs) {
+  const DType compact = DType::BF16_COMPACT;
+  for (const Precision precision : kPrecisions) {
+    // Each matrix expanded is more than one slab.
+    check_scattered(ops(), {{4096, 5120, 4096}, {compact, compact}, precision}, {9});
+  }
+}
+
+TEST_F(GpuExperts, PartsOfCompactExperts) {
+  const Types types = {DType::BF16_COMPACT, DType::BF16_COMPACT};
+  const TestExpert expert({128, 192, 64}, types, 1);
+  const auto part = [](ExpertProduct product) {
+    product.gate = rows_between(product.gate, 64, 164);
+    product.up = rows_between(product.up, 64, 164);
+    product.down = columns_between(product.down, 64, 164);
+    return product;
+  };
+  const std::vector<float> in = random_floats(3 * 128, 2);
+  const DeviceArray<float> device_in{std::span<const float>(in)};
+  for (const Precision precision : kPrecisions) {
+    const DeviceOutput device_out(3, 64);
+    std::vector<float> out(3 * 64, kPoison);
+    const ExpertProduct here = part(expert.here(rows_of({out.data(), 3, 64}, {in.data(), 3, 128})));
+    const ExpertProduct there =
+        part(expert.there(rows_of(device_out.rows(), {device_in.data(), 3, 128})));
+    reference_ops().experts(std::span(&here, 1), precision);
+    ops().experts(std::span(&there, 1), precision);
+    EXPECT_LE(relative_error(device_out.download(), out), tolerance(types, precision));
   }
 }
 
@@ -215,18 +312,20 @@ TEST_F(GpuExperts, ProductsNeedNotBeAlike) {
   const DeviceArray<float> device_in{std::span<const float>(in)};
   const std::vector<int32_t> list = {4, 1, 5};
   const DeviceArray<int32_t> device_list{std::span<const int32_t>(list)};
+  constexpr size_t kExperts = 5;
   std::vector<TestExpert> experts;
-  experts.reserve(4);
+  experts.reserve(kExperts);
   experts.emplace_back(ExpertShape{16, 8, 16}, Types{DType::BF16, DType::BF16}, 1);
   experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::BF16, DType::BF16}, 4);
+  experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::BF16_COMPACT, DType::BF16}, 13);
   experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::F16, DType::F16}, 7);
   experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::F32, DType::F32}, 10);
-  std::vector<std::vector<float>> outs(4, std::vector<float>(6 * 16, kPoison));
+  std::vector<std::vector<float>> outs(kExperts, std::vector<float>(6 * 16, kPoison));
   std::vector<DeviceOutput> device_outs;
-  device_outs.reserve(4);
+  device_outs.reserve(kExperts);
   std::vector<ExpertProduct> here;
   std::vector<ExpertProduct> there;
-  for (size_t e = 0; e < 4; ++e) {
+  for (size_t e = 0; e < kExperts; ++e) {
     device_outs.emplace_back(6, 16);
     const auto listed = std::span(list).first(e % 2 == 0 ? 3 : 0);
     const auto device_listed = device_list.span().first(listed.size());
@@ -237,7 +336,7 @@ TEST_F(GpuExperts, ProductsNeedNotBeAlike) {
   }
   reference_ops().experts(here, Precision::bf16);
   ops().experts(there, Precision::bf16);
-  for (size_t e = 0; e < 4; ++e)
+  for (size_t e = 0; e < kExperts; ++e)
     EXPECT_LE(relative_error(device_outs[e].download(), outs[e]), 1e-2);
 }
 

@@ -3,10 +3,12 @@
 #include "base/error.h"
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/cublas_cuda.h"
+#include "kernels/cuda/expand_cuda.h"
 #include "kernels/cuda/few_outputs_cuda.h"
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
+#include "tensor/compact.h"
 
 namespace klotski::cuda {
 
@@ -15,7 +17,6 @@ namespace {
 constexpr int64_t kPieceRows = 4096;   // at a time: the scratch stays small
 constexpr int kMostParts = 3;          // 8 bits of the fraction each: all of a float32's
 constexpr int64_t kStackedRows = 128;  // with more, arithmetic and not the weights take the time
-constexpr int64_t kSlabBytes = int64_t{32} << 20;  // of weights as float32, or of parts of sums
 
 // Numbers between one part of the inputs and the next.
 int64_t part_stride(int64_t count) { return (count + 127) / 128 * 128; }
@@ -80,26 +81,28 @@ void multiply_parts(Rows out, ConstRows in, const TensorView& weight, int parts)
   const int64_t stride = part_stride(count);
   const Scratch scratch(static_cast<uint64_t>(stride * parts) * sizeof(Stored));
   launch_split(scratch.as<Stored>(), in, parts);
-  const auto multiply = [&](float* to, int64_t part, int64_t rows, float beta) {
-    cublas().multiply({.out = to,
-                       .in = scratch.as<Stored>() + part * stride,
-                       .weight = weight.data,
-                       .type = weight.dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F,
-                       .rows = rows,
-                       .out_width = out.width,
-                       .in_width = in.width,
-                       .out_stride = out.width,
-                       .beta = beta});
-  };
   const int64_t sum_bytes = parts * in.count * out.width * static_cast<int64_t>(sizeof(float));
-  if (parts > 1 && parts * in.count <= kStackedRows && stride == count && sum_bytes <= kSlabBytes) {
-    const Scratch sums(static_cast<uint64_t>(sum_bytes));
-    multiply(sums.as<float>(), 0, parts * in.count, 0.0f);
-    return launch_add_parts(out, sums.as<float>(), parts);
-  }
-  for (int part = 0; part < parts; ++part) {
-    multiply(out.data, part, in.count, part == 0 ? 0.0f : 1.0f);
-  }
+  const bool stacked =
+      parts > 1 && parts * in.count <= kStackedRows && stride == count && sum_bytes <= kSlabBytes;
+  const Scratch sums(stacked ? static_cast<uint64_t>(sum_bytes) : 0);
+  for_each_slab(weight, [&](const TensorView& slab, int64_t first_output) {
+    const auto multiply = [&](float* to, int64_t part, int64_t rows, float beta) {
+      cublas().multiply({.out = to + first_output,
+                         .in = scratch.as<Stored>() + part * stride,
+                         .weight = slab.data,
+                         .type = slab.dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F,
+                         .rows = rows,
+                         .out_width = slab.rows(),
+                         .in_width = in.width,
+                         .out_stride = out.width,
+                         .beta = beta});
+    };
+    if (stacked) return multiply(sums.as<float>(), 0, parts * in.count, 0.0f);
+    for (int part = 0; part < parts; ++part) {
+      multiply(out.data, part, in.count, part == 0 ? 0.0f : 1.0f);
+    }
+  });
+  if (stacked) launch_add_parts(out, sums.as<float>(), parts);
 }
 
 template <typename Stored>
@@ -143,7 +146,7 @@ void multiply(Rows out, ConstRows in, const TensorView& weight, Precision precis
   const int parts = exact ? kMostParts : precision == Precision::two_bf16 ? 2 : 1;
   if (weight.dtype == DType::F32) {
     multiply_floats(out, in, reinterpret_cast<const float*>(weight.data), 0, out.width);
-  } else if (weight.dtype == DType::BF16) {
+  } else if (has_bf16_values(weight.dtype)) {
     multiply_parts<__nv_bfloat16>(out, in, weight, parts);
   } else if (weight.dtype == DType::F16 && exact) {
     multiply_converted(out, in, weight);
@@ -178,7 +181,9 @@ void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& 
   check_no_gaps(weight);
   if (out.count == 0 || out.width == 0) return;
   if (precision == Precision::f32 && out.width <= kFewOutputs) {
-    few_outputs(out, in, weight);
+    // So few are a single slab.
+    static_assert(kFewOutputs * kMostCompactColumns * 2 <= kSlabBytes);
+    for_each_slab(weight, [&](const TensorView& slab, int64_t) { few_outputs(out, in, slab); });
   } else {
     const int64_t rows = piece_rows(out.count, kPieceRows);
     for (int64_t first = 0; first < out.count; first += rows) {
@@ -192,7 +197,8 @@ void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& 
 
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width) {
   const int64_t piece = part_stride(piece_rows(rows, kPieceRows) * in_width);
-  return static_cast<uint64_t>(piece * kMostParts * 2 + kSlabBytes + 4 * in_width);
+  constexpr int64_t kSlabs = 2;  // of weights and of sums
+  return static_cast<uint64_t>(piece * kMostParts * 2 + kSlabs * kSlabBytes + 4 * in_width);
 }
 
 }  // namespace klotski::cuda

@@ -95,6 +95,62 @@ TEST_F(GpuMatmul, ConvertsLargeWeightsInSlabs) {
   check_product(ops(), {2, 1030, 16384}, DType::F16, Precision::f32);
 }
 
+TEST_F(GpuMatmul, CompactWeightsGiveTheSameBits) {
+  const Product shapes[] = {{1, 8, 300},    {3, 5, 7},        {17, 33, 65},   {64, 72, 64},
+                            {33, 136, 300}, {130, 1000, 520}, {70, 2048, 768}};
+  for (const Product& shape : shapes) {
+    const std::vector<float> x = random_floats(shape.rows * shape.in, 1);
+    const std::vector<float> w = random_floats(shape.out * shape.in, 2);
+    const Weights plain(w, DType::BF16, {shape.out, shape.in});
+    const Weights compact(w, DType::BF16_COMPACT, {shape.out, shape.in});
+    const Weights bias(random_floats(shape.out, 3), DType::BF16, {shape.out});
+    const ConstRows in(x.data(), shape.rows, shape.in);
+    for (const Precision precision : kAllPrecisions) {
+      EXPECT_TRUE(same_bits(on_device(ops(), in, compact, &bias, precision),
+                            on_device(ops(), in, plain, &bias, precision)))
+          << shape.rows << " x " << shape.in << " -> " << shape.out << " precision "
+          << static_cast<int>(precision);
+    }
+  }
+}
+
+TEST_F(GpuMatmul, LargeCompactWeightsAreMultipliedInSlabs) {
+  // 5120 x 4096 numbers are more than one slab, and 5125 leave a last one that is smaller.
+  for (const Product& shape : {Product{2, 4096, 5125}, Product{130, 4096, 5120}}) {
+    const std::vector<float> x = random_floats(shape.rows * shape.in, 1);
+    const std::vector<float> x_sizes = absolute(x);
+    const std::vector<float> w = random_floats(shape.out * shape.in, 2);
+    const Weights plain(w, DType::BF16, {shape.out, shape.in});
+    const Weights compact(w, DType::BF16_COMPACT, {shape.out, shape.in});
+    const Weights sizes(absolute(w), DType::BF16, {shape.out, shape.in});
+    const ConstRows in(x.data(), shape.rows, shape.in);
+    const auto magnitudes =
+        on_device(ops(), {x_sizes.data(), shape.rows, shape.in}, sizes, nullptr, Precision::f32);
+    for (const Precision precision : kAllPrecisions) {
+      expect_close(on_device(ops(), in, compact, nullptr, precision),
+                   on_device(ops(), in, plain, nullptr, precision), magnitudes,
+                   tolerance(DType::BF16, precision));
+    }
+  }
+}
+
+TEST_F(GpuMatmul, PartsOfCompactWeights) {
+  constexpr int64_t kWhole = 264;
+  const std::vector<float> x = random_floats(5 * 100, 1);
+  const std::vector<float> w = random_floats(310 * kWhole, 2);
+  const std::vector<float> rows(w.begin() + 3 * kWhole, w.begin() + 303 * kWhole);
+  const Weights plain(columns_of(rows, kWhole, 64, 164), DType::BF16, {300, 100});
+  const DeviceTensor whole(Weights(w, DType::BF16_COMPACT, {310, kWhole}));
+  const TensorView part = columns_between(rows_between(whole.view(), 3, 303), 64, 164);
+  const DeviceArray<float> device_x{std::span<const float>(x)};
+  for (const Precision precision : kAllPrecisions) {
+    const DeviceOutput out(5, 300);
+    ops().matmul(out.rows(), {device_x.data(), 5, 100}, part, {}, precision);
+    EXPECT_TRUE(
+        same_bits(out.download(), on_device(ops(), {x.data(), 5, 100}, plain, nullptr, precision)));
+  }
+}
+
 TEST_F(GpuMatmul, FewOutputsOfManyRows) {
   for (const DType dtype : kStoredTypes) {
     check_product(ops(), {301, 520, 64}, dtype, Precision::f32);

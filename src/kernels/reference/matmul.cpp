@@ -21,7 +21,7 @@ float as_multiplied(float value, Precision precision) {
 void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
             Precision precision) {
   std::vector<float> rounded;
-  if (precision != Precision::f32 && weight.dtype == DType::BF16) {
+  if (precision != Precision::f32 && has_bf16_values(weight.dtype)) {
     rounded.assign(in.data, in.data + in.count * in.width);
     for (float& value : rounded) value = as_multiplied(value, precision);
     in.data = rounded.data();

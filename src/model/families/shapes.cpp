@@ -157,9 +157,17 @@ std::string_view shape_syntax() {
     for (const std::string_view name : shape_names()) names += std::string(name) + ", ";
     return names +
            "or L=,H=,F=,E=,K= (layers, hidden, expert width, experts, experts a token) and "
-           "optionally heads=,kv_heads=,head_dim=,vocab=,shared=, alone or after a name";
+           "optionally heads=,kv_heads=,head_dim=,vocab=,shared=, alone or after a name; with "
+           ",compact at the end, expert weights of bf16 take 12 bits each";
   }();
   return kText;
+}
+
+bool take_compact(std::string_view* shape) {
+  constexpr std::string_view kWord = ",compact";
+  if (!shape->ends_with(kWord)) return false;
+  shape->remove_suffix(kWord.size());
+  return true;
 }
 
 OrderedJson shape_config(std::string_view shape, int64_t tokens) {

@@ -15,6 +15,10 @@ std::vector<std::string_view> shape_names();
 // How a shape is written, for help and errors.
 std::string_view shape_syntax();
 
+// Takes ",compact" off the end of a shape; whether it was there. Expert weights are wanted in
+// BF16_COMPACT then, which is no matter of the configuration.
+bool take_compact(std::string_view* shape);
+
 // The config.json of a shape: a name, a name with fields changed ("qwen3-30b-a3b,L=4"), or a shape
 // by hand ("L=18,H=2048,F=7168,E=8,K=2"). By hand the vocabulary is `tokens` large unless given.
 // Throws a usage error for anything else; parse_config accepts every result.

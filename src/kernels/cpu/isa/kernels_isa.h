@@ -8,6 +8,7 @@ int64_t block_bytes(int64_t width);
 void pack(const BlockColumns& columns);
 void multiply(const Strip& strip);
 extern const Arrangement kArrangement;
+void expand(const CompactRows& rows);
 float softmax(const ScoreRow& row, SoftmaxState& state);
 void scale(float* values, int64_t count, float factor);
 void mix(const Mix& mix);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/isa/amx_tiles.h"
 #include "kernels/cpu/isa/avx512.h"
+#include "kernels/cpu/isa/compact_row.h"
 #include "kernels/cpu/isa/kernels_isa.h"
 
 namespace klotski::cpu::KLOTSKI_ISA {
@@ -18,11 +19,12 @@ namespace {
 constexpr int64_t kTileSide = 16;  // rows of a tile; floats, or pairs of bf16, in each
 constexpr int64_t kStep = 32;      // columns that one instruction takes
 constexpr int64_t kElementBytes = 2;
-static_assert(kTileSide == kBlockRows && kStep <= kColumnStep);
+static_assert(kTileSide == kBlockRows && kStep <= kColumnStep && kHalfBlock == kStep);
 
 // So many columns at a time: those of 32 rows (32 KiB) stay in the first-level cache while the
 // strip's weights go by, those of all rows (256 KiB) with the sums in the second-level one.
 constexpr int64_t kPiece = 512;
+static_assert(kPiece % kCompactColumns == 0);
 constexpr int64_t kMostTiles = kStripOutputs / kTileSide;
 
 // Up to so many blocks of rows the weights are used in place, once.
@@ -39,12 +41,12 @@ class Ahead {
   Ahead() = default;
   // `weight`: the strip's, or as many others.
   Ahead(const Strip& strip, const void* weight, int64_t column)
-      : run_(reinterpret_cast<uintptr_t>(weight) +
-             static_cast<uintptr_t>(column * group(strip) * kElementBytes)),
-        stride_(static_cast<uintptr_t>(strip.weight_stride * group(strip) * kElementBytes)),
+      : run_(reinterpret_cast<uintptr_t>(weight) + begin(strip, column)),
+        stride_(static_cast<uintptr_t>(strip.compact_header > 0
+                                           ? strip.weight_stride
+                                           : strip.weight_stride * group(strip) * kElementBytes)),
         runs_(quotient_up(strip.outputs, group(strip))),
-        lines_(quotient_up(least(kPiece, strip.width - column) * group(strip) * kElementBytes,
-                           kCacheLine)) {}
+        lines_(lines(strip, column)) {}
 
   int64_t count() const { return runs_ * lines_; }
 
@@ -62,6 +64,28 @@ class Ahead {
  private:
   // Outputs whose weights of the same columns follow each other.
   static int64_t group(const Strip& strip) { return strip.arranged ? kTileSide : 1; }
+
+  // Of the piece's weights, from the beginning of those of the first output. The first piece of
+  // compact rows begins with their headers, unless columns lie between.
+  static uintptr_t begin(const Strip& strip, int64_t column) {
+    if (strip.compact_header == 0) {
+      return static_cast<uintptr_t>(column * group(strip) * kElementBytes);
+    }
+    const int64_t whole = strip.first_column + column;
+    return whole == 0 ? 0
+                      : static_cast<uintptr_t>(strip.compact_header +
+                                               whole / kCompactColumns * kCompactBytes);
+  }
+  // Compact rows begin anywhere in a line.
+  static int64_t lines(const Strip& strip, int64_t column) {
+    const int64_t columns = least(kPiece, strip.width - column);
+    if (strip.compact_header == 0) {
+      return quotient_up(columns * group(strip) * kElementBytes, kCacheLine);
+    }
+    const int64_t header = strip.first_column + column == 0 ? strip.compact_header : 0;
+    const int64_t bytes = header + quotient_up(columns, kCompactColumns) * kCompactBytes;
+    return quotient_up(bytes, kCacheLine) + 1;
+  }
 
   uintptr_t run_ = 0;  // of lines that follow each other
   uintptr_t stride_ = 0;
@@ -99,6 +123,49 @@ TileWeights padded_copy(std::byte* copy, const uint16_t* from, int64_t stride, i
   return {copy, kTileRowBytes, kTileBytes};
 }
 
+// The same of compact rows, which are expanded. They take longer than tiles are multiplied: some of
+// what comes next is called for meanwhile.
+TileWeights expanded_copy(std::byte* copy, const Strip& strip, int64_t first, int64_t begin,
+                          Ahead& ahead, int64_t ahead_lines) {
+  const int64_t outputs = least(kTileSide, strip.outputs - first);
+  const int64_t size = least(kPiece, strip.width - begin);
+  const int64_t column = strip.first_column + begin;
+  const auto* row = static_cast<const std::byte*>(strip.weight) + first * strip.weight_stride;
+  for (int64_t n = 0; n < outputs; ++n, row += strip.weight_stride) {
+    std::byte* to = copy + n * kTileRowBytes;
+    const std::byte* block = block_at(row, strip.compact_header, column);
+    const __m512i uppers = upper_bytes(row);
+    int64_t k = 0;
+    for (; k + kCompactColumns <= size; k += kCompactColumns, block += kCompactBytes) {
+      const ExpandedBlock numbers = expanded(block, uppers);
+      std::byte* tile = to + k / kStep * kTileBytes;
+      _mm512_storeu_si512(tile, numbers.lower);
+      _mm512_storeu_si512(tile + kTileBytes, numbers.upper);
+    }
+    if (k < size) {
+      const ExpandedBlock numbers = expanded(block, uppers);
+      std::byte* tile = to + k / kStep * kTileBytes;
+      _mm512_storeu_si512(tile, _mm512_maskz_mov_epi16(lower_bits(size - k), numbers.lower));
+      if (size - k > kStep) {
+        _mm512_storeu_si512(tile + kTileBytes,
+                            _mm512_maskz_mov_epi16(lower_bits(size - k - kStep), numbers.upper));
+      }
+    }
+    for_listed(row, strip.compact_header, column, size, [&](int64_t at, uint16_t number) {
+      std::memcpy(to + at / kStep * kTileBytes + at % kStep * kElementBytes, &number,
+                  sizeof(number));
+    });
+    ahead.fetch(ahead_lines);
+  }
+  for (int64_t n = outputs; n < kTileSide; ++n) {
+    for (int64_t k = 0; k < size; k += kStep) {
+      _mm512_storeu_si512(copy + k / kStep * kTileBytes + n * kTileRowBytes,
+                          _mm512_setzero_si512());
+    }
+  }
+  return {copy, kTileRowBytes, kTileBytes};
+}
+
 struct Piece {
   const Strip& strip;
   int64_t begin;  // columns before it
@@ -114,9 +181,16 @@ Piece piece_of(const Strip& strip, int64_t begin) {
   const int64_t blocks = quotient_up(strip.rows, kBlockRows);
   Piece piece = {strip, begin, quotient_up(size, kStep), {}, after(strip, begin), 0};
   const int64_t all_steps = piece.steps * quotient_up(tiles, 2) * quotient_up(blocks, 2);
-  piece.ahead_lines = quotient_up(piece.ahead.count(), all_steps);
+  const int64_t lines = piece.ahead.count();
+  piece.ahead_lines = quotient_up(lines, all_steps);
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t first = tile * kTileSide;
+    std::byte* copy = strip.scratch + kSumBytes + tile * kCopyBytes;
+    if (strip.compact_header > 0) {
+      const int64_t lines_a_row = quotient_up(lines, strip.outputs);
+      piece.weights[tile] = expanded_copy(copy, strip, first, begin, piece.ahead, lines_a_row);
+      continue;
+    }
     const int64_t outputs = least(kTileSide, strip.outputs - first);
     const auto* weight = static_cast<const uint16_t*>(strip.weight) + first * strip.weight_stride +
                          begin * (strip.arranged ? kTileSide : 1);
@@ -126,8 +200,7 @@ Piece piece_of(const Strip& strip, int64_t begin) {
       piece.weights[tile] = {reinterpret_cast<const std::byte*>(weight),
                              strip.weight_stride * kElementBytes, kTileRowBytes};
     } else {
-      piece.weights[tile] = padded_copy(strip.scratch + kSumBytes + tile * kCopyBytes, weight,
-                                        strip.weight_stride, outputs, size);
+      piece.weights[tile] = padded_copy(copy, weight, strip.weight_stride, outputs, size);
     }
   }
   return piece;

@@ -1,4 +1,4 @@
-#include "synth/new_folder.h"
+#include "weights/new_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace klotski {
@@ -16,6 +17,8 @@ namespace klotski {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr uint64_t kOtherBytes = 64 * kMiB;  // tokenizer, configuration and headers
 
 std::string quoted_path(const fs::path& path) { return in_quotes(path.native(), 300); }
 
@@ -63,6 +66,16 @@ NewFolder::~NewFolder() {
   std::error_code ignored;
   if (lock_ >= 0) fs::remove_all(files_, ignored);
   if (lock_ >= 0) ::close(lock_);
+}
+
+void NewFolder::require_space(uint64_t weights) const {
+  std::error_code error;
+  const fs::space_info space = fs::space(files_, error);
+  const uint64_t needed = weights + kOtherBytes;
+  if (error || space.available >= needed) return;
+  fail(ErrorKind::does_not_fit, "{}: needs {} of disk, {} is free: {} too little",
+       quoted_path(name_), format_bytes(needed), format_bytes(space.available),
+       format_bytes(needed - space.available));
 }
 
 void NewFolder::publish() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 namespace klotski {
@@ -17,6 +18,9 @@ class NewFolder {
 
   const std::filesystem::path& files() const { return files_; }  // where to write them
   const std::filesystem::path& name() const { return name_; }
+  // Refuses (does_not_fit) where the disk has no room for so many bytes of weights and the rest of
+  // a model.
+  void require_space(uint64_t weights) const;
   void publish();
 
  private:

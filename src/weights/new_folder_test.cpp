@@ -1,13 +1,13 @@
-#include "synth/new_folder.h"
+#include "weights/new_folder.h"
 
 #include <gtest/gtest.h>
 
-#include "synth/testing.h"
+#include "weights/testing.h"
 
 namespace klotski {
 namespace {
 
-using namespace testing_synth;
+using namespace testing_files;
 namespace fs = std::filesystem;
 
 TEST(NewFolder, AppearsWhenPublished) {
@@ -58,6 +58,13 @@ TEST(NewFolder, RefusesWhatIsThere) {
   EXPECT_EQ(kind_of([&] { NewFolder folder(""); }), ErrorKind::usage);
   EXPECT_EQ(kind_of([&] { NewFolder folder("/"); }), ErrorKind::usage);
   EXPECT_EQ(content_of(scratch.path() / "full" / "a"), "text");
+}
+
+TEST(NewFolder, RefusesMoreThanTheDiskHas) {
+  ScratchFolder scratch;
+  const NewFolder folder(scratch.path() / "model");
+  folder.require_space(0);
+  EXPECT_EQ(kind_of([&] { folder.require_space(uint64_t{1} << 60); }), ErrorKind::does_not_fit);
 }
 
 TEST(NewFolder, RefusesToReplaceWhatCameMeanwhile) {

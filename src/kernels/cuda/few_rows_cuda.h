@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "tensor/tensor_view.h"
+
+namespace klotski::cuda {
+
+// With so few rows, to multiply by compact weights where they lie is faster than to expand them.
+inline constexpr int64_t kFewRows = 4;
+
+// out[rows][outputs] = in[rows][columns] * weight^T, of BF16_COMPACT; 1 to kFewRows rows.
+void few_rows(float* out, const __nv_bfloat16* in, int64_t rows, const TensorView& weight);
+
+}  // namespace klotski::cuda

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "synth/random_model.h"
+#include "synth/tensor_fill.h"
+
+namespace klotski {
+
+// Of what a piece of a stored tensor must have a whole number: an element, or a row where it is
+// compact.
+uint64_t grain_bytes(const ModelTensor& tensor);
+
+// Bytes `offset` and on of a tensor as it is stored. Whole grains. Thread-safe.
+void fill_stored(const TensorFill& fill, const ModelTensor& tensor, uint64_t offset,
+                 std::span<std::byte> out);
+
+}  // namespace klotski

@@ -1,0 +1,53 @@
+#pragma once
+
+// BF16_COMPACT: bf16 numbers in a little more than 12 bits each, every bit of them kept. Weights of
+// a row differ little in size: sixteen exponents that follow each other are those of all but one in
+// about ten thousand. So of a number's upper byte, its sign and the exponent's upper seven bits,
+// four bits are enough, and the few other numbers are listed.
+//
+// A row, in memory at a multiple of kCompactAlignment:
+//   header: byte 0 the least upper seven bits, byte 1 zero, bytes 2 and 3 how many are listed, then
+//           these, [column, bits of the number], all of 16 bits, and room for more;
+//   blocks of 64 columns: their lower bytes, in 64 places, then 32 bytes of four bits each about
+//           the upper ones: the sign (bit 3) and how much more than the least the others are. Byte
+//           i has those of place i in its lower half, of place 32 + i in its upper.
+// Places 16 l .. 16 l + 7 of a block are of columns 8 l and on, the eight after them of columns
+// 32 + 8 l and on: instructions that interleave bytes of two registers, sixteen by sixteen, then
+// leave the numbers of each half in their order. Numbers are little-endian. What the last block has
+// beyond the columns is zero.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace klotski {
+
+inline constexpr uint64_t kCompactAlignment = 16;
+inline constexpr int64_t kCompactBlock = 64;  // columns
+inline constexpr int64_t kCompactBlockBytes = 96;
+inline constexpr int64_t kCompactUppers = 8;                      // different upper seven bits
+inline constexpr int64_t kMostCompactColumns = int64_t{1} << 16;  // columns are listed in 16 bits
+
+// Normally distributed weights fill some hundredths of the room in it.
+constexpr int64_t compact_header_bytes(int64_t columns) { return 16 * (2 + columns / 2048); }
+// Numbers that a row can list.
+constexpr int64_t most_compact_listed(int64_t columns) {
+  return compact_header_bytes(columns) / 4 - 1;
+}
+// Of the blocks that hold so many columns.
+constexpr int64_t compact_blocks_bytes(int64_t columns) {
+  return (columns + kCompactBlock - 1) / kCompactBlock * kCompactBlockBytes;
+}
+constexpr int64_t compact_row_bytes(int64_t columns) {
+  return compact_header_bytes(columns) + compact_blocks_bytes(columns);
+}
+
+// Writes compact_row_bytes(row.size()) bytes; false where more numbers would have to be listed than
+// there is room for, or the row is too long.
+[[nodiscard]] bool compact_row(std::span<const uint16_t> row, std::byte* out);
+
+// Columns first .. first + out.size() - 1 of a row of so many; first is a multiple of
+// kCompactBlock. Whatever the row's bytes are, nothing outside it is read.
+void expand_row(const std::byte* row, int64_t columns, int64_t first, std::span<uint16_t> out);
+
+}  // namespace klotski
