@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "device/testing.h"
 #include "engine/engine.h"
@@ -24,6 +25,9 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
     return plan_run(test_.description, UnitLayouts(test_.description, test_.checkpoint), target_,
                     limits, workload, options_);
   }
+
+  // The bundled model takes longer than those of the tests.
+  static int trials(int most) { return GetParam() == std::string_view(kCompact) ? most / 3 : most; }
 
   // Fewer slots than the plan has room for: the models of the tests are small.
   void take_slots_away(RunPlan& plan) {
@@ -89,7 +93,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
 
 // Whatever the slots of both memories, the strategy, the grouping and the timing.
 TEST_P(DevicePipeline, EqualsTheResidentRunBitForBit) {
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < trials(12); ++trial) {
     const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary);
     const RunLimits limits = random_limits();
     const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
@@ -110,7 +114,7 @@ TEST_P(DevicePipeline, EqualsTheResidentRunBitForBit) {
 TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
   int64_t computed_below = 0;
   uint64_t rows_back = 0;
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < trials(12); ++trial) {
     const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary);
     RunLimits limits = random_limits();
     limits.strategy = Strategy::hybrid;
@@ -139,7 +143,7 @@ TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
 TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
   int slices = 0;
   bool sliceable = false;
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < trials(12); ++trial) {
     const Texts texts = random_texts(random_, 1, test_.description.vocabulary);
     RunLimits limits = random_limits();
     limits.strategy = Strategy::hybrid;
@@ -184,7 +188,7 @@ TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
 // Keys and values lie below, where the CPU attends to them; those of prompts come from the device.
 TEST_P(DevicePipeline, AttentionOnTheCpuGivesTheSameBits) {
   int64_t attended = 0;
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < trials(12); ++trial) {
     const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary, 40);
     RunLimits limits = random_limits();
     limits.cpu_attention = true;
@@ -223,7 +227,7 @@ TEST_P(DevicePipeline, WithoutCostsTheCpuComputesNothing) {
 // With room on the device for one sequence or two the others keep theirs in the program's memory.
 TEST_P(DevicePipeline, SpilledKeysAndValuesLieInTheProgramsMemory) {
   int64_t spilled = 0;
-  for (int trial = 0; trial < 6; ++trial) {
+  for (int trial = 0; trial < trials(6); ++trial) {
     const Texts texts = random_texts(random_, 2 + random_() % 6, test_.description.vocabulary, 40);
     RunLimits limits = random_limits();
     const auto pages = static_cast<uint64_t>(PagedKvCache::pages_for(texts.longest()));
@@ -235,7 +239,7 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesLieInTheProgramsMemory) {
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_, &spilled), expected)
         << "trial " << trial;
   }
-  EXPECT_GT(spilled, 5);
+  EXPECT_GE(spilled, trials(6));
   EXPECT_GT(device_.bytes_to_host(), 0u);
 }
 
