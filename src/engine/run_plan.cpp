@@ -286,8 +286,7 @@ class MemoryDivision {
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     if (policy.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
     const int64_t logit_rows = std::max(policy.decode_sequences(), workload_.logit_rows);
-    const int64_t rows = policy.lent_slots > 0 ? policy.rows_in_place : policy.group_rows();
-    uint64_t activations = activation_bytes(model_, target_.ops, policy, rows, logit_rows);
+    uint64_t activations = activation_bytes(model_, target_.ops, policy, logit_rows);
     uint64_t process = process_bytes_;
     if (target_.device) {
       activations += activations / kOpsSlack + target_.ops_bytes;

@@ -21,7 +21,7 @@ uint64_t group_row_bytes(const ModelDescription& model, int64_t rows) {
 }
 
 uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const Policy& policy,
-                          int64_t rows, int64_t logit_rows) {
+                          int64_t logit_rows) {
   int64_t attention_width = 0;
   int64_t query_width = 0;
   int64_t head_dim = 0;
@@ -40,7 +40,8 @@ uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const P
   const int64_t attention = policy.micro_batch_rows * (attention_width + model.hidden);
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
   const int64_t floats = attention + logits;
-  return group_row_bytes(model, rows) + static_cast<uint64_t>(floats) * sizeof(float) +
+  return group_row_bytes(model, policy.most_own_rows()) +
+         static_cast<uint64_t>(floats) * sizeof(float) +
          ops.scratch_bytes(policy.group_rows(), std::max(model.hidden, query_width),
                            std::max(expert_width, shared_width), head_dim);
 }
@@ -79,8 +80,8 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   rows_ = 0;
   const int64_t width = with_.model.hidden;
   const int64_t lent = policy_.slots_lent_to(rows);
-  float* memory = lent > 0 ? reinterpret_cast<float*>(slots_.last_expert_slots(lent).data())
-                           : own_rows(rows * width * (2 + most_choices_));
+  float* memory =
+      lent > 0 ? reinterpret_cast<float*>(slots_.last_expert_slots(lent).data()) : own_rows(rows);
   hidden_ = {memory, rows, width};
   normed_ = {hidden_.row(rows), rows, width};
   outputs_ = {normed_.row(rows), rows * most_choices_, width};
@@ -90,12 +91,13 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
 
 // Taken once for the largest group there may be: given back and taken again, it could find what was
 // taken meanwhile in its way.
-float* GroupTasks::own_rows(int64_t floats) {
-  const int64_t most_rows = policy_.lent_slots > 0 ? policy_.rows_in_place : policy_.group_rows();
-  const int64_t most = most_rows * with_.model.hidden * (2 + most_choices_);
-  if (!own_rows_ || own_rows_->size() < floats) {
+float* GroupTasks::own_rows(int64_t rows) {
+  const auto floats = [&](int64_t of) {
+    return static_cast<int64_t>(group_row_bytes(with_.model, of) / sizeof(float));
+  };
+  if (!own_rows_ || own_rows_->size() < floats(rows)) {
     own_rows_.reset();  // gives its memory back before more is taken
-    own_rows_.emplace(with_.ops, std::max(floats, most));
+    own_rows_.emplace(with_.ops, floats(std::max(rows, policy_.most_own_rows())));
   }
   return own_rows_->span().data();
 }

@@ -1,7 +1,6 @@
 #include "model/compact_model.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include "model/unit_layout.h"
 #include "tensor/compact.h"
 #include "weights/front_to_back.h"
+#include "weights/model_folder.h"
 #include "weights/new_folder.h"
 #include "weights/output_file.h"
 
@@ -73,19 +73,10 @@ std::vector<Source> mark_candidates(const ModelDescription& model, const Checkpo
   return sources;
 }
 
-uint64_t bytes_of(const Source& source) {
-  const NewTensor tensor = source.in_file();
-  uint64_t bytes = 0;
-  if (!byte_count(tensor.shape, tensor.dtype, &bytes)) {
-    fail(ErrorKind::internal, "tensor {} has no size", in_quotes(tensor.name));
-  }
-  return bytes;
-}
-
 uint64_t bytes_of(const std::vector<Source>& sources) {
   uint64_t total = 0;
   for (const Source& source : sources) {
-    if (!add_checked(total, bytes_of(source), &total)) {
+    if (!add_checked(total, bytes_of(source.in_file()), &total)) {
       fail(ErrorKind::internal, "tensor {} has no size", in_quotes(source.entry->name));
     }
   }
@@ -170,13 +161,8 @@ void make_compact(const Checkpoint& checkpoint, const Source& source, uint64_t o
 }
 
 // What is read of a model besides its weights.
-constexpr std::array<std::string_view, 9> kNeeded = {
-    "config.json",           "generation_config.json",  "tokenizer.json",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
-
 bool is_needed(std::string_view name) {
-  return std::find(kNeeded.begin(), kNeeded.end(), name) != kNeeded.end();
+  return name == "config.json" || name == "generation_config.json" || is_tokenizer_file(name);
 }
 
 bool is_weights(std::string_view name) {
@@ -279,7 +265,7 @@ void copy_files(OtherFiles& files, const fs::path& from, const fs::path& to) {
 // the oddest sizes at the very end: so each tensor is aligned in its file.
 void order_by_alignment(std::vector<Source>& sources) {
   const auto alignment = [](const Source& source) {
-    return std::countr_zero(bytes_of(source) | kCompactAlignment);
+    return std::countr_zero(bytes_of(source.in_file()) | kCompactAlignment);
   };
   std::stable_sort(sources.begin(), sources.end(),
                    [&](const Source& a, const Source& b) { return alignment(a) > alignment(b); });

@@ -97,6 +97,8 @@ struct Policy {
   int64_t decode_batches() const { return decode_batches(micro_batches); }
   int64_t decode_sequences() const { return micro_batch * merged_batches(); }  // of one of them
   int64_t group_rows() const { return micro_batch_rows * micro_batches; }
+  // Of the groups whose rows lie in memory of their own, not in lent slots: the most rows.
+  int64_t most_own_rows() const { return lent_slots > 0 ? rows_in_place : group_rows(); }
 };
 
 // The group a strategy works on: `simple` knows no more than one micro-batch.

@@ -23,7 +23,7 @@ TEST(TemporaryFolder, GoesAwayWithItsFiles) {
     EXPECT_EQ(path.parent_path(), scratch.path());
     EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_all);
     fs::create_directory(path / "inner");
-    write_text(path / "inner" / "file", "x");
+    write_file(path / "inner" / "file", "x");
   }
   EXPECT_FALSE(fs::exists(path));
   EXPECT_TRUE(has_nothing(scratch.path()));
@@ -32,7 +32,7 @@ TEST(TemporaryFolder, GoesAwayWithItsFiles) {
 TEST(TemporaryFolder, SeveralAtOnce) {
   const ScratchFolder scratch;
   const TemporaryFolder one(scratch.path());
-  write_text(one.path() / "file", "x");
+  write_file(one.path() / "file", "x");
   const TemporaryFolder two(scratch.path());
   EXPECT_NE(one.path(), two.path());
   EXPECT_TRUE(fs::exists(one.path() / "file"));  // in use: not taken for left behind
@@ -42,12 +42,12 @@ TEST(TemporaryFolder, RemovesWhatAKilledProcessLeft) {
   const ScratchFolder scratch;
   fs::create_directory(scratch.path() / "klotski-model-link-target");
   fs::create_directory(scratch.path() / "other");
-  write_text(scratch.path() / "klotski-model-file", "x");
+  write_file(scratch.path() / "klotski-model-file", "x");
   fs::create_directory_symlink(scratch.path() / "other", scratch.path() / "klotski-model-link");
   const pid_t child = ::fork();
   if (child == 0) {
     const TemporaryFolder folder(scratch.path());
-    write_text(folder.path() / "file", "x");
+    write_file(folder.path() / "file", "x");
     ::_exit(0);  // as on a signal: nothing is destroyed
   }
   ASSERT_GT(child, 0);

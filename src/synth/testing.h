@@ -9,6 +9,6 @@ using testing_files::content_of;
 using testing_files::has_nothing;
 using testing_files::kind_of;
 using testing_files::ScratchFolder;
-using testing_files::write_text;
+using testing_files::write_file;
 
 }  // namespace klotski::testing_synth

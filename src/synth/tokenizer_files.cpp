@@ -1,15 +1,12 @@
 #include "synth/tokenizer_files.h"
 
-#include <algorithm>
-#include <array>
-#include <string_view>
-
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
+#include "weights/model_folder.h"
 
 namespace klotski {
 
@@ -18,15 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxFileBytes = 256 * kMiB;
-constexpr std::array<std::string_view, 7> kNames = {
-    "tokenizer.json",    "tokenizer.model",     "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja", "chat_template.json"};
-
-bool is_tokenizer_file(const fs::path& name) {
-  const fs::path plain = name.extension() == ".gz" ? name.stem() : name;
-  return plain.extension() == ".tiktoken" ||
-         std::find(kNames.begin(), kNames.end(), plain.native()) != kNames.end();
-}
 
 }  // namespace
 

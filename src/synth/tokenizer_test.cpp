@@ -12,7 +12,7 @@ namespace {
 using namespace testing_synth;
 
 void write_files(const TokenizerFiles& files, const std::filesystem::path& folder) {
-  for (const auto& file : files.files) write_text(folder / file.name, file.content);
+  for (const auto& file : files.files) write_file(folder / file.name, file.content);
 }
 
 TEST(ByteTokenizer, EveryTextComesBack) {

@@ -29,8 +29,9 @@ const DTypeInfo& info(DType dtype) { return kInfo.at(static_cast<size_t>(dtype))
 }  // namespace
 
 int bits_per_element(DType dtype) {
-  if (dtype == DType::BF16_COMPACT)
+  if (dtype == DType::BF16_COMPACT) {
     fail(ErrorKind::internal, "a single number was asked for of {}", dtype_name(dtype));
+  }
   return info(dtype).bits;
 }
 

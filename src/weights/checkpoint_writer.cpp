@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "weights/front_to_back.h"
 #include "weights/output_file.h"
@@ -22,15 +21,6 @@ struct Shard {
   size_t first = 0;
   size_t count = 0;
 };
-
-uint64_t bytes_of(const NewTensor& tensor) {
-  uint64_t bytes = 0;
-  if (!byte_count(tensor.shape, tensor.dtype, &bytes)) {
-    fail(ErrorKind::internal, "tensor {} of shape {} has no size of whole bytes",
-         in_quotes(tensor.name), format_shape(tensor.shape));
-  }
-  return bytes;
-}
 
 std::vector<Shard> plan_shards(const std::vector<NewTensor>& tensors, uint64_t max_shard_bytes) {
   std::vector<Shard> shards(1);

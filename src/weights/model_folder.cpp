@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -103,6 +104,16 @@ fs::path find_model(std::string_view model) {
        "{}{}",
        in_quotes(model, kPathBytesShown), fmt::join(searched, ", "), hub_model->id,
        hub_model->revision == "main" ? "" : " --revision " + hub_model->revision);
+}
+
+bool is_tokenizer_file(const fs::path& name) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "tokenizer.json",          "tokenizer.model",   "tokenizer_config.json",
+      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+      "chat_template.json"};
+  const fs::path plain = name.extension() == ".gz" ? name.stem() : name;
+  return plain.extension() == ".tiktoken" ||
+         std::find(kNames.begin(), kNames.end(), plain.native()) != kNames.end();
 }
 
 }  // namespace klotski

@@ -15,7 +15,7 @@ TEST(NewFolder, AppearsWhenPublished) {
   const fs::path name = scratch.path() / "model";
   {
     NewFolder folder(name);
-    write_text(folder.files() / "a", "text");
+    write_file(folder.files() / "a", "text");
     EXPECT_FALSE(fs::exists(name));
     folder.publish();
     EXPECT_EQ(content_of(name / "a"), "text");
@@ -29,7 +29,7 @@ TEST(NewFolder, LeavesNothingWhenNotPublished) {
   ScratchFolder scratch;
   {
     NewFolder folder(scratch.path() / "model");
-    write_text(folder.files() / "a", "text");
+    write_file(folder.files() / "a", "text");
   }
   EXPECT_TRUE(has_nothing(scratch.path()));
 }
@@ -40,7 +40,7 @@ TEST(NewFolder, TakesAnEmptyFolderAndATrailingSlash) {
   fs::create_directory(name);
   NewFolder folder(name.native() + "/");
   EXPECT_EQ(folder.name(), name);
-  write_text(folder.files() / "a", "text");
+  write_file(folder.files() / "a", "text");
   folder.publish();
   EXPECT_EQ(content_of(name / "a"), "text");
 }
@@ -48,8 +48,8 @@ TEST(NewFolder, TakesAnEmptyFolderAndATrailingSlash) {
 TEST(NewFolder, RefusesWhatIsThere) {
   ScratchFolder scratch;
   fs::create_directory(scratch.path() / "full");
-  write_text(scratch.path() / "full" / "a", "text");
-  write_text(scratch.path() / "file", "text");
+  write_file(scratch.path() / "full" / "a", "text");
+  write_file(scratch.path() / "file", "text");
   fs::create_directory_symlink(scratch.path() / "full", scratch.path() / "link");
   fs::create_directory_symlink(scratch.path() / "nowhere", scratch.path() / "dangling");
   for (const char* name : {"full", "file", "link", "dangling", "none/model"}) {
@@ -72,7 +72,7 @@ TEST(NewFolder, RefusesToReplaceWhatCameMeanwhile) {
   const fs::path name = scratch.path() / "model";
   NewFolder folder(name);
   fs::create_directory(name);
-  write_text(name / "a", "theirs");
+  write_file(name / "a", "theirs");
   EXPECT_EQ(kind_of([&] { folder.publish(); }), ErrorKind::usage);
   EXPECT_EQ(content_of(name / "a"), "theirs");
 }
@@ -88,7 +88,7 @@ TEST(NewFolder, RemovesWhatAKilledProgramLeftButNotWhatARunningOneWrites) {
     EXPECT_TRUE(fs::is_directory(files));
   }
   fs::create_directories(files / "left");
-  write_text(files / "left" / "over", "text");
+  write_file(files / "left" / "over", "text");
   NewFolder next(name);
   EXPECT_TRUE(has_nothing(next.files()));
 }

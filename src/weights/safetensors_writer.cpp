@@ -12,17 +12,17 @@ namespace klotski {
 
 namespace {
 
+[[noreturn]] void refuse_size(const NewTensor& tensor) {
+  fail(ErrorKind::internal, "tensor {} of shape {} has no size of whole bytes",
+       in_quotes(tensor.name), format_shape(tensor.shape));
+}
+
 std::vector<uint64_t> lay_out(const std::vector<NewTensor>& tensors) {
   std::vector<uint64_t> offsets = {0};
   std::set<std::string_view> names;
   for (const NewTensor& tensor : tensors) {
-    uint64_t bytes = 0;
     uint64_t end = 0;
-    if (!byte_count(tensor.shape, tensor.dtype, &bytes) ||
-        !add_checked(offsets.back(), bytes, &end)) {
-      fail(ErrorKind::internal, "tensor {} of shape {} has no size of whole bytes",
-           in_quotes(tensor.name), format_shape(tensor.shape));
-    }
+    if (!add_checked(offsets.back(), bytes_of(tensor), &end)) refuse_size(tensor);
     if (!names.insert(tensor.name).second) {
       fail(ErrorKind::internal, "tensor {} is written twice", in_quotes(tensor.name));
     }
@@ -55,6 +55,12 @@ std::string header_of(const std::vector<NewTensor>& tensors, const std::vector<u
 }
 
 }  // namespace
+
+uint64_t bytes_of(const NewTensor& tensor) {
+  uint64_t bytes = 0;
+  if (!byte_count(tensor.shape, tensor.dtype, &bytes)) refuse_size(tensor);
+  return bytes;
+}
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<NewTensor>& tensors)

@@ -20,6 +20,9 @@ struct NewTensor {
   Shape shape;
 };
 
+// Refuses (internal) a tensor that has no size of whole bytes.
+uint64_t bytes_of(const NewTensor& tensor);
+
 // Data begins at a multiple of this, so that tensors of whole pages can be read past the page
 // cache.
 inline constexpr uint64_t kSafetensorsDataAlignment = 4096;

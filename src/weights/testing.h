@@ -66,32 +66,9 @@ inline std::string safetensors_text(const std::string& header, const std::string
   return prefix_of(header.size()) + header + data;
 }
 
-// A header one byte longer puts every tensor of a safetensors file at an odd offset.
-inline void unalign_tensors(const std::filesystem::path& path) {
-  std::string bytes;
-  {
-    std::ifstream in(path, std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  uint64_t header = 0;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  bytes.insert(8 + header, " ");
-  ++header;
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-inline void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-inline bool has_nothing(const std::filesystem::path& folder) {
-  return std::filesystem::directory_iterator(folder) == std::filesystem::directory_iterator();
 }
 
 inline void write_file(const std::filesystem::path& path, const std::string& content) {
@@ -99,6 +76,21 @@ inline void write_file(const std::filesystem::path& path, const std::string& con
   std::ofstream out(path, std::ios::binary);
   out << content;
   ASSERT_TRUE(out.good()) << path;
+}
+
+// A header one byte longer puts every tensor of a safetensors file at an odd offset.
+inline void unalign_tensors(const std::filesystem::path& path) {
+  std::string bytes = content_of(path);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  bytes.insert(8 + header, " ");
+  ++header;
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  write_file(path, bytes);
+}
+
+inline bool has_nothing(const std::filesystem::path& folder) {
+  return std::filesystem::directory_iterator(folder) == std::filesystem::directory_iterator();
 }
 
 // The message of the bad-model error that `action` must throw, checked to be one line.
