@@ -7,7 +7,8 @@
 //
 // A row, in memory at a multiple of kCompactAlignment:
 //   header: byte 0 the least upper seven bits, byte 1 zero, bytes 2 and 3 how many are listed, then
-//           these, [column, bits of the number], all of 16 bits, and room for more;
+//           these, [column, bits of the number], all of 16 bits, by ascending columns, and room
+//           for more;
 //   blocks of 64 columns: their lower bytes, in 64 places, then 32 bytes of four bits each about
 //           the upper ones: the sign (bit 3) and how much more than the least the others are. Byte
 //           i has those of place i in its lower half, of place 32 + i in its upper.

@@ -28,6 +28,37 @@ KLOTSKI_INLINE const std::byte* block_at(const std::byte* row, int64_t header_by
   return row + header_bytes + column / kCompactColumns * kCompactBytes;
 }
 
+// The listed numbers of a row, one after the other: by ascending columns, if the row is right.
+class Listed {
+ public:
+  Listed() = default;
+  // `first_column`: the one that counts as column 0.
+  Listed(const std::byte* row, int64_t header_bytes, int64_t first_column)
+      : at_(row),
+        end_(row + 4 * least(number_at(row + 2), header_bytes / 4 - 1)),
+        first_column_(first_column) {
+    advance();
+  }
+
+  // Beyond all columns after the last.
+  KLOTSKI_INLINE int64_t column() const { return column_; }
+  KLOTSKI_INLINE uint16_t number() const { return number_at(at_ + 2); }
+  KLOTSKI_INLINE void advance() {
+    if (at_ == end_) {
+      column_ = INT64_MAX;
+      return;
+    }
+    at_ += 4;
+    column_ = number_at(at_) - first_column_;
+  }
+
+ private:
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;  // where the last one is
+  int64_t first_column_ = 0;
+  int64_t column_ = INT64_MAX;
+};
+
 // Calls put(place, number) for the listed numbers of columns first .. first + count - 1.
 template <typename Put>
 KLOTSKI_INLINE void for_listed(const std::byte* row, int64_t header_bytes, int64_t first,

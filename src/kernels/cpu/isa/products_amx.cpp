@@ -21,83 +21,77 @@ constexpr int64_t kStep = 32;      // columns that one instruction takes
 constexpr int64_t kElementBytes = 2;
 static_assert(kTileSide == kBlockRows && kStep <= kColumnStep && kHalfBlock == kStep);
 
-// So many columns at a time: those of 32 rows (32 KiB) stay in the first-level cache while the
-// strip's weights go by, those of all rows (256 KiB) with the sums in the second-level one.
+// Many rows take so many columns at a time: those of 32 rows (32 KiB) stay in the first-level cache
+// while the strip's weights go by, those of all rows (256 KiB) with the sums in the second-level
+// one.
 constexpr int64_t kPiece = 512;
-static_assert(kPiece % kCompactColumns == 0);
+
+// Few rows keep their sums in registers, those of two tiles of outputs after the other. Compact
+// weights are expanded fewer columns at a time, so that the copies (16 KiB) are still in the
+// first-level cache, which two threads may share, when they are multiplied.
+constexpr int64_t kFewRows = 2 * kBlockRows;
+constexpr int64_t kFewOutputs = 2 * kTileSide;
+constexpr int64_t kFewCompactPiece = 256;
+static_assert(kPiece % kCompactColumns == 0 && kFewCompactPiece % kCompactColumns == 0);
+
+// The scratch: sums of a strip, tile by tile, and copies of two tiles of weights.
 constexpr int64_t kMostTiles = kStripOutputs / kTileSide;
-
-// Up to so many blocks of rows the weights are used in place, once.
-constexpr int64_t kInPlaceBlocks = 2;
-
-// The scratch: sums of a strip, tile by tile, and copies of weights.
 constexpr int64_t kSumBytes = kStripRows / kBlockRows * kMostTiles * kTileBytes;
 constexpr int64_t kCopyBytes = kTileSide * kPiece * kElementBytes;
-static_assert(kSumBytes + kMostTiles * kCopyBytes <= kStripScratchBytes);
+static_assert(kSumBytes + 2 * kCopyBytes <= kStripScratchBytes && kFewCompactPiece <= kPiece);
 
-// Weights that are wanted soon, line by line.
+// Weights of a piece that are wanted soon, line by line.
 class Ahead {
  public:
   Ahead() = default;
   // `weight`: the strip's, or as many others.
-  Ahead(const Strip& strip, const void* weight, int64_t column)
-      : run_(reinterpret_cast<uintptr_t>(weight) + begin(strip, column)),
-        stride_(static_cast<uintptr_t>(strip.compact_header > 0
-                                           ? strip.weight_stride
-                                           : strip.weight_stride * group(strip) * kElementBytes)),
-        runs_(quotient_up(strip.outputs, group(strip))),
-        lines_(lines(strip, column)) {}
+  Ahead(const Strip& strip, const void* weight, int64_t column, int64_t columns) {
+    // Outputs whose weights of the same columns follow each other.
+    const int64_t group = strip.arranged ? kTileSide : 1;
+    int64_t begin = column * group * kElementBytes;
+    int64_t bytes = least(columns, strip.width - column) * group * kElementBytes;
+    int64_t stride = strip.weight_stride * group * kElementBytes;
+    if (strip.compact_header > 0) {
+      const int64_t blocks = quotient_up(least(columns, strip.width - column), kCompactColumns);
+      const int64_t whole = strip.first_column + column;
+      // The first piece begins with the headers, unless columns lie between.
+      begin = whole == 0 ? 0 : strip.compact_header + whole / kCompactColumns * kCompactBytes;
+      bytes = (whole == 0 ? strip.compact_header : 0) + blocks * kCompactBytes;
+      bytes += kCacheLine / 2;  // they begin anywhere in a line, mostly at half of one
+      stride = strip.weight_stride;
+    }
+    lines_ = quotient_up(bytes, kCacheLine);
+    runs_ = quotient_up(strip.outputs, group);
+    line_ = reinterpret_cast<uintptr_t>(weight) + static_cast<uintptr_t>(begin);
+    end_ = line_ + static_cast<uintptr_t>(lines_ * kCacheLine);
+    stride_ = static_cast<uintptr_t>(stride);
+  }
 
   int64_t count() const { return runs_ * lines_; }
 
   KLOTSKI_INLINE void fetch(int64_t count) {
     for (; count > 0 && runs_ > 0; --count) {
-      const uintptr_t line = run_ + static_cast<uintptr_t>(line_ * kCacheLine);
-      __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);  // to the second level
-      if (++line_ < lines_) continue;
-      line_ = 0;
-      run_ += stride_;
+      __builtin_prefetch(reinterpret_cast<const void*>(line_), 0, 2);  // to the second level
+      line_ += kCacheLine;
+      if (line_ != end_) continue;
+      line_ += stride_ - static_cast<uintptr_t>(lines_ * kCacheLine);
+      end_ += stride_;
       --runs_;
     }
   }
 
  private:
-  // Outputs whose weights of the same columns follow each other.
-  static int64_t group(const Strip& strip) { return strip.arranged ? kTileSide : 1; }
-
-  // Of the piece's weights, from the beginning of those of the first output. The first piece of
-  // compact rows begins with their headers, unless columns lie between.
-  static uintptr_t begin(const Strip& strip, int64_t column) {
-    if (strip.compact_header == 0) {
-      return static_cast<uintptr_t>(column * group(strip) * kElementBytes);
-    }
-    const int64_t whole = strip.first_column + column;
-    return whole == 0 ? 0
-                      : static_cast<uintptr_t>(strip.compact_header +
-                                               whole / kCompactColumns * kCompactBytes);
-  }
-  // Compact rows begin anywhere in a line.
-  static int64_t lines(const Strip& strip, int64_t column) {
-    const int64_t columns = least(kPiece, strip.width - column);
-    if (strip.compact_header == 0) {
-      return quotient_up(columns * group(strip) * kElementBytes, kCacheLine);
-    }
-    const int64_t header = strip.first_column + column == 0 ? strip.compact_header : 0;
-    const int64_t bytes = header + quotient_up(columns, kCompactColumns) * kCompactBytes;
-    return quotient_up(bytes, kCacheLine) + 1;
-  }
-
-  uintptr_t run_ = 0;  // of lines that follow each other
+  uintptr_t line_ = 0;
+  uintptr_t end_ = 0;  // of the run: lines that follow each other
   uintptr_t stride_ = 0;
+  int64_t lines_ = 0;  // of a run
   int64_t runs_ = 0;
-  int64_t lines_ = 0;
-  int64_t line_ = 0;
 };
 
 // What will be read after the piece that begins at `column`.
-Ahead after(const Strip& strip, int64_t column) {
-  if (column + kPiece < strip.width) return {strip, strip.weight, column + kPiece};
-  if (strip.next) return {strip, strip.next, 0};
+Ahead after(const Strip& strip, int64_t column, int64_t columns) {
+  if (column + columns < strip.width) return {strip, strip.weight, column + columns, columns};
+  if (strip.next) return {strip, strip.next, 0, columns};
   return {};
 }
 
@@ -123,95 +117,111 @@ TileWeights padded_copy(std::byte* copy, const uint16_t* from, int64_t stride, i
   return {copy, kTileRowBytes, kTileBytes};
 }
 
-// The same of compact rows, which are expanded. They take longer than tiles are multiplied: some of
-// what comes next is called for meanwhile.
-TileWeights expanded_copy(std::byte* copy, const Strip& strip, int64_t first, int64_t begin,
-                          Ahead& ahead, int64_t ahead_lines) {
-  const int64_t outputs = least(kTileSide, strip.outputs - first);
-  const int64_t size = least(kPiece, strip.width - begin);
-  const int64_t column = strip.first_column + begin;
-  const auto* row = static_cast<const std::byte*>(strip.weight) + first * strip.weight_stride;
-  for (int64_t n = 0; n < outputs; ++n, row += strip.weight_stride) {
-    std::byte* to = copy + n * kTileRowBytes;
-    const std::byte* block = block_at(row, strip.compact_header, column);
-    const __m512i uppers = upper_bytes(row);
-    int64_t k = 0;
-    for (; k + kCompactColumns <= size; k += kCompactColumns, block += kCompactBytes) {
-      const ExpandedBlock numbers = expanded(block, uppers);
-      std::byte* tile = to + k / kStep * kTileBytes;
-      _mm512_storeu_si512(tile, numbers.lower);
-      _mm512_storeu_si512(tile + kTileBytes, numbers.upper);
+// Weights of 16 outputs, or of the last ones of a strip, piece by piece.
+class TileReader {
+ public:
+  // `begin`: columns before the first piece. `piece`: columns of each but the last.
+  TileReader(const Strip& strip, int64_t tile, int64_t begin, int64_t piece)
+      : strip_(strip),
+        first_(tile * kTileSide),
+        outputs_(least(kTileSide, strip.outputs - first_)),
+        piece_(piece) {
+    if (strip.compact_header == 0) return;
+    for (int64_t n = 0; n < outputs_; ++n) {
+      const std::byte* row = compact_row(strip.weight, n);
+      rows_[n].uppers = _mm512_castsi512_si128(upper_bytes(row));
+      rows_[n].block = block_at(row, strip.compact_header, strip.first_column + begin);
+      rows_[n].listed = Listed(row, strip.compact_header, strip.first_column);
     }
-    if (k < size) {
-      const ExpandedBlock numbers = expanded(block, uppers);
-      std::byte* tile = to + k / kStep * kTileBytes;
-      _mm512_storeu_si512(tile, _mm512_maskz_mov_epi16(lower_bits(size - k), numbers.lower));
-      if (size - k > kStep) {
-        _mm512_storeu_si512(tile + kTileBytes,
-                            _mm512_maskz_mov_epi16(lower_bits(size - k - kStep), numbers.upper));
+  }
+
+  // The piece that begins here. The copy has room for it, where one is needed. With each row that
+  // is expanded some of what comes next is called for.
+  TileWeights read(std::byte* copy, int64_t begin, Ahead& ahead, int64_t ahead_lines) {
+    const int64_t size = least(piece_, strip_.width - begin);
+    return strip_.compact_header > 0 ? expanded_copy(copy, begin, size, ahead, ahead_lines)
+                                     : plain(copy, begin, size);
+  }
+
+ private:
+  struct CompactRow {
+    __m128i uppers;          // the upper byte by its code
+    const std::byte* block;  // the next
+    Listed listed;
+  };
+
+  // Where they lie, if that can be.
+  TileWeights plain(std::byte* copy, int64_t begin, int64_t size) const {
+    const auto* weight = static_cast<const uint16_t*>(strip_.weight) +
+                         first_ * strip_.weight_stride + begin * (strip_.arranged ? kTileSide : 1);
+    if (strip_.arranged) {
+      return {reinterpret_cast<const std::byte*>(weight), kTileRowBytes, kTileBytes};
+    }
+    if (strip_.rows <= kFewRows && outputs_ == kTileSide && size % kStep == 0) {
+      return {reinterpret_cast<const std::byte*>(weight), strip_.weight_stride * kElementBytes,
+              kTileRowBytes};
+    }
+    return padded_copy(copy, weight, strip_.weight_stride, outputs_, size);
+  }
+
+  // As a padded copy.
+  TileWeights expanded_copy(std::byte* copy, int64_t begin, int64_t size, Ahead& ahead,
+                            int64_t ahead_lines) {
+    for (int64_t n = 0; n < outputs_; ++n) {
+      CompactRow& row = rows_[n];
+      std::byte* to = copy + n * kTileRowBytes;
+      const __m512i uppers = _mm512_broadcast_i32x4(row.uppers);
+      int64_t k = 0;
+      for (; k + kCompactColumns <= size; k += kCompactColumns, row.block += kCompactBytes) {
+        const ExpandedBlock numbers = expanded(row.block, uppers);
+        std::byte* tile = to + k / kStep * kTileBytes;
+        _mm512_storeu_si512(tile, numbers.lower);
+        _mm512_storeu_si512(tile + kTileBytes, numbers.upper);
+      }
+      if (k < size) {
+        const ExpandedBlock numbers = expanded(row.block, uppers);
+        std::byte* tile = to + k / kStep * kTileBytes;
+        _mm512_storeu_si512(tile, _mm512_maskz_mov_epi16(lower_bits(size - k), numbers.lower));
+        if (size - k > kStep) {
+          _mm512_storeu_si512(tile + kTileBytes,
+                              _mm512_maskz_mov_epi16(lower_bits(size - k - kStep), numbers.upper));
+        }
+      }
+      for (; row.listed.column() < begin + size; row.listed.advance()) {
+        const int64_t at = row.listed.column() - begin;
+        if (at < 0) continue;
+        const uint16_t number = row.listed.number();
+        std::memcpy(to + at / kStep * kTileBytes + at % kStep * kElementBytes, &number,
+                    sizeof(number));
+      }
+      ahead.fetch(ahead_lines);
+    }
+    for (int64_t n = outputs_; n < kTileSide; ++n) {
+      for (int64_t k = 0; k < size; k += kStep) {
+        _mm512_storeu_si512(copy + k / kStep * kTileBytes + n * kTileRowBytes,
+                            _mm512_setzero_si512());
       }
     }
-    for_listed(row, strip.compact_header, column, size, [&](int64_t at, uint16_t number) {
-      std::memcpy(to + at / kStep * kTileBytes + at % kStep * kElementBytes, &number,
-                  sizeof(number));
-    });
-    ahead.fetch(ahead_lines);
+    return {copy, kTileRowBytes, kTileBytes};
   }
-  for (int64_t n = outputs; n < kTileSide; ++n) {
-    for (int64_t k = 0; k < size; k += kStep) {
-      _mm512_storeu_si512(copy + k / kStep * kTileBytes + n * kTileRowBytes,
-                          _mm512_setzero_si512());
-    }
-  }
-  return {copy, kTileRowBytes, kTileBytes};
-}
 
-struct Piece {
-  const Strip& strip;
-  int64_t begin;  // columns before it
-  int64_t steps;
-  TileWeights weights[kMostTiles];
-  Ahead ahead;
-  int64_t ahead_lines;  // each step
+  const std::byte* compact_row(const void* weight, int64_t n) const {
+    return static_cast<const std::byte*>(weight) + (first_ + n) * strip_.weight_stride;
+  }
+
+  const Strip& strip_;
+  int64_t first_;
+  int64_t outputs_;
+  int64_t piece_;
+  CompactRow rows_[kTileSide];
 };
-
-Piece piece_of(const Strip& strip, int64_t begin) {
-  const int64_t size = least(kPiece, strip.width - begin);
-  const int64_t tiles = quotient_up(strip.outputs, kTileSide);
-  const int64_t blocks = quotient_up(strip.rows, kBlockRows);
-  Piece piece = {strip, begin, quotient_up(size, kStep), {}, after(strip, begin), 0};
-  const int64_t all_steps = piece.steps * quotient_up(tiles, 2) * quotient_up(blocks, 2);
-  const int64_t lines = piece.ahead.count();
-  piece.ahead_lines = quotient_up(lines, all_steps);
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t first = tile * kTileSide;
-    std::byte* copy = strip.scratch + kSumBytes + tile * kCopyBytes;
-    if (strip.compact_header > 0) {
-      const int64_t lines_a_row = quotient_up(lines, strip.outputs);
-      piece.weights[tile] = expanded_copy(copy, strip, first, begin, piece.ahead, lines_a_row);
-      continue;
-    }
-    const int64_t outputs = least(kTileSide, strip.outputs - first);
-    const auto* weight = static_cast<const uint16_t*>(strip.weight) + first * strip.weight_stride +
-                         begin * (strip.arranged ? kTileSide : 1);
-    if (strip.arranged) {
-      piece.weights[tile] = {reinterpret_cast<const std::byte*>(weight), kTileRowBytes, kTileBytes};
-    } else if (blocks <= kInPlaceBlocks && outputs == kTileSide && size % kStep == 0) {
-      piece.weights[tile] = {reinterpret_cast<const std::byte*>(weight),
-                             strip.weight_stride * kElementBytes, kTileRowBytes};
-    } else {
-      piece.weights[tile] = padded_copy(copy, weight, strip.weight_stride, outputs, size);
-    }
-  }
-  return piece;
-}
 
 // [16 outputs][16 rows]
 std::byte* sums_of(const Strip& strip, int64_t block, int64_t tile) {
   return strip.scratch + (block * kMostTiles + tile) * kTileBytes;
 }
 
-void write_out(const Strip& strip, int64_t block, int64_t tile) {
+void write_tile(const Strip& strip, int64_t block, int64_t tile) {
   const std::byte* sums = sums_of(strip, block, tile);
   __m512i words[kTileSide];
   for (int n = 0; n < kTileSide; ++n) words[n] = _mm512_loadu_si512(sums + n * kTileRowBytes);
@@ -239,34 +249,78 @@ KLOTSKI_INLINE void fetch_inputs(const std::byte* tile) {
   }
 }
 
-template <int kSum>
-KLOTSKI_INLINE void begin_sum(bool first_piece, const std::byte* sums) {
-  if (first_piece) {
-    zero_tile<kSum>();
-  } else {
-    load_tile<kSum>(sums, kTileRowBytes);
+template <int kTiles, int kBlocks>
+KLOTSKI_INLINE void zero_sums() {
+  zero_tile<0>();
+  if constexpr (kBlocks == 2) zero_tile<1>();
+  if constexpr (kTiles == 2) zero_tile<2>();
+  if constexpr (kTiles == 2 && kBlocks == 2) zero_tile<3>();
+}
+
+template <int kTiles, int kBlocks>
+KLOTSKI_INLINE void load_sums(const Strip& strip, int64_t block, int64_t tile) {
+  load_tile<0>(sums_of(strip, block, tile), kTileRowBytes);
+  if constexpr (kBlocks == 2) load_tile<1>(sums_of(strip, block + 1, tile), kTileRowBytes);
+  if constexpr (kTiles == 2) load_tile<2>(sums_of(strip, block, tile + 1), kTileRowBytes);
+  if constexpr (kTiles == 2 && kBlocks == 2) {
+    load_tile<3>(sums_of(strip, block + 1, tile + 1), kTileRowBytes);
   }
+}
+
+template <int kTiles, int kBlocks>
+KLOTSKI_INLINE void store_sums(const Strip& strip, int64_t block, int64_t tile) {
+  store_tile<0>(sums_of(strip, block, tile), kTileRowBytes);
+  if constexpr (kBlocks == 2) store_tile<1>(sums_of(strip, block + 1, tile), kTileRowBytes);
+  if constexpr (kTiles == 2) store_tile<2>(sums_of(strip, block, tile + 1), kTileRowBytes);
+  if constexpr (kTiles == 2 && kBlocks == 2) {
+    store_tile<3>(sums_of(strip, block + 1, tile + 1), kTileRowBytes);
+  }
+}
+
+template <int kTiles, int kBlocks>
+void write_out(const Strip& strip, int64_t block, int64_t tile) {
+  for (int b = 0; b < kBlocks; ++b) {
+    for (int t = 0; t < kTiles; ++t) write_tile(strip, block + b, tile + t);
+  }
+}
+
+// Some columns of the strip.
+struct Piece {
+  const Strip& strip;
+  int64_t begin;
+  int64_t steps;
+  TileWeights weights[2];
+  Ahead ahead;
+  int64_t row_lines;   // of these, with each row that is expanded
+  int64_t step_lines;  // and each step
+};
+
+Piece piece_of(const Strip& strip, int64_t begin, int64_t columns) {
+  const int64_t steps = quotient_up(least(columns, strip.width - begin), kStep);
+  const Ahead ahead = after(strip, begin, columns);
+  const int64_t all_steps =
+      steps * quotient_up(strip.outputs, 2 * kTileSide) * quotient_up(strip.rows, 2 * kBlockRows);
+  // A processor waits for few lines at a time: they are spread over all that it does meanwhile.
+  const int64_t lines = ahead.count();
+  const int64_t expanding = strip.compact_header > 0 ? lines / 2 : 0;
+  return {strip,
+          begin,
+          steps,
+          {},
+          ahead,
+          quotient_up(expanding, strip.outputs),
+          quotient_up(lines - expanding, all_steps)};
 }
 
 // One or two blocks of rows by one or two tiles of weights. Registers 0 to 3 hold the sums, 4 and 5
 // weights, 6 and 7 inputs.
 template <int kTiles, int kBlocks>
-void add_tiles(Piece& piece, int64_t block, int64_t tile) {
-  const Strip& strip = piece.strip;
-  const bool first_piece = piece.begin == 0;
-  std::byte* sums = sums_of(strip, block, tile);
-  std::byte* next_sums = sums_of(strip, block + 1, tile);
-  begin_sum<0>(first_piece, sums);
-  if constexpr (kBlocks == 2) begin_sum<1>(first_piece, next_sums);
-  if constexpr (kTiles == 2) begin_sum<2>(first_piece, sums + kTileBytes);
-  if constexpr (kTiles == 2 && kBlocks == 2) begin_sum<3>(first_piece, next_sums + kTileBytes);
-
-  const int64_t next_block = block_bytes(strip.width);
-  const std::byte* in = strip.blocks + block * next_block + piece.begin / kStep * kTileBytes;
-  TileWeights weights = piece.weights[tile];
-  TileWeights next_weights = piece.weights[tile + kTiles - 1];
+KLOTSKI_INLINE void add_piece(Piece& piece, int64_t block) {
+  const int64_t next_block = block_bytes(piece.strip.width);
+  const std::byte* in = piece.strip.blocks + block * next_block + piece.begin / kStep * kTileBytes;
+  TileWeights weights = piece.weights[0];
+  TileWeights next_weights = piece.weights[kTiles - 1];
   Ahead ahead = piece.ahead;
-  const int64_t ahead_lines = piece.ahead_lines;
   for (int64_t steps = piece.steps; steps > 0; --steps) {
     load_tile<6>(in, kTileRowBytes);
     load_tile<4>(weights.data, weights.stride);
@@ -280,32 +334,106 @@ void add_tiles(Piece& piece, int64_t block, int64_t tile) {
       add_product<2, 5, 6>();
     }
     if constexpr (kTiles == 2 && kBlocks == 2) add_product<3, 5, 7>();
-    ahead.fetch(ahead_lines);
-    fetch_inputs(in + kInputsAhead);
-    if constexpr (kBlocks == 2) fetch_inputs(in + next_block + kInputsAhead);
+    ahead.fetch(piece.step_lines);
+    if constexpr (kBlocks == 2) {
+      fetch_inputs(in + kInputsAhead);
+      fetch_inputs(in + next_block + kInputsAhead);
+    }
     in += kTileBytes;
     weights.data += weights.step;
     next_weights.data += next_weights.step;
   }
   piece.ahead = ahead;
+}
 
-  store_tile<0>(sums, kTileRowBytes);
-  if constexpr (kBlocks == 2) store_tile<1>(next_sums, kTileRowBytes);
-  if constexpr (kTiles == 2) store_tile<2>(sums + kTileBytes, kTileRowBytes);
-  if constexpr (kTiles == 2 && kBlocks == 2) store_tile<3>(next_sums + kTileBytes, kTileRowBytes);
-  if (piece.begin + kPiece < strip.width) return;
-  for (int b = 0; b < kBlocks; ++b) {
-    for (int t = 0; t < kTiles; ++t) write_out(strip, block + b, tile + t);
+std::byte* copy_of(const Strip& strip, int64_t tile) {
+  return strip.scratch + kSumBytes + tile * kCopyBytes;
+}
+
+// All columns of few rows, by one or two tiles of weights.
+template <int kTiles, int kBlocks>
+void multiply_few(const Strip& strip) {
+  const int64_t columns = strip.compact_header > 0 ? kFewCompactPiece : kPiece;
+  TileReader first(strip, 0, 0, columns);
+  TileReader second(strip, kTiles - 1, 0, columns);
+  zero_sums<kTiles, kBlocks>();
+  for (int64_t begin = 0; begin < strip.width; begin += columns) {
+    Piece piece = piece_of(strip, begin, columns);
+    piece.weights[0] = first.read(copy_of(strip, 0), begin, piece.ahead, piece.row_lines);
+    if constexpr (kTiles == 2) {
+      piece.weights[1] = second.read(copy_of(strip, 1), begin, piece.ahead, piece.row_lines);
+    }
+    add_piece<kTiles, kBlocks>(piece, 0);
+  }
+  store_sums<kTiles, kBlocks>(strip, 0, 0);
+  write_out<kTiles, kBlocks>(strip, 0, 0);
+}
+
+template <int kTiles>
+void multiply_few(const Strip& strip) {
+  if (strip.rows > kBlockRows) {
+    multiply_few<kTiles, 2>(strip);
+  } else {
+    multiply_few<kTiles, 1>(strip);
   }
 }
 
-// All rows by one or two tiles of weights, which stay in the first-level cache meanwhile.
+// One piece of one or two blocks of rows by one or two tiles of weights.
+template <int kTiles, int kBlocks>
+void add_tiles(Piece& piece, int64_t block, int64_t tile) {
+  if (piece.begin == 0) {
+    zero_sums<kTiles, kBlocks>();
+  } else {
+    load_sums<kTiles, kBlocks>(piece.strip, block, tile);
+  }
+  add_piece<kTiles, kBlocks>(piece, block);
+  store_sums<kTiles, kBlocks>(piece.strip, block, tile);
+  if (piece.begin + kPiece >= piece.strip.width)
+    write_out<kTiles, kBlocks>(piece.strip, block, tile);
+}
+
+// One piece of all rows by one or two tiles of weights, which stay in the first-level cache
+// meanwhile.
 template <int kTiles>
 void add_rows(Piece& piece, int64_t tile) {
-  const int64_t blocks = quotient_up(piece.strip.rows, kBlockRows);
+  const Strip& strip = piece.strip;
+  for (int64_t t = 0; t < kTiles; ++t) {
+    TileReader reader(strip, tile + t, piece.begin, kPiece);
+    piece.weights[t] = reader.read(copy_of(strip, t), piece.begin, piece.ahead, piece.row_lines);
+  }
+  const int64_t blocks = quotient_up(strip.rows, kBlockRows);
   int64_t block = 0;
   for (; block + 2 <= blocks; block += 2) add_tiles<kTiles, 2>(piece, block, tile);
   if (block < blocks) add_tiles<kTiles, 1>(piece, block, tile);
+}
+
+void multiply_many(const Strip& strip) {
+  const int64_t tiles = quotient_up(strip.outputs, kTileSide);
+  for (int64_t begin = 0; begin < strip.width; begin += kPiece) {
+    Piece piece = piece_of(strip, begin, kPiece);
+    int64_t tile = 0;
+    for (; tile + 2 <= tiles; tile += 2) add_rows<2>(piece, tile);
+    if (tile < tiles) add_rows<1>(piece, tile);
+  }
+}
+
+// The outputs of a strip from this one on, not more than so many.
+Strip part_of(const Strip& strip, int64_t first, int64_t most) {
+  Strip part = strip;
+  const int64_t element = strip.compact_header > 0 ? 1 : kElementBytes;
+  const auto weight = [&](int64_t output) {
+    return static_cast<const std::byte*>(strip.weight) + output * strip.weight_stride * element;
+  };
+  part.outputs = least(most, strip.outputs - first);
+  part.out_offset += first;
+  part.weight = weight(first);
+  if (first + part.outputs < strip.outputs) part.next = weight(first + part.outputs);
+  return part;
+}
+
+void fetch_first(const Strip& strip, int64_t columns) {
+  Ahead first(strip, strip.weight, 0, columns);
+  first.fetch(first.count());
 }
 
 // Weights as tiles want them: [outputs / 16][columns / 32][16][32].
@@ -348,14 +476,19 @@ void pack(const BlockColumns& columns) {
 
 void multiply(const Strip& strip) {
   const TileRegisters registers;
-  const int64_t tiles = quotient_up(strip.outputs, kTileSide);
-  Ahead first(strip, strip.weight, 0);
-  first.fetch(first.count());
-  for (int64_t begin = 0; begin < strip.width; begin += kPiece) {
-    Piece piece = piece_of(strip, begin);
-    int64_t tile = 0;
-    for (; tile + 2 <= tiles; tile += 2) add_rows<2>(piece, tile);
-    if (tile < tiles) add_rows<1>(piece, tile);
+  if (strip.rows > kFewRows) {
+    fetch_first(strip, kPiece);
+    multiply_many(strip);
+    return;
+  }
+  for (int64_t first = 0; first < strip.outputs; first += kFewOutputs) {
+    const Strip part = part_of(strip, first, kFewOutputs);
+    if (first == 0) fetch_first(part, strip.compact_header > 0 ? kFewCompactPiece : kPiece);
+    if (part.outputs > kTileSide) {
+      multiply_few<2>(part);
+    } else {
+      multiply_few<1>(part);
+    }
   }
 }
 
