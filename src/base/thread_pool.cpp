@@ -18,9 +18,11 @@ namespace klotski {
 
 namespace {
 
-// Waking a sleeping thread takes tens of microseconds; the loops of a layer follow each other
-// faster than that.
+// Waking a sleeping thread takes tens of microseconds, and in a virtual machine a processor that
+// slept has to be found first. The loops of a layer follow each other faster than that. Where other
+// work has processors of its own, threads stay awake for the rest of a layer as well.
 constexpr std::chrono::microseconds kSpin(50);
+constexpr std::chrono::microseconds kSpinBesideOthers(2000);
 
 // A thread takes its part of what is left, divided by so much: ranges become smaller towards the
 // end, where threads would wait for each other, and one whose processor is busy with something else
@@ -37,6 +39,15 @@ constexpr uint32_t kRound = 1u << 16;
 constexpr uint32_t round_of(uint32_t state) { return state / kRound; }
 
 thread_local bool inside_a_body = false;
+
+// Two threads may share the units of one processor.
+void let_others_go_first() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 // Best effort: a container may forbid it, and nothing but speed depends on it.
 void pin(std::thread& thread, int cpu) {
@@ -81,7 +92,11 @@ ThreadPool::ThreadPool(int threads) : owner_(::getpid()) {
     fail(ErrorKind::usage, "threads: expected 1 to {}, found {}", kInside, threads);
   }
   const std::vector<int> cpus = allowed_cpus();
-  spin_ = static_cast<size_t>(threads) <= cpus.size();
+  if (static_cast<size_t>(threads) < cpus.size()) {
+    spin_ = kSpinBesideOthers;
+  } else if (static_cast<size_t>(threads) == cpus.size()) {
+    spin_ = kSpin;
+  }
   const bool whole_machine = static_cast<size_t>(threads) == cpus.size();
   try {
     for (int i = 1; i < threads; ++i) {
@@ -157,11 +172,10 @@ void ThreadPool::serve() {
 }
 
 void ThreadPool::wait_while(uint32_t state) const {
-  if (spin_) {
-    const auto until = std::chrono::steady_clock::now() + kSpin;
-    while (std::chrono::steady_clock::now() < until) {
-      if (state_.load(std::memory_order_acquire) != state) return;
-    }
+  const auto until = std::chrono::steady_clock::now() + spin_;
+  while (std::chrono::steady_clock::now() < until) {
+    if (state_.load(std::memory_order_acquire) != state) return;
+    let_others_go_first();
   }
   state_.wait(state, std::memory_order_acquire);
 }

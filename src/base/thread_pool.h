@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -40,7 +41,7 @@ class ThreadPool {
   void close();
   void wait_while(uint32_t state) const;
 
-  bool spin_ = false;
+  std::chrono::microseconds spin_{0};  // how long a thread looks before it sleeps
   pid_t owner_;
   std::mutex turn_;                 // held by the call that uses the workers
   Job* job_ = nullptr;              // the loop of the present round

@@ -64,7 +64,7 @@ ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory)
   constexpr int kSpareProcessors = 8;
   const bool given = options.look_before_sleep.count() > 0;
   if (memory.device && usable_cpus() >= kSpareProcessors && !given) {
-    options.look_before_sleep = std::chrono::microseconds(50);
+    options.look_before_sleep = std::chrono::microseconds(200);
   }
   return options;
 }

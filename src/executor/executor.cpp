@@ -45,15 +45,30 @@ template <typename Ready>
 void Executor::wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
                           const Ready& ready) {
   if (options_.look_before_sleep.count() == 0) return wake.wait(lock, ready);
-  const auto until = std::chrono::steady_clock::now() + options_.look_before_sleep;
+  auto until = std::chrono::steady_clock::now() + options_.look_before_sleep;
+  bool late = false;
   while (!ready()) {
+    if (late) {
+      wake.wait(lock);  // whoever wakes it may be early: it looks again
+      until = std::chrono::steady_clock::now() + options_.look_before_sleep;
+      late = false;
+      continue;
+    }
     const uint64_t seen = changes_;
-    bool late = false;
     lock.unlock();
-    while (changes_ == seen && !late) late = std::chrono::steady_clock::now() >= until;
+    while (changes_ == seen && !late) {
+      std::this_thread::yield();
+      late = std::chrono::steady_clock::now() >= until;
+    }
     lock.lock();
-    if (late) return wake.wait(lock, ready);
   }
+}
+
+// Choices set all lanes going. Those who sleep are woken while they are made: that takes as long.
+void Executor::wake_for_choices(const Task& task) {
+  if (options_.look_before_sleep.count() == 0 || task.work != Work::gate) return;
+  for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
+  done_.notify_all();
 }
 
 void Executor::close() {
@@ -220,6 +235,7 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
     const bool waited = running.ready_at > std::max(lane_free, running.submitted_at);
     call.waits.push_back(waited ? std::optional(running.ready_by) : std::nullopt);
   }
+  wake_for_choices(*call.tasks[0]);
   lock.unlock();
 
   if (delay.count() > 0) std::this_thread::sleep_for(delay);

@@ -24,8 +24,8 @@ struct ExecutorOptions {
   // what was not declared as read or written then goes wrong. For tests.
   std::optional<uint64_t> stress_seed;
   std::chrono::microseconds stress_delay{200};  // at most
-  // Whoever waits looks for its turn so long before it sleeps. Waking up takes as long as a short
-  // task; threads that look take processors from those that compute.
+  // Whoever waits looks for its turn so long before it sleeps, and again when it was woken early.
+  // Waking up takes as long as a short task; threads that look let those that compute go first.
   std::chrono::microseconds look_before_sleep{0};
 };
 
@@ -117,6 +117,7 @@ class Executor {
   template <typename Ready>
   void wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
                   const Ready& ready);
+  void wake_for_choices(const Task& task);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
 
