@@ -286,7 +286,7 @@ class MemoryDivision {
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     if (policy.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
     const int64_t logit_rows = std::max(policy.decode_sequences(), workload_.logit_rows);
-    uint64_t activations = activation_bytes(model_, target_.ops, policy, logit_rows);
+    uint64_t activations = activation_bytes(model_, layouts_, target_.ops, policy, logit_rows);
     uint64_t process = process_bytes_;
     if (target_.device) {
       activations += activations / kOpsSlack + target_.ops_bytes;

@@ -20,8 +20,8 @@ uint64_t group_row_bytes(const ModelDescription& model, int64_t rows) {
   return static_cast<uint64_t>(rows * model.hidden * (2 + most_choices(model))) * sizeof(float);
 }
 
-uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const Policy& policy,
-                          int64_t logit_rows) {
+uint64_t activation_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
+                          const Policy& policy, int64_t logit_rows) {
   int64_t attention_width = 0;
   int64_t query_width = 0;
   int64_t head_dim = 0;
@@ -40,8 +40,11 @@ uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const P
   const int64_t attention = policy.micro_batch_rows * (attention_width + model.hidden);
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
   const int64_t floats = attention + logits;
+  const uint64_t expansion =
+      layouts.any_compact() ? ops.expansion_bytes(policy.group_rows(), model.hidden, expert_width)
+                            : 0;
   return group_row_bytes(model, policy.most_own_rows()) +
-         static_cast<uint64_t>(floats) * sizeof(float) +
+         static_cast<uint64_t>(floats) * sizeof(float) + expansion +
          ops.scratch_bytes(policy.group_rows(), std::max(model.hidden, query_width),
                            std::max(expert_width, shared_width), head_dim);
 }

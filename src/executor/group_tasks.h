@@ -18,8 +18,8 @@ namespace klotski {
 uint64_t group_row_bytes(const ModelDescription& model, int64_t rows);
 // Bytes of those that have memory of their own, and of all else that tasks of a full group compute
 // with.
-uint64_t activation_bytes(const ModelDescription& model, const Ops& ops, const Policy& policy,
-                          int64_t logit_rows);
+uint64_t activation_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
+                          const Policy& policy, int64_t logit_rows);
 
 // What each kind of task does, on the rows of one group. The rows of all micro-batches lie one
 // after the other, so that an expert finds those that chose it in one place.

@@ -162,6 +162,9 @@ UnitLayouts::UnitLayouts(const ModelDescription& model, const Checkpoint& checkp
       ++units_[kind];
       buffer_bytes_[kind] = std::max(buffer_bytes_[kind], layout.buffer_bytes);
       packed_bytes_[kind] = std::max(packed_bytes_[kind], layout.packed_bytes);
+      any_compact_ |= std::any_of(
+          layout.tensors.begin(), layout.tensors.end(),
+          [](const PlacedTensor& tensor) { return tensor.dtype == DType::BF16_COMPACT; });
       layouts_.emplace(unit, std::move(layout));
     }
   }

@@ -63,12 +63,14 @@ class UnitLayouts {
   // A buffer that can hold any unit of the kind; of a device's memory, packed.
   uint64_t buffer_bytes(UnitKind kind) const { return buffer_bytes_[index_of(kind)]; }
   uint64_t packed_bytes(UnitKind kind) const { return packed_bytes_[index_of(kind)]; }
+  bool any_compact() const { return any_compact_; }
 
  private:
   std::map<WeightUnit, UnitLayout> layouts_;
   std::array<int64_t, kUnitKinds> units_{};
   std::array<uint64_t, kUnitKinds> buffer_bytes_{};
   std::array<uint64_t, kUnitKinds> packed_bytes_{};
+  bool any_compact_ = false;  // tensor of BF16_COMPACT
 };
 
 }  // namespace klotski

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <utility>
@@ -16,8 +17,11 @@ ExpertPart::ExpertPart(const PartsBench& bench, const ModelDescription& model, L
 
 uint64_t ExpertPart::bytes(int64_t rows) const {
   const int64_t hidden = sample_.model.hidden;
-  return float_bytes(2 * rows * hidden) +
-         bench_.ops.scratch_bytes(rows, hidden, sample_.model.layer(kOnly).feed_forward.width, 1);
+  const int64_t width = sample_.model.layer(kOnly).feed_forward.width;
+  const StoredTypes& types = bench_.types;
+  const bool compact = std::find(types.begin(), types.end(), DType::BF16_COMPACT) != types.end();
+  return float_bytes(2 * rows * hidden) + bench_.ops.scratch_bytes(rows, hidden, width, 1) +
+         (compact ? bench_.ops.expansion_bytes(rows, hidden, width) : 0);
 }
 
 std::function<void()> ExpertPart::call(int64_t rows) {

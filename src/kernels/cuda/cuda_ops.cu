@@ -123,6 +123,7 @@ const Ops& CudaOps::table() {
                  .download = download,
                  .finish = finish},
       .scratch_bytes = scratch_bytes,
+      .expansion_bytes = cuda::experts_expansion_bytes,
       .embed = cuda::embed,
       .rms_norm = cuda::rms_norm,
       .matmul = cuda::matmul,

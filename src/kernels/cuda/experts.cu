@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -127,6 +128,43 @@ void run_batch(Pieces& pieces) {
   pieces.clear();
 }
 
+bool any_compact(const ExpertProduct& product) {
+  return product.gate.dtype == DType::BF16_COMPACT || product.up.dtype == DType::BF16_COMPACT ||
+         product.down.dtype == DType::BF16_COMPACT;
+}
+
+uint64_t expanded_bytes(const TensorView& weight) {
+  if (weight.dtype != DType::BF16_COMPACT) return 0;
+  return static_cast<uint64_t>(weight.rows() * bytes_per_row(DType::BF16, weight.columns()));
+}
+
+// An expert whose weights are expanded once for all of its rows.
+class ExpandedExpert {
+ public:
+  explicit ExpandedExpert(const ExpertProduct& product)
+      : product_(product),
+        gate_(expanded_bytes(product.gate)),
+        up_(expanded_bytes(product.up)),
+        down_(expanded_bytes(product.down)) {
+    expand_into(gate_, product_.gate);
+    expand_into(up_, product_.up);
+    expand_into(down_, product_.down);
+  }
+  const ExpertProduct& product() const { return product_; }
+
+ private:
+  static void expand_into(const Scratch& scratch, TensorView& weight) {
+    if (weight.dtype != DType::BF16_COMPACT) return;
+    expand(scratch.as<__nv_bfloat16>(), weight);
+    weight = {scratch.as<const std::byte>(), DType::BF16, weight.shape};
+  }
+
+  ExpertProduct product_;
+  Scratch gate_;
+  Scratch up_;
+  Scratch down_;
+};
+
 // Any types and precision, through float32.
 void run_plain(const ExpertPiece& piece, Precision precision) {
   const ExpertProduct& product = *piece.product;
@@ -156,11 +194,20 @@ void run_plain(const ExpertPiece& piece, Precision precision) {
 void experts(std::span<const ExpertProduct> products, Precision precision) {
   Pieces batch;
   int64_t batch_rows = 0;
-  for (const ExpertProduct& product : products) {
-    for (const TensorView* weight : {&product.gate, &product.up, &product.down}) {
-      check_no_gaps(*weight);
+  const auto flush = [&] {
+    run_batch(batch);
+    batch_rows = 0;
+  };
+  for (const ExpertProduct& given : products) {
+    for (const TensorView* weight : {&given.gate, &given.up, &given.down}) check_no_gaps(*weight);
+    const bool plain = !in_16_bits(given, precision);
+    // Each of several pieces would expand the weights anew.
+    std::optional<ExpandedExpert> expanded;
+    if (!plain && given.rows() > kBatchRows && any_compact(given)) {
+      flush();
+      expanded.emplace(given);
     }
-    const bool plain = !in_16_bits(product, precision);
+    const ExpertProduct& product = expanded ? expanded->product() : given;
     const int64_t most = plain ? kPlainRows : kBatchRows;
     for (int64_t first = 0; first < product.rows(); first += most) {
       ExpertPiece piece(product, first, std::min(most, product.rows() - first));
@@ -172,14 +219,22 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
       if (piece.scattered()) piece.computed = padded_rows(piece.count);
       if (batch_rows + piece.computed > kBatchRows ||
           (!batch.empty() && !alike(product, *batch.front().product))) {
-        run_batch(batch);
-        batch_rows = 0;
+        flush();
       }
       batch.push_back(piece);
       batch_rows += piece.computed;
     }
+    if (expanded) flush();
   }
-  run_batch(batch);
+  flush();
+}
+
+uint64_t experts_expansion_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
+  if (rows <= kBatchRows) return 0;
+  constexpr int64_t kMatrices = 3;
+  constexpr uint64_t kRounding = kMatrices * 256;
+  return static_cast<uint64_t>(kMatrices * expert_width * bytes_per_row(DType::BF16, in_width)) +
+         kRounding;
 }
 
 uint64_t experts_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {

@@ -265,8 +265,11 @@ TEST_F(GpuExperts, EveryActivation) {
 
 TEST_F(GpuExperts, ManyRowsAreDividedIntoPieces) {
   for (const Precision precision : kPrecisions) {
-    check_scattered(ops(), {{24, 16, 24}, {DType::BF16, DType::BF16}, precision},
-                    {2049, 1, 1500, 700, 4100, 3});
+    for (const DType type : {DType::BF16, DType::BF16_COMPACT}) {
+      check_scattered(ops(), {{128, 80, 128}, {type, type}, precision},
+                      {2049, 1, 1500, 700, 4100, 3});
+      check_scattered(ops(), {{128, 80, 128}, {type, DType::BF16}, precision}, {1025, 16});
+    }
   }
 }
 
