@@ -107,8 +107,8 @@ class MemoryDivision {
         device_own_bytes_(target.device ? target.device->own_bytes() : 0),
         pinned_bytes_(target.below ? target.below->weights.pinned_bytes() : 0) {}
 
-  // Halves the rows that are computed at once, then the sequences, until the least fits; what does
-  // not fit then is refused by plan_memory.
+  // Halves the rows that are computed at once, then the sequences, and gives up slices, until the
+  // least fits; what does not fit then is refused by plan_memory.
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();
     if (target_.device && target_.cpu) {
@@ -116,7 +116,7 @@ class MemoryDivision {
           limits_.cpu_attention.value_or(false) || policy.strategy == Strategy::cgopipe;
       if (policy.strategy == Strategy::hybrid) {
         policy.shared_rows = std::max(policy.group_sequences(), kSharedRows);
-        policy.slices_experts = uses_few_experts(policy);
+        policy.slices_experts = true;  // the costs decide where one is worth it
       }
     }
     while (!least_fits(policy, limits)) {
@@ -127,6 +127,8 @@ class MemoryDivision {
       } else if (policy.micro_batch > 1 && !limits_.micro_batch) {
         policy.micro_batch /= 2;
         policy.micro_batch_rows = policy.micro_batch;
+      } else if (policy.slices_experts) {
+        policy.slices_experts = false;
       } else {
         break;
       }

@@ -113,6 +113,16 @@ TEST(Hybrid, OneSequenceTakesLinkAndCpuTogether) {
   EXPECT_LT(in_seconds(sliced.elapsed), 0.93 * in_seconds(whole.elapsed));
 }
 
+// Whole experts leave one or the other waiting for up to the time of one.
+TEST(Hybrid, WithSlicesLinkAndCpuEndTogether) {
+  LargeMachine machine;
+  const TimelineTotals whole = machine.decode_step(Strategy::hybrid, 64);
+  machine.slices = true;
+  const TimelineTotals sliced = machine.decode_step(Strategy::hybrid, 64);
+  EXPECT_LT(in_seconds(sliced.elapsed), 0.97 * in_seconds(whole.elapsed));
+  EXPECT_GT(sliced.percent(sliced.lane(Lane::cpu).busy), 92.0);
+}
+
 TEST(Hybrid, WithoutMeasurementsOfTheCpuThereAreNoCosts) {
   LargeMachine machine;
   machine.profile.model.kinds.front().expert_on_cpu = {};

@@ -22,6 +22,7 @@ constexpr double kLongestCall = 0.25;
 
 constexpr int64_t kFewRows = 8;                 // of an expert that is worth computing here
 constexpr uint64_t kMostCopyBytes = 32 * kMiB;  // at once: about an expert
+constexpr int kInARow = 8;                      // so that waiting for the last weighs little
 constexpr double kAbout = 0.05;                 // seconds, of each way in each round
 
 // Memory copied to the device, another piece of it each time so that no cache holds it.
@@ -35,11 +36,14 @@ class Copies {
         there_(there.first(std::min(
             {there.size(), memory_.bytes().size(), static_cast<size_t>(kMostCopyBytes)}))) {}
 
+  // Some, each of which is begun before the last has ended.
   void next() {
-    if (at_ + there_.size() > memory_.bytes().size()) at_ = 0;
-    queue_->to_device(there_.data(), memory_.bytes().data() + at_, there_.size());
+    for (int i = 0; i < kInARow; ++i) {
+      if (at_ + there_.size() > memory_.bytes().size()) at_ = 0;
+      queue_->to_device(there_.data(), memory_.bytes().data() + at_, there_.size());
+      at_ += there_.size();
+    }
     queue_->finish();
-    at_ += there_.size();
   }
 
  private:
