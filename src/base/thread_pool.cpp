@@ -92,11 +92,8 @@ ThreadPool::ThreadPool(int threads) : owner_(::getpid()) {
     fail(ErrorKind::usage, "threads: expected 1 to {}, found {}", kInside, threads);
   }
   const std::vector<int> cpus = allowed_cpus();
-  if (static_cast<size_t>(threads) < cpus.size()) {
-    spin_ = kSpinBesideOthers;
-  } else if (static_cast<size_t>(threads) == cpus.size()) {
-    spin_ = kSpin;
-  }
+  const int usable = usable_cpus();  // a quota may allow fewer
+  if (threads <= usable) spin_ = threads < usable ? kSpinBesideOthers : kSpin;
   const bool whole_machine = static_cast<size_t>(threads) == cpus.size();
   try {
     for (int i = 1; i < threads; ++i) {

@@ -13,7 +13,7 @@
 namespace klotski {
 
 // A fixed number of threads that share out loops. The calling thread is one of them; the others
-// look for work for a few microseconds after each loop and then sleep.
+// look for work for a while after each loop, longer where processors are left over, and then sleep.
 class ThreadPool {
  public:
   using Body = std::function<void(int64_t begin, int64_t end)>;

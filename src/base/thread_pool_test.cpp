@@ -51,7 +51,7 @@ TEST(ThreadPool, WakesWorkersThatSleep) {
   std::mutex mutex;
   std::set<std::thread::id> seen;
   for (int round = 0; round < 20; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // far beyond the spinning
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // far beyond the spinning
     std::atomic<int> arrived{0};
     pool.parallel_for(2, [&](int64_t, int64_t) {
       ++arrived;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "device/testing.h"
@@ -155,7 +156,7 @@ TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
     share_experts(chosen.policy, true);
     for (const Layer& layer : test_.description.layers) {
       const FeedForward& part = layer.feed_forward;
-      sliceable |= chosen.policy.slices_experts && part.routed && part.width >= 128;
+      sliceable |= part.routed && part.width >= 128;
     }
     std::array<std::vector<Logits>, 2> found;
     for (std::vector<Logits>& logits : found) {
@@ -183,6 +184,24 @@ TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
     }
   }
   EXPECT_EQ(slices > 5, sliceable) << slices;
+}
+
+// In the least memory that anything fits into, a buffer for slices is not what it fails for.
+TEST_P(DevicePipeline, SlicesAreGivenUpWhereTheyDoNotFit) {
+  const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
+  RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
+  limits.strategy = Strategy::hybrid;
+  EXPECT_TRUE(plan(limits, texts.workload()).policy.slices_experts);
+  const uint64_t step = slice_bytes(UnitLayouts(test_.description, test_.checkpoint)) / 2;
+  std::optional<RunPlan> least;
+  for (limits.vram_bytes = 100 * kMiB; !least; limits.vram_bytes = *limits.vram_bytes + step) {
+    try {
+      least = plan(limits, texts.workload());
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::does_not_fit);
+    }
+  }
+  EXPECT_FALSE(least->policy.slices_experts);
 }
 
 // Keys and values lie below, where the CPU attends to them; those of prompts come from the device.

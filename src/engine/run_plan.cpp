@@ -107,8 +107,6 @@ class MemoryDivision {
         device_own_bytes_(target.device ? target.device->own_bytes() : 0),
         pinned_bytes_(target.below ? target.below->weights.pinned_bytes() : 0) {}
 
-  // Halves the rows that are computed at once, then the sequences, and gives up slices, until the
-  // least fits; what does not fit then is refused by plan_memory.
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();
     if (target_.device && target_.cpu) {
@@ -119,20 +117,7 @@ class MemoryDivision {
         policy.slices_experts = true;  // the costs decide where one is worth it
       }
     }
-    while (!least_fits(policy, limits)) {
-      if (policy.micro_batch_rows > policy.micro_batch) {
-        policy.micro_batch_rows = std::max(policy.micro_batch, policy.micro_batch_rows / 2);
-      } else if (policy.micro_batches > 1 && !limits_.micro_batches) {
-        policy.micro_batches /= 2;
-      } else if (policy.micro_batch > 1 && !limits_.micro_batch) {
-        policy.micro_batch /= 2;
-        policy.micro_batch_rows = policy.micro_batch;
-      } else if (policy.slices_experts) {
-        policy.slices_experts = false;
-      } else {
-        break;
-      }
-    }
+    policy = that_fits(policy, limits);
     MemoryPlan plan = divide(policy, limits);
     if (!target_.device) return {policy, plan};
     policy.loads_ahead = std::max(kLoadsAhead, policy.hot_count(most_choices(model_)) + 1);
@@ -166,6 +151,38 @@ class MemoryDivision {
     policy.kv_bytes = plan.kv_bytes;
     policy.slots = plan.slots;
     return plan;
+  }
+
+  // Slices are given up where more rows or sequences fit without them, unless few are computed
+  // anyway.
+  Policy that_fits(const Policy& wanted, const MemoryLimits& limits) const {
+    const Policy fitting = halved_until_it_fits(wanted, limits);
+    if (!wanted.slices_experts) return fitting;
+    Policy whole = wanted;
+    whole.slices_experts = false;
+    whole = halved_until_it_fits(whole, limits);
+    const bool more = whole.group_rows() > fitting.group_rows() ||
+                      whole.group_sequences() > fitting.group_sequences();
+    const bool must = !least_fits(fitting, limits);
+    return must || (more && !uses_few_experts(wanted)) ? whole : fitting;
+  }
+
+  // Halves the rows that are computed at once, then the sequences, until the least fits; what does
+  // not fit then is refused by plan_memory.
+  Policy halved_until_it_fits(Policy policy, const MemoryLimits& limits) const {
+    while (!least_fits(policy, limits)) {
+      if (policy.micro_batch_rows > policy.micro_batch) {
+        policy.micro_batch_rows = std::max(policy.micro_batch, policy.micro_batch_rows / 2);
+      } else if (policy.micro_batches > 1 && !limits_.micro_batches) {
+        policy.micro_batches /= 2;
+      } else if (policy.micro_batch > 1 && !limits_.micro_batch) {
+        policy.micro_batch /= 2;
+        policy.micro_batch_rows = policy.micro_batch;
+      } else {
+        break;
+      }
+    }
+    return policy;
   }
 
   // A pass that uses most experts of every layer finds those that were kept. One that uses few,

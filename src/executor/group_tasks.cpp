@@ -41,8 +41,9 @@ uint64_t activation_bytes(const ModelDescription& model, const UnitLayouts& layo
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
   const int64_t floats = attention + logits;
   const uint64_t expansion =
-      layouts.any_compact() ? ops.expansion_bytes(policy.group_rows(), model.hidden, expert_width)
-                            : 0;
+      layouts.any_compact()
+          ? ops.expansion_bytes(policy.group_rows(), model.hidden, expert_width, policy.precision)
+          : 0;
   return group_row_bytes(model, policy.most_own_rows()) +
          static_cast<uint64_t>(floats) * sizeof(float) + expansion +
          ops.scratch_bytes(policy.group_rows(), std::max(model.hidden, query_width),

@@ -176,7 +176,8 @@ struct Ops {
   // these; of OpsMemory where that is a device's.
   uint64_t (*scratch_bytes)(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim);
   // And so many more where experts are of BF16_COMPACT.
-  uint64_t (*expansion_bytes)(int64_t rows, int64_t in_width, int64_t expert_width);
+  uint64_t (*expansion_bytes)(int64_t rows, int64_t in_width, int64_t expert_width,
+                              Precision precision);
   // out[i] = table[tokens[i]]
   void (*embed)(Rows out, const TensorView& table, std::span<const TokenId> tokens);
   // out = in / rms(in) * weight, row by row; out may be in

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -22,7 +23,6 @@ constexpr double kLongestCall = 0.25;
 
 constexpr int64_t kFewRows = 8;                 // of an expert that is worth computing here
 constexpr uint64_t kMostCopyBytes = 32 * kMiB;  // at once: about an expert
-constexpr int kInARow = 8;                      // so that waiting for the last weighs little
 constexpr double kAbout = 0.05;                 // seconds, of each way in each round
 
 // Memory copied to the device, another piece of it each time so that no cache holds it.
@@ -32,23 +32,25 @@ class Copies {
       : memory_(device, cpu.tier,
                 std::min(std::max(cpu.limits.weight_bytes, kMostCopyBytes),
                          cpu.tier.limit_bytes() / 4)),
-        queue_(device.new_queue(CopySize::large)),
+        queues_{device.new_queue(CopySize::large), device.new_queue(CopySize::large)},
         there_(there.first(std::min(
             {there.size(), memory_.bytes().size(), static_cast<size_t>(kMostCopyBytes)}))) {}
 
-  // Some, each of which is begun before the last has ended.
+  // Begins one and waits for the one before it: the link never waits for the thread.
   void next() {
-    for (int i = 0; i < kInARow; ++i) {
-      if (at_ + there_.size() > memory_.bytes().size()) at_ = 0;
-      queue_->to_device(there_.data(), memory_.bytes().data() + at_, there_.size());
-      at_ += there_.size();
-    }
-    queue_->finish();
+    if (at_ + there_.size() > memory_.bytes().size()) at_ = 0;
+    queues_[0]->to_device(there_.data(), memory_.bytes().data() + at_, there_.size());
+    at_ += there_.size();
+    std::swap(queues_[0], queues_[1]);
+    queues_[0]->finish();
+  }
+  void finish() {
+    for (const auto& queue : queues_) queue->finish();
   }
 
  private:
   PinnedArena memory_;
-  std::unique_ptr<CopyQueue> queue_;
+  std::array<std::unique_ptr<CopyQueue>, 2> queues_;  // that of the next copy first
   std::span<std::byte> there_;
   size_t at_ = 0;
 };
@@ -75,6 +77,7 @@ void measure_together(const PartsBench& cpu, const ModelDescription& model, Laye
     Repeating beside(copy);
     computing[round] = seconds_each(compute, kAbout) / computing_alone;
     beside.end();
+    copies.finish();
     copying[round] = beside.seconds() / static_cast<double>(beside.calls()) / copying_alone;
   }
   machine.cpu_takes_while_copying = std::max(1.0, median(computing));

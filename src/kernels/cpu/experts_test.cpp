@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "kernels/cpu/experts_testing.h"
@@ -131,7 +133,7 @@ TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
     const Expert plain(shape, DType::BF16, DType::BF16, 40);
     const Expert compact(shape, DType::BF16_COMPACT, DType::BF16_COMPACT, 40);
     const Expert mixed(shape, DType::BF16, DType::BF16_COMPACT, 40);
-    for (const int64_t rows : {1, 9, 40, 270}) {
+    for (const int64_t rows : {1, 9, 16, 17, 32, 40, 270}) {
       const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
       with_every_machine([&](const cpu::Machine& machine) {
         for (const Precision precision : kPrecisions) {
@@ -334,6 +336,71 @@ TEST(CpuExperts, OddMatricesStayAsTheyAre) {
       EXPECT_EQ(same.view.order, ElementOrder::rows);
       EXPECT_EQ(same.bytes, weights.bytes);
     });
+  }
+}
+
+// Zeros are listed: so many of each row, at the ends of what is expanded at a time.
+std::vector<float> with_zeros(std::vector<float> matrix, int64_t columns) {
+  for (size_t row = 0; row < matrix.size(); row += static_cast<size_t>(columns)) {
+    for (const int64_t at : {int64_t{0}, int64_t{255}, int64_t{256}, int64_t{512}, columns - 1}) {
+      matrix[row + static_cast<size_t>(at)] = 0.0f;
+    }
+  }
+  return matrix;
+}
+
+// Lists the same numbers from the last to the first.
+void turn_lists_around(Weights& weights) {
+  const int64_t rows = weights.view.rows();
+  const auto row_bytes = static_cast<size_t>(compact_row_bytes(weights.view.columns()));
+  for (size_t row = 0; row < static_cast<size_t>(rows) * row_bytes; row += row_bytes) {
+    uint16_t listed = 0;
+    std::memcpy(&listed, weights.bytes.data() + row + 2, sizeof(listed));
+    ASSERT_GE(listed, 5);
+    std::vector<uint32_t> list(listed);
+    std::memcpy(list.data(), weights.bytes.data() + row + 4, 4 * list.size());
+    std::reverse(list.begin(), list.end());
+    std::memcpy(weights.bytes.data() + row + 4, list.data(), 4 * list.size());
+  }
+}
+
+TEST(CpuExperts, ListedNumbersOfCompactWeights) {
+  constexpr int64_t kIn = 1100;
+  constexpr int64_t kWidth = 700;
+  constexpr int64_t kOut = 40;
+  const std::vector<float> gate = with_zeros(random_floats(kWidth * kIn, 1), kIn);
+  const std::vector<float> down = with_zeros(random_floats(kOut * kWidth, 2), kWidth);
+  const auto expert_of = [&](DType type) {
+    Expert expert({kIn, kWidth, kOut}, type, type, 3);
+    expert.gate = Weights(gate, type, {kWidth, kIn});
+    expert.down = Weights(down, type, {kOut, kWidth});
+    return expert;
+  };
+  const Expert plain = expert_of(DType::BF16);
+  Expert compact = expert_of(DType::BF16_COMPACT);
+  for (const bool disordered : {false, true}) {
+    if (disordered) {
+      turn_lists_around(compact.gate);
+      turn_lists_around(compact.down);
+    }
+    for (const int64_t rows : {1, 17, 33}) {
+      const std::vector<float> in = random_floats(rows * kIn, static_cast<unsigned>(rows));
+      with_every_machine([&](const cpu::Machine& machine) {
+        for (const Precision precision : kPrecisions) {
+          for (const int64_t from : {0, 256, 320}) {
+            const auto run = [&](const Expert& expert) {
+              Output out(rows, kOut);
+              const ExpertProduct product =
+                  slice(expert.product(out.rows(), {in.data(), rows, kIn}), from, kWidth);
+              cpu::experts(machine, std::span(&product, 1), precision);
+              return out;
+            };
+            ASSERT_TRUE(same_bits(run(compact).values(), run(plain).values()))
+                << rows << " rows, from " << from << (disordered ? ", disordered" : "");
+          }
+        }
+      });
+    }
   }
 }
 

@@ -229,8 +229,9 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
   flush();
 }
 
-uint64_t experts_expansion_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
-  if (rows <= kBatchRows) return 0;
+uint64_t experts_expansion_bytes(int64_t rows, int64_t in_width, int64_t expert_width,
+                                 Precision precision) {
+  if (rows <= kBatchRows || precision != Precision::bf16) return 0;
   constexpr int64_t kMatrices = 3;
   constexpr uint64_t kRounding = kMatrices * 256;
   return static_cast<uint64_t>(kMatrices * expert_width * bytes_per_row(DType::BF16, in_width)) +

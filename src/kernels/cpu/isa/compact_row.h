@@ -28,7 +28,16 @@ KLOTSKI_INLINE const std::byte* block_at(const std::byte* row, int64_t header_by
   return row + header_bytes + column / kCompactColumns * kCompactBytes;
 }
 
-// The listed numbers of a row, one after the other: by ascending columns, if the row is right.
+// Whether the listed numbers of a row are by ascending columns, as they should be.
+KLOTSKI_INLINE bool in_order(const std::byte* row, int64_t header_bytes) {
+  const int64_t listed = least(number_at(row + 2), header_bytes / 4 - 1);
+  for (int64_t i = 2; i <= listed; ++i) {
+    if (number_at(row + 4 * i) < number_at(row + 4 * (i - 1))) return false;
+  }
+  return true;
+}
+
+// The listed numbers of a row, one after the other.
 class Listed {
  public:
   Listed() = default;

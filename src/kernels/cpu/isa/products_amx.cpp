@@ -26,9 +26,9 @@ static_assert(kTileSide == kBlockRows && kStep <= kColumnStep && kHalfBlock == k
 // one.
 constexpr int64_t kPiece = 512;
 
-// Few rows keep their sums in registers, those of two tiles of outputs after the other. Compact
-// weights are expanded fewer columns at a time, so that the copies (16 KiB) are still in the
-// first-level cache, which two threads may share, when they are multiplied.
+// Few rows keep their sums in registers, of two tiles of outputs at a time. Compact weights are
+// expanded fewer columns at a time, so that the copies (16 KiB) are still in the first-level cache,
+// which two threads may share, when they are multiplied.
 constexpr int64_t kFewRows = 2 * kBlockRows;
 constexpr int64_t kFewOutputs = 2 * kTileSide;
 constexpr int64_t kFewCompactPiece = 256;
@@ -128,10 +128,12 @@ class TileReader {
         piece_(piece) {
     if (strip.compact_header == 0) return;
     for (int64_t n = 0; n < outputs_; ++n) {
-      const std::byte* row = compact_row(strip.weight, n);
+      const std::byte* row =
+          static_cast<const std::byte*>(strip.weight) + (first_ + n) * strip.weight_stride;
       rows_[n].uppers = _mm512_castsi512_si128(upper_bytes(row));
       rows_[n].block = block_at(row, strip.compact_header, strip.first_column + begin);
       rows_[n].listed = Listed(row, strip.compact_header, strip.first_column);
+      rows_[n].disordered = in_order(row, strip.compact_header) ? nullptr : row;
     }
   }
 
@@ -148,6 +150,7 @@ class TileReader {
     __m128i uppers;          // the upper byte by its code
     const std::byte* block;  // the next
     Listed listed;
+    const std::byte* disordered;  // the row, if its list is: nobody wrote it so
   };
 
   // Where they lie, if that can be.
@@ -187,12 +190,16 @@ class TileReader {
                               _mm512_maskz_mov_epi16(lower_bits(size - k - kStep), numbers.upper));
         }
       }
-      for (; row.listed.column() < begin + size; row.listed.advance()) {
-        const int64_t at = row.listed.column() - begin;
-        if (at < 0) continue;
-        const uint16_t number = row.listed.number();
+      const auto put = [&](int64_t at, uint16_t number) {
         std::memcpy(to + at / kStep * kTileBytes + at % kStep * kElementBytes, &number,
                     sizeof(number));
+      };
+      if (row.disordered) {
+        for_listed(row.disordered, strip_.compact_header, strip_.first_column + begin, size, put);
+      }
+      for (; row.listed.column() < begin + size; row.listed.advance()) {
+        const int64_t at = row.listed.column() - begin;
+        if (at >= 0 && !row.disordered) put(at, row.listed.number());
       }
       ahead.fetch(ahead_lines);
     }
@@ -203,10 +210,6 @@ class TileReader {
       }
     }
     return {copy, kTileRowBytes, kTileBytes};
-  }
-
-  const std::byte* compact_row(const void* weight, int64_t n) const {
-    return static_cast<const std::byte*>(weight) + (first_ + n) * strip_.weight_stride;
   }
 
   const Strip& strip_;
@@ -355,7 +358,7 @@ template <int kTiles, int kBlocks>
 void multiply_few(const Strip& strip) {
   const int64_t columns = strip.compact_header > 0 ? kFewCompactPiece : kPiece;
   TileReader first(strip, 0, 0, columns);
-  TileReader second(strip, kTiles - 1, 0, columns);
+  TileReader second(strip, 1, 0, columns);  // of nothing, if there is one tile
   zero_sums<kTiles, kBlocks>();
   for (int64_t begin = 0; begin < strip.width; begin += columns) {
     Piece piece = piece_of(strip, begin, columns);
