@@ -153,8 +153,8 @@ class MemoryDivision {
     return plan;
   }
 
-  // Slices are given up where more rows or sequences fit without them, unless few are computed
-  // anyway.
+  // Slices are given up where more rows or sequences fit without them, unless few experts are used:
+  // then they gain most.
   Policy that_fits(const Policy& wanted, const MemoryLimits& limits) const {
     const Policy fitting = halved_until_it_fits(wanted, limits);
     if (!wanted.slices_experts) return fitting;

@@ -391,8 +391,8 @@ void add_tiles(Piece& piece, int64_t block, int64_t tile) {
   }
   add_piece<kTiles, kBlocks>(piece, block);
   store_sums<kTiles, kBlocks>(piece.strip, block, tile);
-  if (piece.begin + kPiece >= piece.strip.width)
-    write_out<kTiles, kBlocks>(piece.strip, block, tile);
+  if (piece.begin + kPiece < piece.strip.width) return;
+  write_out<kTiles, kBlocks>(piece.strip, block, tile);
 }
 
 // One piece of all rows by one or two tiles of weights, which stay in the first-level cache
