@@ -192,13 +192,18 @@ TEST_P(DevicePipeline, SlicesAreGivenUpWhereTheyDoNotFit) {
   RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
   limits.strategy = Strategy::hybrid;
   EXPECT_TRUE(plan(limits, texts.workload()).policy.slices_experts);
-  const uint64_t step = slice_bytes(UnitLayouts(test_.description, test_.checkpoint)) / 2;
+  const uint64_t slice = slice_bytes(UnitLayouts(test_.description, test_.checkpoint));
+  uint64_t too_few = 100 * kMiB;
+  uint64_t enough = kGiB;
   std::optional<RunPlan> least;
-  for (limits.vram_bytes = 100 * kMiB; !least; limits.vram_bytes = *limits.vram_bytes + step) {
+  while (!least || enough - too_few > slice / 4) {
+    limits.vram_bytes = (too_few + enough) / 2;
     try {
       least = plan(limits, texts.workload());
+      enough = *limits.vram_bytes;
     } catch (const Error& error) {
       ASSERT_EQ(error.kind(), ErrorKind::does_not_fit);
+      too_few = *limits.vram_bytes;
     }
   }
   EXPECT_FALSE(least->policy.slices_experts);

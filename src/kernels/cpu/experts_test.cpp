@@ -133,7 +133,7 @@ TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
     const Expert plain(shape, DType::BF16, DType::BF16, 40);
     const Expert compact(shape, DType::BF16_COMPACT, DType::BF16_COMPACT, 40);
     const Expert mixed(shape, DType::BF16, DType::BF16_COMPACT, 40);
-    for (const int64_t rows : {1, 9, 16, 17, 32, 40, 270}) {
+    for (const int64_t rows : {1, 9, 17, 32, 270}) {
       const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
       with_every_machine([&](const cpu::Machine& machine) {
         for (const Precision precision : kPrecisions) {
