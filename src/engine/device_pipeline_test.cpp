@@ -144,7 +144,7 @@ TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
 TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
   int slices = 0;
   bool sliceable = false;
-  for (int trial = 0; trial < trials(12); ++trial) {
+  for (int trial = 0; trial < trials(6); ++trial) {
     const Texts texts = random_texts(random_, 1 + random_() % 4, test_.description.vocabulary);
     RunLimits limits = random_limits();
     limits.strategy = Strategy::hybrid;

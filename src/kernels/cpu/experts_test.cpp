@@ -134,6 +134,7 @@ TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
     const Expert compact(shape, DType::BF16_COMPACT, DType::BF16_COMPACT, 40);
     const Expert mixed(shape, DType::BF16, DType::BF16_COMPACT, 40);
     for (const int64_t rows : {1, 9, 17, 32, 270}) {
+      if (rows == 270 && shape.in > 64) continue;  // they take long
       const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
       with_every_machine([&](const cpu::Machine& machine) {
         for (const Precision precision : kPrecisions) {
@@ -387,7 +388,7 @@ TEST(CpuExperts, ListedNumbersOfCompactWeights) {
       const std::vector<float> in = random_floats(rows * kIn, static_cast<unsigned>(rows));
       with_every_machine([&](const cpu::Machine& machine) {
         for (const Precision precision : kPrecisions) {
-          for (const int64_t from : {0, 256, 320}) {
+          for (const int64_t from : {0, 320}) {
             const auto run = [&](const Expert& expert) {
               Output out(rows, kOut);
               const ExpertProduct product =
