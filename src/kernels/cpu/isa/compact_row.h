@@ -28,9 +28,14 @@ KLOTSKI_INLINE const std::byte* block_at(const std::byte* row, int64_t header_by
   return row + header_bytes + column / kCompactColumns * kCompactBytes;
 }
 
+// Numbers that a row lists, however many it says.
+KLOTSKI_INLINE int64_t listed_count(const std::byte* row, int64_t header_bytes) {
+  return least(number_at(row + 2), header_bytes / 4 - 1);
+}
+
 // Whether the listed numbers of a row are by ascending columns, as they should be.
 KLOTSKI_INLINE bool in_order(const std::byte* row, int64_t header_bytes) {
-  const int64_t listed = least(number_at(row + 2), header_bytes / 4 - 1);
+  const int64_t listed = listed_count(row, header_bytes);
   for (int64_t i = 2; i <= listed; ++i) {
     if (number_at(row + 4 * i) < number_at(row + 4 * (i - 1))) return false;
   }
@@ -43,9 +48,7 @@ class Listed {
   Listed() = default;
   // `first_column`: the one that counts as column 0.
   Listed(const std::byte* row, int64_t header_bytes, int64_t first_column)
-      : at_(row),
-        end_(row + 4 * least(number_at(row + 2), header_bytes / 4 - 1)),
-        first_column_(first_column) {
+      : at_(row), end_(row + 4 * listed_count(row, header_bytes)), first_column_(first_column) {
     advance();
   }
 
@@ -72,7 +75,7 @@ class Listed {
 template <typename Put>
 KLOTSKI_INLINE void for_listed(const std::byte* row, int64_t header_bytes, int64_t first,
                                int64_t count, const Put& put) {
-  const int64_t listed = least(number_at(row + 2), header_bytes / 4 - 1);
+  const int64_t listed = listed_count(row, header_bytes);
   for (int64_t i = 1; i <= listed; ++i) {
     const int64_t at = number_at(row + 4 * i) - first;
     if (at >= 0 && at < count) put(at, number_at(row + 4 * i + 2));

@@ -34,6 +34,10 @@ constexpr int64_t kFewOutputs = 2 * kTileSide;
 constexpr int64_t kFewCompactPiece = 256;
 static_assert(kPiece % kCompactColumns == 0 && kFewCompactPiece % kCompactColumns == 0);
 
+int64_t few_rows_piece(const Strip& strip) {
+  return strip.compact_header > 0 ? kFewCompactPiece : kPiece;
+}
+
 // The scratch: sums of a strip, tile by tile, and copies of two tiles of weights.
 constexpr int64_t kMostTiles = kStripOutputs / kTileSide;
 constexpr int64_t kSumBytes = kStripRows / kBlockRows * kMostTiles * kTileBytes;
@@ -132,8 +136,9 @@ class TileReader {
           static_cast<const std::byte*>(strip.weight) + (first_ + n) * strip.weight_stride;
       rows_[n].uppers = _mm512_castsi512_si128(upper_bytes(row));
       rows_[n].block = block_at(row, strip.compact_header, strip.first_column + begin);
-      rows_[n].listed = Listed(row, strip.compact_header, strip.first_column);
-      rows_[n].disordered = in_order(row, strip.compact_header) ? nullptr : row;
+      const bool ordered = in_order(row, strip.compact_header);
+      if (ordered) rows_[n].listed = Listed(row, strip.compact_header, strip.first_column);
+      rows_[n].disordered = ordered ? nullptr : row;
     }
   }
 
@@ -147,10 +152,10 @@ class TileReader {
 
  private:
   struct CompactRow {
-    __m128i uppers;          // the upper byte by its code
-    const std::byte* block;  // the next
-    Listed listed;
-    const std::byte* disordered;  // the row, if its list is: nobody wrote it so
+    __m128i uppers;               // the upper byte by its code
+    const std::byte* block;       // the next
+    Listed listed;                // nothing where the list is out of order
+    const std::byte* disordered;  // the row then: nobody wrote it so
   };
 
   // Where they lie, if that can be.
@@ -199,7 +204,7 @@ class TileReader {
       }
       for (; row.listed.column() < begin + size; row.listed.advance()) {
         const int64_t at = row.listed.column() - begin;
-        if (at >= 0 && !row.disordered) put(at, row.listed.number());
+        if (at >= 0) put(at, row.listed.number());
       }
       ahead.fetch(ahead_lines);
     }
@@ -356,7 +361,7 @@ std::byte* copy_of(const Strip& strip, int64_t tile) {
 // All columns of few rows, by one or two tiles of weights.
 template <int kTiles, int kBlocks>
 void multiply_few(const Strip& strip) {
-  const int64_t columns = strip.compact_header > 0 ? kFewCompactPiece : kPiece;
+  const int64_t columns = few_rows_piece(strip);
   TileReader first(strip, 0, 0, columns);
   TileReader second(strip, 1, 0, columns);  // of nothing, if there is one tile
   zero_sums<kTiles, kBlocks>();
@@ -486,7 +491,7 @@ void multiply(const Strip& strip) {
   }
   for (int64_t first = 0; first < strip.outputs; first += kFewOutputs) {
     const Strip part = part_of(strip, first, kFewOutputs);
-    if (first == 0) fetch_first(part, strip.compact_header > 0 ? kFewCompactPiece : kPiece);
+    if (first == 0) fetch_first(part, few_rows_piece(part));
     if (part.outputs > kTileSide) {
       multiply_few<2>(part);
     } else {
