@@ -36,6 +36,14 @@ class Hybrid : public Schedule {
     refill(build);
   }
 
+  // Rows go down before it is known who computes what: that few need none of them costs less than
+  // a CPU that waits for them.
+  void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) override {
+    build.gate(layer, micro_batch);
+    const bool last = micro_batch + 1 == build.micro_batches();
+    if (last && build.shared_costs(layer)) build.rows_down(layer);
+  }
+
   // With all choices known more can be said than with those of one micro-batch.
   void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
                      const std::vector<ExpertId>& chosen) override {
@@ -147,7 +155,6 @@ class Hybrid : public Schedule {
     const ExpertId last = division.cpu.empty() ? ExpertId(-1) : division.cpu.back();
     const int64_t slice = slice_outputs(build, layer, division.slice);
     const auto sliced = [&](ExpertId expert) { return expert == last ? slice : 0; };
-    if (!division.cpu.empty()) build.rows_down(layer);
     for (const ExpertId expert : division.cpu) build.expert_below(layer, expert, sliced(expert));
     for (size_t i = 0; i < division.device.size(); ++i) {
       request_more(build, layer, division.device, i);
