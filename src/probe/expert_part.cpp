@@ -42,7 +42,7 @@ std::function<void()> ExpertPart::call(int64_t rows) {
 
 Curve ExpertPart::time() {
   return CurveTimer(bench_.tier, bench_.limits,
-                    bench_.ops)({.sizes = bench_.row_counts(),
+                    bench_.ops)({.sizes = bench_.expert_row_counts(),
                                  .bytes = [this](int64_t rows) { return bytes(rows); },
                                  .make = [this](int64_t rows) { return call(rows); },
                                  .scale = sample_.scale});

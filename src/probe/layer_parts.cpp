@@ -42,6 +42,16 @@ std::vector<int64_t> PartsBench::row_counts() const {
   return counts;
 }
 
+std::vector<int64_t> PartsBench::expert_row_counts() const {
+  std::vector<int64_t> counts;
+  for (const int64_t rows : row_counts()) {
+    counts.push_back(rows);
+    const bool full = rows == kBlockOfRows || rows == 2 * kBlockOfRows;
+    if (full && rows < limits.most_rows && ops.memory.readable) counts.push_back(rows + 1);
+  }
+  return counts;
+}
+
 void measure_gate(const PartsBench& bench, const ModelDescription& whole, LayerId layer,
                   LayerProfile& profile) {
   const Sample sample = bench.sample(whole, layer, UnitKind::gate);

@@ -31,6 +31,10 @@ struct PartsBench {
   Sample sample(const ModelDescription& model, LayerId layer, UnitKind kind) const;
   RandomWeights weights(const Sample& sample) const;
   std::vector<int64_t> row_counts() const;
+  // The CPU takes rows in blocks: one row more than a full block, or than two, takes as long as
+  // many more.
+  static constexpr int64_t kBlockOfRows = 16;
+  std::vector<int64_t> expert_row_counts() const;
 };
 
 // One expert, or a dense layer's feed-forward part, on weights that lie as in the file until they
