@@ -169,10 +169,15 @@ void ThreadPool::serve() {
 }
 
 void ThreadPool::wait_while(uint32_t state) const {
-  const auto until = std::chrono::steady_clock::now() + spin_;
-  while (std::chrono::steady_clock::now() < until) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto now = begin; now < begin + spin_; now = std::chrono::steady_clock::now()) {
     if (state_.load(std::memory_order_acquire) != state) return;
-    let_others_go_first();
+    // With those of others there may be more threads than processors.
+    if (now > begin + kSpin) {
+      ::sched_yield();
+    } else {
+      let_others_go_first();
+    }
   }
   state_.wait(state, std::memory_order_acquire);
 }
