@@ -1,8 +1,12 @@
 #include "device/cuda_queue.h"
 
+#include <cuda.h>
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
 
 #include "device/copy_kernel_cuda.h"
 #include "device/cuda_call_cuda.h"
@@ -50,6 +54,27 @@ Pinned new_pinned(uint64_t bytes) {
   Pinned memory(static_cast<std::byte*>(made));
   check_cuda(result, "cudaHostAlloc of a buffer to copy through");
   return memory;
+}
+
+using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+
+// Null where the driver, which is there since a device is, has no such call.
+WaitValue wait_value() {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return driver ? reinterpret_cast<WaitValue>(dlsym(driver, "cuStreamWaitValue32_v2")) : nullptr;
+}
+
+// False where the device cannot wait for the program's memory.
+bool wait_on_stream(cudaStream_t stream, const std::atomic<uint32_t>& count, uint32_t least) {
+  static const WaitValue kWait = wait_value();
+  void* seen = nullptr;
+  auto* address = const_cast<std::atomic<uint32_t>*>(&count);
+  if (!kWait || cudaHostGetDevicePointer(&seen, address, 0) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return kWait(stream, reinterpret_cast<CUdeviceptr>(seen), least, CU_STREAM_WAIT_VALUE_GEQ) ==
+         CUDA_SUCCESS;
 }
 
 class CudaQueue final : public CopyQueue {
@@ -125,6 +150,20 @@ class CudaQueue final : public CopyQueue {
     wait_for(done_);
   }
 
+  // By the device itself where it can: the thread has other copies to ask for.
+  void wait_for(const std::atomic<uint32_t>& count, uint32_t least) override {
+    use_device();
+    if (!wait_on_stream(stream_.get(), count, least)) {
+      while (!has_come_to(count, least)) std::this_thread::yield();
+    }
+  }
+  void publish() override {
+    use_device();
+    if (!published_) published_ = new_event(CopySize::small);
+    record(published_);
+  }
+  void* published() const override { return published_.get(); }
+
  private:
   struct Staging {
     Pinned memory;
@@ -195,6 +234,7 @@ class CudaQueue final : public CopyQueue {
   CopySize size_;
   Stream stream_;
   Event done_;
+  Event published_;
   std::array<Staging, 2> staging_;
   size_t next_ = 0;
 };

@@ -3,6 +3,7 @@
 // An accelerator with a memory of its own. No word of CUDA here: what includes this builds without
 // it.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,7 +49,20 @@ class CopyQueue {
                               uint64_t rows, uint64_t from_stride) = 0;
   virtual void to_host(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
   virtual void finish() = 0;  // returns when all of them are done
+
+  // Copies asked for after this happen once `count`, in the program's memory, has come to `least`;
+  // it may go round. What brings it there must not itself wait for the device.
+  virtual void wait_for(const std::atomic<uint32_t>& count, uint32_t least) = 0;
+  // Lets operations of the device wait for all copies asked for so far, whoever calls them
+  // (OpsMemory::wait_for), until it is called again. What they wait for, as the device knows it.
+  virtual void publish() = 0;
+  virtual void* published() const = 0;
 };
+
+// Whether a count that goes round has come so far.
+inline bool has_come_to(const std::atomic<uint32_t>& count, uint32_t least) {
+  return static_cast<int32_t>(count.load(std::memory_order_acquire) - least) >= 0;
+}
 
 // Every call that the device refuses throws: does_not_fit for memory, device_lost where the process
 // cannot use the device any more, device_unavailable where it does not work, internal for a call

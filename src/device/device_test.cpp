@@ -249,6 +249,43 @@ TEST_F(DeviceTest, QueuesWorkBesideEachOther) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// By itself where it sees the count, by the thread where it does not.
+TEST_F(DeviceTest, CopiesWaitForACountOfTheProgram) {
+  const Bytes before = random_bytes(100000, 1);
+  const Bytes after = random_bytes(100000, 2);
+  for (const bool pinned : {true, false}) {
+    Pages words(Bytes(64));
+    Pages page(before);
+    ASSERT_TRUE(device().pin(page.span()));
+    if (pinned) {
+      ASSERT_TRUE(device().pin(words.span()));
+    }
+    auto* count = new (words.span().data()) std::atomic<uint32_t>(0xFFFFFFFFu);
+    std::byte* memory = device().allocate(after.size());
+    const auto queue = device().new_queue(CopySize::small);
+    std::thread counts([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::copy(after.begin(), after.end(), page.span().data());
+      *count += 3;  // goes round
+    });
+    const auto asked = std::chrono::steady_clock::now();
+    queue->wait_for(*count, 2);
+    queue->to_device(memory, page.span().data(), after.size());
+    queue->publish();
+    const auto took = std::chrono::steady_clock::now() - asked;
+    EXPECT_NE(queue->published(), nullptr);
+    EXPECT_EQ(took < std::chrono::milliseconds(15), pinned);
+    Bytes received(after.size());
+    queue->to_host(received.data(), memory, received.size());
+    queue->finish();
+    counts.join();
+    EXPECT_TRUE(received == after);
+    device().release(memory);
+    device().unpin(page.span());
+    if (pinned) device().unpin(words.span());
+  }
+}
+
 TEST_F(DeviceTest, PinsAndUnpins) {
   const Bytes expected = random_bytes(4 * kMiB, 9);
   Pages pages(expected);

@@ -208,6 +208,26 @@ TEST(HostDevice, ServesThreads) {
   EXPECT_EQ(device.bytes_to_host(), 4u * 200 * 50);
 }
 
+TEST(HostDevice, CopiesWaitForACountAndArePublished) {
+  HostDevice device;
+  const auto queue = device.new_queue(CopySize::small);
+  std::byte* memory = device.allocate(50);
+  Bytes sent = bytes_of(50, 1);
+  const Bytes then = bytes_of(50, 2);
+  std::atomic<uint32_t> count{0xFFFFFFFEu};
+  std::thread counts([&] {
+    sent = then;
+    count += 3;
+  });
+  queue->wait_for(count, 1);
+  counts.join();
+  queue->to_device(memory, sent.data(), 50);
+  queue->publish();
+  EXPECT_TRUE(std::equal(then.begin(), then.end(), memory));
+  EXPECT_FALSE(has_come_to(count, 2));
+  device.release(memory);
+}
+
 // Holds with CUDA and without, with a device and without one.
 TEST(Devices, AreThereOrItIsSaidWhyNot) {
   const DeviceList list = list_devices();

@@ -91,7 +91,9 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
                                     const Task& next) { return tasks_.may_join(together, next); },
                  .observe = [this](const Task& task,
                                    const TimelineSpan& span) { audit_.observe(task, span); },
-                 .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); }},
+                 .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); },
+                 .awaits = [this](const Task& task,
+                                  const Task& earlier) { return tasks_.awaits(task, earlier); }},
                 timeline_, with_looks(options.executor, memory)) {}
 
 Known Pipeline::known(std::span<const MicroBatch> group) {

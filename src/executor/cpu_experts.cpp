@@ -1,13 +1,25 @@
 #include "executor/cpu_experts.h"
 
+#include <memory>
+#include <new>
 #include <numeric>
 
 #include "model/counts.h"
 
 namespace klotski {
 
-uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows) {
+namespace {
+
+constexpr uint64_t kCountBytes = 64;  // a cache line of its own
+
+uint64_t row_bytes(const ModelDescription& model, int64_t rows) {
   return static_cast<uint64_t>(rows * model.hidden * (1 + most_choices(model))) * sizeof(float);
+}
+
+}  // namespace
+
+uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows) {
+  return row_bytes(model, rows) + kCountBytes;
 }
 
 std::vector<size_t> begin_by_expert(std::span<const RoutedRows> parts, int64_t experts) {
@@ -24,7 +36,14 @@ CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const Compute
     : with_(with),
       slots_(slots),
       most_rows_(most_rows),
-      rows_(memory, "experts on the CPU", 1, shared_row_bytes(with.model, most_rows)) {}
+      rows_(memory, "experts on the CPU", 1, shared_row_bytes(with.model, most_rows)),
+      computed_(new (rows_.below(0) + row_bytes(with.model, most_rows) / sizeof(float))
+                    std::atomic<uint32_t>(0)) {}
+
+void CpuExperts::begin() {
+  computed_->store(0);
+  to_come_up_ = 0;
+}
 
 Rows CpuExperts::rows_on_device(int64_t rows) const {
   return {rows_.on_device(0), rows, with_.model.hidden};
@@ -41,6 +60,9 @@ void CpuExperts::rows_down(int64_t rows, std::span<const RoutedRows> parts, Laye
 }
 
 void CpuExperts::run(std::span<const Task* const> tasks) {
+  // However it ends: what waits for the results goes on.
+  const auto computed = [&](const void*) { *computed_ += static_cast<uint32_t>(tasks.size()); };
+  const std::unique_ptr<const void, decltype(computed)> when_done(this, computed);
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
   for (const Task* task : tasks) {
@@ -57,14 +79,15 @@ void CpuExperts::run(std::span<const Task* const> tasks) {
   run_experts(with_, outputs, rows, chosen, tasks[0]->layer);
 }
 
-void CpuExperts::rows_up(std::span<const Task* const> tasks) {
+void CpuExperts::begin_rows_up(std::span<const Task* const> tasks) {
   std::vector<FloatRange> results;
   results.reserve(tasks.size());
   for (const Task* task : tasks) {
     const ExpertId expert = task->unit.expert;
     results.push_back({first_output(expert), outputs(expert) * with_.model.hidden});
   }
-  rows_.up(0, results);
+  to_come_up_ += static_cast<uint32_t>(tasks.size());
+  rows_.begin_up(0, results, *computed_, to_come_up_);
 }
 
 int64_t CpuExperts::outputs(ExpertId expert) const {

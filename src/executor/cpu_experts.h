@@ -9,8 +9,8 @@
 
 namespace klotski {
 
-// Bytes of the rows that a device and the CPU exchange, in the memory of each: what experts take of
-// a group of so many rows, and what they give.
+// Bytes that a device and the CPU exchange, in the memory of each: rows that experts take of a
+// group of so many, what they give, and how many were computed.
 uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows);
 
 // Where the choices of each expert begin when they are sorted (Ops::sort_by_expert), and their end.
@@ -26,6 +26,9 @@ class CpuExperts {
   CpuExperts(const Arithmetic& with, WeightSlots& slots, const ComputeMemory& memory,
              int64_t most_rows);
 
+  // A pass begins; nothing of the one before is under way.
+  void begin();
+
   // Where the group's rows have to be on the device before they come down.
   Rows rows_on_device(int64_t rows) const;
 
@@ -33,8 +36,12 @@ class CpuExperts {
   void rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer);
   // Computes the experts of these tasks.
   void run(std::span<const Task* const> tasks);
-  // Brings the results of these tasks' experts to the device.
-  void rows_up(std::span<const Task* const> tasks);
+  // Brings the results of these tasks' experts to the device, in the order of run(): as soon as
+  // they are computed, where that has begun.
+  void begin_rows_up(std::span<const Task* const> tasks);
+  void finish_rows_up() { rows_.finish_up(); }
+  // What operations wait for before they read them, once that has begun.
+  const CopyQueue& way_up() const { return rows_.way_up(); }
   // They lie there in the order of the choices: Ops::sort_by_expert.
   ConstRows arrived(ExpertId expert) const {
     return {rows_.on_device(0) + first_output(expert), outputs(expert), with_.model.hidden};
@@ -53,8 +60,11 @@ class CpuExperts {
   Arithmetic with_;
   WeightSlots& slots_;
   int64_t most_rows_;
-  SharedRows rows_;  // [most rows][hidden] of the group, then [most rows * choices][hidden] results
+  // [most rows][hidden] of the group, then [most rows * choices][hidden] results, then the count.
+  SharedRows rows_;
   Sorted sorted_;
+  std::atomic<uint32_t>* computed_;  // experts of this pass; where the device sees it
+  uint32_t to_come_up_ = 0;          // of them
 };
 
 }  // namespace klotski

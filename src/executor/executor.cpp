@@ -89,7 +89,7 @@ void Executor::set_step(int64_t step) {
 TaskNumber Executor::submit(Fragment fragment) {
   const std::lock_guard lock(mutex_);
   for (Task& task : fragment) {
-    const std::vector<TaskNumber> waits = dependencies_.add(task);
+    std::vector<TaskNumber> waits = dependencies_.add(task);
     const TaskNumber number = dependencies_.next() - 1;
     const Lane lane = task.lane;
     Node added{.task = std::move(task), .step = step_, .submitted_at = timeline_.now()};
@@ -98,6 +98,7 @@ TaskNumber Executor::submit(Fragment fragment) {
       node(earlier).waited_by.push_back(number);
       ++added.waits_for;
     }
+    added.waits = std::move(waits);
     nodes_.push_back(std::move(added));
     queues_[lane_index(lane)].push_back(number);
     lane_wakes_[lane_index(lane)].notify_one();
@@ -145,13 +146,25 @@ void Executor::throw_if_failed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
+// All it waits for is over, or it waits for the rest itself. Not so where lanes are out of order:
+// what waits by itself counts on it.
+bool Executor::may_begin(const Node& waiting) {
+  if (waiting.waits_for == 0) return true;
+  if (!calls_.awaits || options_.stress_seed) return false;
+  return std::all_of(waiting.waits.begin(), waiting.waits.end(), [&](TaskNumber number) {
+    if (number < first_) return true;
+    const Node& earlier = node(number);
+    return earlier.done || (earlier.begun && calls_.awaits(waiting.task, earlier.task));
+  });
+}
+
 // The next task of the lane that may begin, and those joined to it; none: none may. Once something
 // has failed every task may begin: it is given up unrun.
 Executor::Numbers Executor::pick(Lane lane) {
   std::deque<TaskNumber>& queue = queues_[lane_index(lane)];
   std::vector<size_t> ready;
   for (size_t i = 0; i < queue.size(); ++i) {
-    if (error_ || node(queue[i]).waits_for == 0) ready.push_back(i);
+    if (error_ || may_begin(node(queue[i]))) ready.push_back(i);
     if (!options_.stress_seed) break;  // in order: only the first one counts
   }
   if (ready.empty()) return {};
@@ -171,8 +184,7 @@ size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
   std::vector<const Task*> together = {&first.task};
   for (; end < queue.size(); ++end) {
     const Node& next = node(queue[end]);
-    if (next.waits_for > 0 || next.step != first.step || !calls_.may_join(together, next.task))
-      break;
+    if (!may_begin(next) || next.step != first.step || !calls_.may_join(together, next.task)) break;
     if (options_.stress_seed && random_() % 4 == 0) break;
     together.push_back(&next.task);
   }
@@ -180,30 +192,33 @@ size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
 }
 
 void Executor::work(Lane lane) {
+  // A copy that has begun beside the one at hand keeps a link busy; what is computed is a chain of
+  // short calls.
+  const size_t most_begun = lane == Lane::compute ? 12 : 2;
   std::unique_lock lock(mutex_);
-  std::optional<Call> next;  // has begun already
+  std::deque<Call> calls;  // under way
   while (true) {
-    std::optional<Call> call = std::exchange(next, std::nullopt);
-    if (!call) {
-      Numbers picked;
-      wait_until(lock, lane_wakes_[lane_index(lane)], [&] {
-        if (!closed_) picked = pick(lane);
-        return closed_ || !picked.empty();
-      });
-      if (closed_) return;
-      call = begun_call(lock, picked);
+    Numbers picked;
+    wait_until(lock, lane_wakes_[lane_index(lane)], [&] {
+      const bool another = calls.empty() || (calls.back().begun && calls.size() < most_begun);
+      if (another && !closed_) picked = pick(lane);
+      return closed_ || !picked.empty() || (!calls.empty() && is_due(calls.front()));
+    });
+    if (!picked.empty()) {
+      calls.push_back(begun_call(lock, picked));
+    } else if (!calls.empty()) {
+      run_call(lock, calls.front());
+      calls.pop_front();
+    } else {
+      return;
     }
-    if (call->begun) next = begin_next(lock, lane);
-    run_call(lock, *call);
   }
 }
 
-// The next call of the lane, if it may begin while another is under way.
-std::optional<Executor::Call> Executor::begin_next(std::unique_lock<std::mutex>& lock, Lane lane) {
-  if (closed_) return std::nullopt;
-  const Numbers picked = pick(lane);
-  if (picked.empty()) return std::nullopt;
-  return begun_call(lock, picked);
+// Nothing is left that its tasks wait for.
+bool Executor::is_due(const Call& call) {
+  return error_ || std::all_of(call.numbers.begin(), call.numbers.end(),
+                               [&](TaskNumber number) { return node(number).waits_for == 0; });
 }
 
 // A call that has begun, unless it is given up or nothing of it begins early.
@@ -213,6 +228,7 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
   call.span = span_of_call(call.tasks);
   call.span.step = node(numbers[0]).step;
   if (!calls_.begin || error_) return call;
+  call.begun_at = timeline_.now();
   lock.unlock();
   try {
     call.begun = calls_.begin(call.tasks);
@@ -220,7 +236,20 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
     call.failure = std::current_exception();
   }
   lock.lock();
+  if (call.begun) have_begun(numbers);
   return call;
+}
+
+// Whoever waits for them by itself may begin.
+void Executor::have_begun(const Numbers& numbers) {
+  for (const TaskNumber number : numbers) {
+    node(number).begun = true;
+    if (!calls_.awaits) continue;
+    for (const TaskNumber later : node(number).waited_by) {
+      lane_wakes_[lane_index(node(later).task.lane)].notify_one();
+    }
+  }
+  ++changes_;
 }
 
 void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
@@ -230,16 +259,19 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
     delay = options_.stress_delay * static_cast<int64_t>(random_() % 256) / 256;
   }
   std::chrono::nanoseconds& lane_free = lane_free_[lane_index(call.tasks[0]->lane)];
+  std::chrono::nanoseconds could_begin = std::max(lane_free, call.begun_at);
   for (const TaskNumber number : call.numbers) {
     const Node& running = node(number);
     const bool waited = running.ready_at > std::max(lane_free, running.submitted_at);
     call.waits.push_back(waited ? std::optional(running.ready_by) : std::nullopt);
+    could_begin = std::max(could_begin, running.ready_at);
   }
+  if (!give_up && !call.begun) have_begun(call.numbers);
   wake_for_choices(*call.tasks[0]);
   lock.unlock();
 
   if (delay.count() > 0) std::this_thread::sleep_for(delay);
-  call.span.start = call.span.end = timeline_.now();
+  call.span.start = call.span.end = call.begun ? could_begin : timeline_.now();
   try {
     // What has begun must end, whatever became of the others.
     if (!give_up || call.begun) carry_out(call);

@@ -41,6 +41,9 @@ class Executor {
   // Run follows, and waits. The lane's next call begins before the one at hand is over, so that
   // nothing is idle between them. Empty: nothing begins early.
   using Begin = std::function<bool(Tasks)>;
+  // Whether a task that has begun waits by itself until an earlier one, which has begun as well, is
+  // over: it then begins before that. Asked as MayJoin is. Empty: never.
+  using Awaits = std::function<bool(const Task& task, const Task& earlier)>;
   // Whether the lane's next task, which may begin too, is carried out in one call with those before
   // it. All of a call are done together, and are one span: they may differ in their expert only.
   // Asked under the executor's lock: it must be quick, and not throw. Empty: never.
@@ -54,6 +57,7 @@ class Executor {
     MayJoin may_join{};
     Observe observe{};
     Begin begin{};
+    Awaits awaits{};
   };
 
   Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options = {});
@@ -85,11 +89,13 @@ class Executor {
   struct Node {
     Task task;
     int64_t step = 0;
-    int64_t waits_for = 0;                // tasks
+    std::vector<TaskNumber> waits{};      // tasks, some of them done
+    int64_t waits_for = 0;                // of these, not done
     std::vector<TaskNumber> waited_by{};  // tasks
     std::chrono::nanoseconds ready_at{};  // when the last task it waited for ended
     std::chrono::nanoseconds submitted_at{};
     Lane ready_by = Lane::compute;
+    bool begun = false;
     bool done = false;
   };
 
@@ -106,10 +112,13 @@ class Executor {
     std::vector<std::optional<Lane>> waits;  // what each task had to wait for
     TimelineSpan span;
     bool begun = false;
+    std::chrono::nanoseconds begun_at{};
     std::exception_ptr failure{};
   };
+  bool may_begin(const Node& node);
+  bool is_due(const Call& call);
   Call begun_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers);
-  std::optional<Call> begin_next(std::unique_lock<std::mutex>& lock, Lane lane);
+  void have_begun(const Numbers& numbers);
   void run_call(std::unique_lock<std::mutex>& lock, Call& call);
   void carry_out(Call& call);
   void finish(TaskNumber number, std::chrono::nanoseconds at);

@@ -68,8 +68,8 @@ class Guarded {
   std::vector<std::atomic<int64_t>> readers_;
 };
 
-// Random tasks on random lanes: whatever order the executor chooses, and whatever it joins, each
-// reads what the program order says it should.
+// Random tasks on random lanes: whatever order the executor chooses, and whatever it joins or
+// begins early, each reads what the program order says it should.
 void run_random_schedules(int schedules, const ExecutorOptions& options) {
   constexpr int32_t kPlaces = 6;
   std::mt19937_64 random(options.stress_seed.value_or(9));
@@ -87,18 +87,20 @@ void run_random_schedules(int schedules, const ExecutorOptions& options) {
     }
     memory.run(ran, entry.first, entry.second);
   };
-  Executor executor({[&](Executor::Tasks tasks) {
-                       joined += static_cast<int64_t>(tasks.size()) - 1;
-                       for (size_t i = 1; i < tasks.size(); ++i)
-                         EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
-                       // None waits for another, so that any order will do.
-                       for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
-                     },
-                     [](Executor::Tasks together, const Task& next) {
-                       return together.size() < 4 && next.bytes % 5 != 0;
-                     },
-                     {}},
-                    timeline, options);
+  Executor executor(
+      {[&](Executor::Tasks tasks) {
+         joined += static_cast<int64_t>(tasks.size()) - 1;
+         for (size_t i = 1; i < tasks.size(); ++i) EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
+         // None waits for another, so that any order will do.
+         for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
+       },
+       [](Executor::Tasks together, const Task& next) {
+         return together.size() < 4 && next.bytes % 5 != 0;
+       },
+       {},
+       [](Executor::Tasks tasks) { return tasks[0]->bytes % 3 != 0; },
+       [](const Task& task, const Task& earlier) { return (task.bytes + earlier.bytes) % 2 == 0; }},
+      timeline, options);
   int64_t number = 0;
   for (int schedule = 0; schedule < schedules; ++schedule) {
     Fragment fragment;
@@ -444,6 +446,82 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   EXPECT_EQ(begun, 3);
   executor.wait(executor.submit({task(Lane::to_device, {}, {place(0)})}));
   EXPECT_EQ(waited_for, 4);
+}
+
+// What a device computes waits for what the CPU computes, by itself: it begins as soon as that has
+// begun, and is waited for when it may be over.
+TEST(ExecutorBegins, WhatWaitsByItself) {
+  Timeline timeline(100);
+  std::mutex mutex;
+  std::vector<std::string> happened;
+  const auto note = [&](const std::string& what, const Task& task) {
+    const std::lock_guard lock(mutex);
+    happened.push_back(what + " " + std::to_string(task.bytes));
+  };
+  std::promise<void> all_begun;
+  std::future<void> may_end = all_begun.get_future();
+  Executor executor({.run =
+                         [&](Executor::Tasks tasks) {
+                           if (tasks[0]->lane == Lane::cpu) may_end.wait();
+                           note("run", *tasks[0]);
+                         },
+                     .begin =
+                         [&](Executor::Tasks tasks) {
+                           if (tasks[0]->lane == Lane::cpu || tasks[0]->bytes == 9) return false;
+                           note("begin", *tasks[0]);
+                           if (tasks[0]->bytes == 4) all_begun.set_value();
+                           return true;
+                         },
+                     .awaits = [](const Task& task, const Task&) { return task.bytes != 9; }},
+                    timeline);
+  Fragment fragment = {task(Lane::cpu, {}, {place(1)}), task(Lane::rows_up, {place(1)}, {place(2)}),
+                       task(Lane::compute, {place(2)}, {place(3)}),
+                       task(Lane::compute, {place(3)}, {place(4)}),
+                       task(Lane::compute, {place(4)}, {place(5)})};
+  for (size_t i = 0; i < fragment.size(); ++i) fragment[i].bytes = i + 1;
+  fragment[4].bytes = 9;
+  executor.submit(std::move(fragment));
+  executor.drain(false);
+  EXPECT_EQ(happened, std::vector<std::string>({"begin 2", "begin 3", "begin 4", "run 1", "run 2",
+                                                "run 3", "run 4", "run 9"}));
+  // A task that waited is busy from when it could go on.
+  const std::vector<TimelineSpan> spans = timeline.spans();
+  ASSERT_EQ(spans.size(), 5u);
+  for (size_t i = 1; i < spans.size(); ++i) EXPECT_GE(spans[i].start, spans[i - 1].end);
+  EXPECT_EQ(spans[1].waited_for, Lane::cpu);
+}
+
+// What has begun is waited for, and what has not is given up.
+TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
+  for (int trial = 0; trial < 50; ++trial) {
+    Timeline timeline(0);
+    std::atomic<int> begun{0};
+    std::atomic<int> waited_for{0};
+    Executor executor({.run =
+                           [&](Executor::Tasks tasks) {
+                             if (tasks[0]->lane != Lane::cpu) {
+                               ++waited_for;
+                               return;
+                             }
+                             while (begun < trial % 3) std::this_thread::yield();
+                             fail(ErrorKind::internal, "the sum failed");
+                           },
+                       .begin =
+                           [&](Executor::Tasks tasks) {
+                             if (tasks[0]->lane == Lane::cpu) return false;
+                             ++begun;
+                             return true;
+                           },
+                       .awaits = [](const Task&, const Task&) { return true; }},
+                      timeline);
+    const TaskNumber last = executor.submit(
+        {task(Lane::cpu, {}, {place(1)}), task(Lane::rows_up, {place(1)}, {place(2)}),
+         task(Lane::compute, {place(2)}, {place(3)}), task(Lane::compute, {place(3)}, {})});
+    EXPECT_THROW(executor.wait(last), Error);
+    executor.recover();
+    EXPECT_EQ(begun, waited_for);
+    executor.wait(executor.submit({task(Lane::compute, {place(3)}, {})}));
+  }
 }
 
 }  // namespace

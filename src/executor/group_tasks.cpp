@@ -56,6 +56,7 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       slots_(slots),
       cache_(cache),
       policy_(policy),
+      on_device_(memory.device != nullptr),
       all_experts_below_(policy.slots_below[index_of(UnitKind::expert)] >=
                          std::ssize(units_of(with.model, UnitKind::expert))),
       most_choices_(most_choices(with.model)) {
@@ -80,6 +81,7 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
     rows += micro_batch.batch.rows();
   }
   sorted_.reset();
+  if (cpu_experts_) cpu_experts_->begin();
   if (rows == rows_) return;
   rows_ = 0;
   const int64_t width = with_.model.hidden;
@@ -119,23 +121,61 @@ bool GroupTasks::may_join(std::span<const Task* const> together, const Task& nex
          (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
 }
 
+// The way from one gate to the next is short calls that nothing but weights on their way and the
+// CPU's results can hold up: begun before these are there, the device goes it alone.
+bool GroupTasks::device_goes_on(const Task& task) const {
+  return on_device_ && task.lane == Lane::compute &&
+         (task.work == Work::expert || task.work == Work::scatter || task.work == Work::combine ||
+          task.work == Work::attention);
+}
+
+bool GroupTasks::awaits(const Task& task, const Task& earlier) const {
+  if (task.work == Work::rows_up) return earlier.work == Work::expert && earlier.lane == Lane::cpu;
+  if (!device_goes_on(task)) return false;
+  if (earlier.lane == Lane::compute) return true;
+  if (task.work == Work::scatter) return earlier.work == Work::rows_up;
+  return task.work == Work::expert && earlier.work == Work::load &&
+         earlier.lane == Lane::to_device && slots_.brings_all(earlier);
+}
+
 bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
-  if (tasks[0]->work != Work::load || tasks[0]->lane != Lane::to_device) return false;
-  slots_.begin_load(*tasks[0]);
+  const Task& task = *tasks[0];
+  if (task.work == Work::load && task.lane == Lane::to_device) {
+    slots_.begin_load(task);
+    return true;
+  }
+  if (task.work == Work::rows_up) {
+    cpu_experts_->begin_rows_up(tasks);
+    return true;
+  }
+  if (!device_goes_on(task)) return false;
+  compute(tasks);
+  under_way_.push_back(with_.ops.memory.place());
   return true;
 }
 
 void GroupTasks::run(std::span<const Task* const> tasks) {
-  const bool computes = tasks[0]->lane == Lane::compute;
+  const Task& task = *tasks[0];
+  if (task.work == Work::rows_up) return cpu_experts_->finish_rows_up();
+  if (device_goes_on(task)) {
+    const uint64_t place = under_way_.front();
+    under_way_.pop_front();
+    return with_.ops.memory.finish_to(place);
+  }
+  if (task.lane != Lane::compute) return carry_out(tasks);
+  compute(tasks);
+  // Operations may have begun and not ended: the task has ended when they have.
+  with_.ops.memory.finish();
+}
+
+void GroupTasks::compute(std::span<const Task* const> tasks) {
   try {
     carry_out(tasks);
   } catch (...) {
     // It has begun what still uses its weights and rows.
-    if (computes) quietly(with_.ops.memory.finish);
+    quietly(with_.ops.memory.finish);
     throw;
   }
-  // Operations may have begun and not ended: the task has ended when they have.
-  if (computes) with_.ops.memory.finish();
 }
 
 void GroupTasks::carry_out(std::span<const Task* const> tasks) {
@@ -167,7 +207,7 @@ void GroupTasks::carry_out(std::span<const Task* const> tasks) {
     case Work::rows_down:
       return rows_down(task);
     case Work::rows_up:
-      return cpu_experts_->rows_up(tasks);
+      break;  // begin_early() and run() have done it
     case Work::scatter:
       return scatter(tasks);
     case Work::combine:
@@ -251,7 +291,10 @@ void GroupTasks::gate(const Task& task) {
 void GroupTasks::experts(std::span<const Task* const> tasks) {
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
-  for (const Task* task : tasks) chosen.push_back(chosen_expert(*task));
+  for (const Task* task : tasks) {
+    if (on_device_) slots_.await_load(*task);
+    chosen.push_back(chosen_expert(*task));
+  }
   run_experts(with_, outputs_, normed_, chosen, tasks[0]->layer);
 }
 
@@ -307,6 +350,7 @@ void GroupTasks::rows_down(const Task& task) {
 // that ran on the device put theirs. There it is added to what the device made of a slice.
 void GroupTasks::scatter(std::span<const Task* const> tasks) {
   const SortedChoices& choices = sorted(*tasks[0]);
+  with_.ops.memory.wait_for(cpu_experts_->way_up());
   for (const Task* task : tasks) {
     const ConstRows from = cpu_experts_->arrived(task->unit.expert);
     const size_t begin = choices.begin[static_cast<size_t>(task->unit.expert.value)];

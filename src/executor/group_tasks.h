@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,8 +32,12 @@ class GroupTasks {
   // Takes the group to work on next; it must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
 
-  // Sets the copies of a load to a device going; run() waits for them. False for other tasks.
+  // Sets the copies of a load to a device or of results going, or what the device computes between
+  // two gates; run() waits for them. False for other tasks.
   bool begin_early(std::span<const Task* const> tasks);
+  // Whether a task that has begun so waits by itself until an earlier one that has begun is over:
+  // the device keeps its order, and waits for weights and for results that the CPU computes.
+  bool awaits(const Task& task, const Task& earlier) const;
   // Carries a task out, or experts that may_join() has joined. Called by the worker of their lane.
   void run(std::span<const Task* const> tasks);
   // Whether an expert that is ready to run joins those that run next: the kernels then have enough
@@ -63,7 +68,9 @@ class GroupTasks {
     std::vector<size_t> begin;  // by expert, and the end
   };
 
+  bool device_goes_on(const Task& task) const;
   float* own_rows(int64_t rows);
+  void compute(std::span<const Task* const> tasks);
   void carry_out(std::span<const Task* const> tasks);
   void embed(const Task& task);
   void attention(const Task& task);
@@ -92,11 +99,13 @@ class GroupTasks {
   WeightSlots& slots_;
   PagedKvCache& cache_;
   const Policy& policy_;
+  bool on_device_;
   bool all_experts_below_;  // in the memory below a device's
   std::optional<BufferPool> stage_buffers_;
   std::vector<KvStage> stages_;                // of spilled keys and values
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
   std::optional<CpuAttention> cpu_attention_;  // where it attends
+  std::deque<uint64_t> under_way_;  // OpsMemory::place() after each call that has begun early
   std::vector<Member> members_;
   std::optional<SortedChoices> sorted_;  // of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer

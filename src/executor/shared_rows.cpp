@@ -10,14 +10,13 @@ std::byte* bytes_of(float* floats) { return reinterpret_cast<std::byte*>(floats)
 
 // A copy that was begun uses its memory until it ends, also where something after it went wrong.
 template <typename Copy>
-void copy_and_finish(CopyQueue& queue, const Copy& copy) {
+void begin_copies(CopyQueue& queue, const Copy& copy) {
   try {
     copy();
   } catch (...) {
     quietly([&] { queue.finish(); });
     throw;
   }
-  queue.finish();
 }
 
 }  // namespace
@@ -31,19 +30,32 @@ SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind, int64
       pinning_(memory.device->device(), pieces_to_pin(below_.bytes(), below_.buffer_bytes())) {}
 
 void SharedRows::down(int64_t index, FloatRange range) {
-  copy_and_finish(*down_, [&] {
+  begin_copies(*down_, [&] {
     down_->to_host(bytes_of(below(index) + range.first), bytes_of(on_device(index) + range.first),
                    static_cast<uint64_t>(range.count) * sizeof(float));
   });
+  down_->finish();
 }
 
 void SharedRows::up(int64_t index, std::span<const FloatRange> ranges) {
-  copy_and_finish(*up_, [&] {
-    for (const auto [first, count] : ranges) {
-      up_->to_device(bytes_of(on_device(index) + first), bytes_of(below(index) + first),
-                     static_cast<uint64_t>(count) * sizeof(float));
-    }
+  begin_copies(*up_, [&] { copy_up(index, ranges); });
+  up_->finish();
+}
+
+void SharedRows::begin_up(int64_t index, std::span<const FloatRange> ranges,
+                          const std::atomic<uint32_t>& count, uint32_t least) {
+  begin_copies(*up_, [&] {
+    up_->wait_for(count, least);
+    copy_up(index, ranges);
+    up_->publish();
   });
+}
+
+void SharedRows::copy_up(int64_t index, std::span<const FloatRange> ranges) {
+  for (const auto [first, count] : ranges) {
+    up_->to_device(bytes_of(on_device(index) + first), bytes_of(below(index) + first),
+                   static_cast<uint64_t>(count) * sizeof(float));
+  }
 }
 
 }  // namespace klotski

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -31,7 +32,16 @@ class SharedRows {
   void down(int64_t index, FloatRange range);
   void up(int64_t index, std::span<const FloatRange> ranges);
 
+  // The way up in two parts. Copies happen once `count` has come to `least`; operations of the
+  // device can wait for them (OpsMemory::wait_for) as soon as begin_up() returns.
+  void begin_up(int64_t index, std::span<const FloatRange> ranges,
+                const std::atomic<uint32_t>& count, uint32_t least);
+  void finish_up() { up_->finish(); }
+  const CopyQueue& way_up() const { return *up_; }
+
  private:
+  void copy_up(int64_t index, std::span<const FloatRange> ranges);
+
   static float* floats(std::span<std::byte> bytes) {
     return reinterpret_cast<float*>(bytes.data());
   }

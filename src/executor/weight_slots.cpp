@@ -93,18 +93,33 @@ void WeightSlots::fetch(const Task& task) {
 }
 
 void WeightSlots::begin_load(const Task& task) {
-  CopyQueue& link = *links_[static_cast<size_t>(begun_ % 2)];
+  CopyQueue& queue = link(begun_);
   try {
     if (task.sliced > 0) {
-      begin_slice_copies(link, task);
+      begin_slice_copies(queue, task);
     } else {
-      begin_copies(link, task);
+      begin_copies(queue, task);
     }
+    queue.publish();
   } catch (...) {
-    quietly([&] { link.finish(); });  // the slot may be filled again at once
+    quietly([&] { queue.finish(); });  // the slot may be filled again at once
     throw;
   }
+  if (task.sliced > 0) {
+    slice_load_ = begun_;
+  } else {
+    state(task.unit, task.slot) = {.load = begun_};
+  }
   ++begun_;
+}
+
+bool WeightSlots::brings_all(const Task& load) const {
+  return load.sliced > 0 || load.bytes == layouts_.of(load.unit).own_bytes;
+}
+
+void WeightSlots::await_load(const Task& expert) const {
+  const int64_t load = expert.sliced > 0 ? slice_load_ : state(expert.unit, expert.slot).load;
+  if (load >= finished_) ops_.memory.wait_for(link(load));
 }
 
 void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
@@ -144,8 +159,12 @@ ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs)
 }
 
 void WeightSlots::load(const Task& task) {
-  if (task.sliced == 0) state(task.unit, task.slot) = {};
-  if (below_) return links_[static_cast<size_t>(finished_++ % 2)]->finish();
+  if (below_) {
+    link(finished_).finish();
+    ++finished_;
+    return;
+  }
+  state(task.unit, task.slot) = {};
   source_.read(task.unit, layouts_.of(task.unit), buffer(task.unit, task.slot));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,6 +39,12 @@ class WeightSlots {
   void load(const Task& task);
   // Begins to fill a slot, or the slice of an expert, from the memory below; at most two at a time.
   void begin_load(const Task& task);
+  // Whether a load that has begun brings all that the expert computed next needs, so that
+  // await_load() will do.
+  bool brings_all(const Task& load) const;
+  // Lets operations wait for the load of the task's expert, if it has begun and is not over.
+  // Another thread may load meanwhile.
+  void await_load(const Task& expert) const;
   // Moves tensors that the file does not align to where the kernels can read them.
   void settle(const Task& task);
 
@@ -54,7 +61,8 @@ class WeightSlots {
 
  private:
   struct Slot {
-    int64_t uses = 0;  // since it was loaded
+    int64_t load = -1;  // from the memory below, the latest
+    int64_t uses = 0;   // since it was loaded
     std::array<ElementOrder, static_cast<size_t>(Role::count_)> orders{};
   };
 
@@ -65,6 +73,10 @@ class WeightSlots {
   Slot& state(const WeightUnit& unit, int32_t slot) {
     return states_[index_of(unit.kind)][static_cast<size_t>(slot)];
   }
+  const Slot& state(const WeightUnit& unit, int32_t slot) const {
+    return states_[index_of(unit.kind)][static_cast<size_t>(slot)];
+  }
+  CopyQueue& link(int64_t load) const { return *links_[static_cast<size_t>(load % 2)]; }
 
   UnitSource& source_;
   const UnitLayouts& layouts_;
@@ -75,8 +87,9 @@ class WeightSlots {
   std::optional<BufferPool> slice_;  // gate, up and down one after the other
   WeightsBelow* below_;
   std::array<std::unique_ptr<CopyQueue>, 2> links_;  // in turn
-  int64_t begun_ = 0;
-  int64_t finished_ = 0;
+  int64_t begun_ = 0;                                // loads from the memory below
+  std::atomic<int64_t> finished_{0};                 // of them
+  int64_t slice_load_ = -1;                          // the latest
 };
 
 }  // namespace klotski

@@ -20,6 +20,8 @@
 
 namespace klotski {
 
+class CopyQueue;
+
 // Activations: `count` rows of `width` floats.
 struct Rows {
   float* data = nullptr;
@@ -167,6 +169,14 @@ struct OpsMemory {
   void (*upload)(std::byte* to, const void* from, uint64_t bytes);    // `from` is free on return
   void (*download)(void* to, const std::byte* from, uint64_t bytes);  // arrived on return
   void (*finish)();  // returns when all that was called before is done; throws what went wrong
+  // A place in the order of calls; finish_to() returns when all that was called before it is done.
+  // There may be kMostPlaces that were not waited for.
+  uint64_t (*place)();
+  void (*finish_to)(uint64_t place);
+  // What is called after this happens after the copies that the queue has published.
+  void (*wait_for)(const CopyQueue& copies);
+
+  static constexpr uint64_t kMostPlaces = 16;
 };
 
 // One implementation of every operation. Outputs may not overlap inputs unless said.

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <type_traits>
 
@@ -21,6 +22,10 @@ struct DestroyStream {
   void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
 };
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
 Stream new_stream(const Device& device) {
   cuda::check_cuda(cudaSetDevice(device.info().index), "cudaSetDevice");
@@ -28,6 +33,13 @@ Stream new_stream(const Device& device) {
   cuda::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                    "cudaStreamCreateWithFlags");
   return Stream(stream);
+}
+
+Event new_event() {
+  cudaEvent_t event = nullptr;
+  cuda::check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                   "cudaEventCreateWithFlags");
+  return Event(event);
 }
 
 std::span<std::byte> workspace_of(std::span<std::byte> arena) {
@@ -48,7 +60,12 @@ struct Resources {
         cublas(stream.get(), workspace_of(arena)),
         memory(arena.subspan(CudaOps::kProductWorkspace)),
         context{stream.get(), opened.info().multiprocessors,
-                10 * opened.info().major + opened.info().minor} {}
+                10 * opened.info().major + opened.info().minor} {
+    for (Event& event : events) event = new_event();
+  }
+
+  // Of the latest places.
+  const Event& place(uint64_t number) const { return events[number % events.size()]; }
 
   int device;
   Stream stream;
@@ -56,6 +73,8 @@ struct Resources {
   cuda::Cublas cublas;
   cuda::FreeList memory;
   cuda::Context context;
+  std::array<Event, OpsMemory::kMostPlaces> events;
+  uint64_t places = 0;
 };
 
 Resources* living = nullptr;
@@ -80,6 +99,23 @@ void download(void* to, const std::byte* from, uint64_t bytes) {
 
 void finish() {
   cuda::check_cuda(cudaStreamSynchronize(resources().stream.get()), "cudaStreamSynchronize");
+}
+
+uint64_t place() {
+  Resources& here = resources();
+  cuda::check_cuda(cudaEventRecord(here.place(here.places).get(), here.stream.get()),
+                   "cudaEventRecord");
+  return here.places++;
+}
+
+void finish_to(uint64_t place) {
+  cuda::check_cuda(cudaEventSynchronize(resources().place(place).get()), "cudaEventSynchronize");
+}
+
+void wait_for(const CopyQueue& copies) {
+  cuda::check_cuda(cudaStreamWaitEvent(resources().stream.get(),
+                                       static_cast<cudaEvent_t>(copies.published()), 0),
+                   "cudaStreamWaitEvent");
 }
 
 ElementOrder keep_rows(std::byte*, DType, const Shape&, Precision) { return ElementOrder::rows; }
@@ -121,7 +157,10 @@ const Ops& CudaOps::table() {
                  .give_back = give_back,
                  .upload = cuda::upload,
                  .download = download,
-                 .finish = finish},
+                 .finish = finish,
+                 .place = place,
+                 .finish_to = finish_to,
+                 .wait_for = wait_for},
       .scratch_bytes = scratch_bytes,
       .expansion_bytes = cuda::experts_expansion_bytes,
       .embed = cuda::embed,

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -117,6 +120,39 @@ TEST_F(GpuMemory, IsTheOperationsOwn) {
   std::vector<std::byte> bytes = weights.bytes;
   EXPECT_EQ(ops().arrange(bytes.data(), DType::BF16, {8, 8}, Precision::bf16), ElementOrder::rows);
   EXPECT_EQ(bytes, weights.bytes);
+}
+
+// The order of calls alone, without the program: a copy that waits for a count, a sum that waits
+// for the copy.
+TEST_F(GpuMemory, OperationsWaitForPublishedCopies) {
+  constexpr size_t kFloats = 1000;
+  alignas(4096) static std::byte page[8192];
+  const std::unique_ptr<Device> device = open_device(0);
+  ASSERT_TRUE(device->pin(page));
+  auto* count = new (page) std::atomic<uint32_t>(0);
+  auto* floats = reinterpret_cast<float*>(page + 4096);
+  std::fill_n(floats, kFloats, -1.0f);
+  const auto queue = device->new_queue(CopySize::small);
+  for (uint32_t round = 1; round <= 40; ++round) {  // more than there are places
+    const DeviceArray<float> copied(kFloats);
+    const std::vector<float> ones(kFloats, 1.0f);
+    const DeviceArray<float> sum{std::span<const float>(ones)};
+    ops().memory.finish();
+    queue->wait_for(*count, round);
+    queue->to_device(reinterpret_cast<std::byte*>(copied.data()), page + 4096,
+                     kFloats * sizeof(float));
+    queue->publish();
+    ops().memory.wait_for(*queue);
+    ops().add({sum.data(), 1, kFloats}, {copied.data(), 1, kFloats});
+    const uint64_t place = ops().memory.place();
+    for (size_t i = 0; i < kFloats; ++i) floats[i] = static_cast<float>(i + round);
+    ++*count;
+    ops().memory.finish_to(place);
+    const std::vector<float> found = sum.download();
+    for (size_t i = 0; i < kFloats; ++i) ASSERT_EQ(found[i], static_cast<float>(i + round + 1));
+    queue->finish();
+  }
+  device->unpin(page);
 }
 
 }  // namespace

@@ -26,6 +26,9 @@ const OpsMemory& program_memory() {
             if (bytes > 0) std::memcpy(to, from, bytes);
           },
       .finish = [] {},
+      .place = [] { return uint64_t{0}; },
+      .finish_to = [](uint64_t) {},
+      .wait_for = [](const CopyQueue&) {},
   };
   return kMemory;
 }
