@@ -151,11 +151,10 @@ class CudaQueue final : public CopyQueue {
   }
 
   // By the device itself where it can: the thread has other copies to ask for.
-  void wait_for(const std::atomic<uint32_t>& count, uint32_t least) override {
+  void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) override {
     use_device();
-    if (!wait_on_stream(stream_.get(), count, least)) {
-      while (!has_come_to(count, least)) std::this_thread::yield();
-    }
+    awaited_ = {&count, least};
+    if (!wait_on_stream(stream_.get(), count, least)) awaited_.let_come();
   }
   void publish() override {
     use_device();
@@ -168,6 +167,15 @@ class CudaQueue final : public CopyQueue {
   struct Staging {
     Pinned memory;
     Event free;  // happens when the transfer that used it last is over
+  };
+  struct Awaited {
+    const std::atomic<uint32_t>* count = nullptr;
+    uint32_t least = 0;
+
+    void let_come() {
+      while (count && !has_come_to(*count, least)) std::this_thread::yield();
+      count = nullptr;
+    }
   };
   struct Piece {  // on its way to the program's memory
     std::byte* to = nullptr;
@@ -199,6 +207,7 @@ class CudaQueue final : public CopyQueue {
   // piece, which begins so many bytes behind `to`, into one.
   template <typename Fill>
   void send_staged(std::byte* to, uint64_t bytes, uint64_t most, const Fill& fill) {
+    awaited_.let_come();  // what the thread copies is there when it is counted
     for (uint64_t begin = 0; begin < bytes; begin += most) {
       const uint64_t piece = std::min(most, bytes - begin);
       Staging& staging = next_staging();
@@ -235,6 +244,7 @@ class CudaQueue final : public CopyQueue {
   Stream stream_;
   Event done_;
   Event published_;
+  Awaited awaited_;  // by the stream, of what may not have come yet
   std::array<Staging, 2> staging_;
   size_t next_ = 0;
 };

@@ -51,10 +51,12 @@ class CopyQueue {
   virtual void finish() = 0;  // returns when all of them are done
 
   // Copies asked for after this happen once `count`, in the program's memory, has come to `least`;
-  // it may go round. What brings it there must not itself wait for the device.
-  virtual void wait_for(const std::atomic<uint32_t>& count, uint32_t least) = 0;
+  // it may go round. Whoever brings it there must not ask the device for anything before: a call
+  // that has to be made ready first may wait for all that is under way.
+  virtual void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) = 0;
   // Lets operations of the device wait for all copies asked for so far, whoever calls them
-  // (OpsMemory::wait_for), until it is called again. What they wait for, as the device knows it.
+  // (OpsMemory::wait_for_copies). What they wait for, as the device knows it, of the latest; null
+  // before the first. Any thread may ask for it.
   virtual void publish() = 0;
   virtual void* published() const = 0;
 };

@@ -249,15 +249,17 @@ TEST_F(DeviceTest, QueuesWorkBesideEachOther) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// By itself where it sees the count, by the thread where it does not.
+// By itself where it sees the count and what it copies, by the thread where it does not.
 TEST_F(DeviceTest, CopiesWaitForACountOfTheProgram) {
   const Bytes before = random_bytes(100000, 1);
   const Bytes after = random_bytes(100000, 2);
-  for (const bool pinned : {true, false}) {
+  for (const int pinned : {0, 1, 2, 3}) {
     Pages words(Bytes(64));
     Pages page(before);
-    ASSERT_TRUE(device().pin(page.span()));
-    if (pinned) {
+    if ((pinned & 1) != 0) {
+      ASSERT_TRUE(device().pin(page.span()));
+    }
+    if ((pinned & 2) != 0) {
       ASSERT_TRUE(device().pin(words.span()));
     }
     auto* count = new (words.span().data()) std::atomic<uint32_t>(0xFFFFFFFFu);
@@ -269,12 +271,12 @@ TEST_F(DeviceTest, CopiesWaitForACountOfTheProgram) {
       *count += 3;  // goes round
     });
     const auto asked = std::chrono::steady_clock::now();
-    queue->wait_for(*count, 2);
+    queue->wait_for_count(*count, 2);
     queue->to_device(memory, page.span().data(), after.size());
     queue->publish();
     const auto took = std::chrono::steady_clock::now() - asked;
     EXPECT_NE(queue->published(), nullptr);
-    EXPECT_EQ(took < std::chrono::milliseconds(15), pinned);
+    EXPECT_EQ(took < std::chrono::milliseconds(15), pinned == 3);
     Bytes received(after.size());
     queue->to_host(received.data(), memory, received.size());
     queue->finish();
@@ -282,7 +284,7 @@ TEST_F(DeviceTest, CopiesWaitForACountOfTheProgram) {
     EXPECT_TRUE(received == after);
     device().release(memory);
     device().unpin(page.span());
-    if (pinned) device().unpin(words.span());
+    device().unpin(words.span());
   }
 }
 

@@ -219,10 +219,12 @@ TEST(HostDevice, CopiesWaitForACountAndArePublished) {
     sent = then;
     count += 3;
   });
-  queue->wait_for(count, 1);
+  queue->wait_for_count(count, 1);
   counts.join();
   queue->to_device(memory, sent.data(), 50);
   queue->publish();
+  EXPECT_EQ(memory[0], std::byte{0xFF}) << "not yet";
+  queue->published();
   EXPECT_TRUE(std::equal(then.begin(), then.end(), memory));
   EXPECT_FALSE(has_come_to(count, 2));
   device.release(memory);

@@ -155,17 +155,28 @@ class HostDevice final : public Device {
     }
     void finish() override {
       device_.check();
+      published();
       for (const Copy& copy : std::exchange(copies_, {})) device_.carry_out(copy);
     }
-    void wait_for(const std::atomic<uint32_t>& count, uint32_t least) override {
+    void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) override {
       while (!has_come_to(count, least)) std::this_thread::yield();
     }
-    void publish() override { finish(); }
-    void* published() const override { return nullptr; }
+    void publish() override {
+      const std::lock_guard lock(mutex_);
+      for (Copy& copy : std::exchange(copies_, {})) published_.push_back(std::move(copy));
+    }
+    // Whoever waits for them makes them: one that forgets to finds nothing.
+    void* published() const override {
+      const std::lock_guard lock(mutex_);
+      for (const Copy& copy : std::exchange(published_, {})) device_.carry_out(copy);
+      return nullptr;
+    }
 
    private:
     HostDevice& device_;
     std::vector<Copy> copies_;
+    mutable std::mutex mutex_;  // of what follows: others may wait for it
+    mutable std::vector<Copy> published_;
   };
 
   void check() const {

@@ -59,6 +59,8 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
   return limits;
 }
 
+static_assert(Executor::kMostComputations <= OpsMemory::kMostPlaces);
+
 // Beside a device tasks are short and many, and of many processors some are left to their threads.
 ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory) {
   constexpr int kSpareProcessors = 8;

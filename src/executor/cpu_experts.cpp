@@ -1,6 +1,5 @@
 #include "executor/cpu_experts.h"
 
-#include <memory>
 #include <new>
 #include <numeric>
 
@@ -12,9 +11,20 @@ namespace {
 
 constexpr uint64_t kCountBytes = 64;  // a cache line of its own
 
+// Of rows, up to a place for the count.
 uint64_t row_bytes(const ModelDescription& model, int64_t rows) {
-  return static_cast<uint64_t>(rows * model.hidden * (1 + most_choices(model))) * sizeof(float);
+  const auto bytes =
+      static_cast<uint64_t>(rows * model.hidden * (1 + most_choices(model))) * sizeof(float);
+  return (bytes + kCountBytes - 1) / kCountBytes * kCountBytes;
 }
+
+// What waits for the results of so many experts goes on, however computing them ends.
+struct CountedAtEnd {
+  std::atomic<uint32_t>& count;
+  uint32_t experts;
+
+  ~CountedAtEnd() { count += experts; }
+};
 
 }  // namespace
 
@@ -40,10 +50,8 @@ CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const Compute
       computed_(new (rows_.below(0) + row_bytes(with.model, most_rows) / sizeof(float))
                     std::atomic<uint32_t>(0)) {}
 
-void CpuExperts::begin() {
-  computed_->store(0);
-  to_come_up_ = 0;
-}
+// What was given up in the pass before came up for none.
+void CpuExperts::begin() { to_come_up_ = computed_->load(); }
 
 Rows CpuExperts::rows_on_device(int64_t rows) const {
   return {rows_.on_device(0), rows, with_.model.hidden};
@@ -60,9 +68,7 @@ void CpuExperts::rows_down(int64_t rows, std::span<const RoutedRows> parts, Laye
 }
 
 void CpuExperts::run(std::span<const Task* const> tasks) {
-  // However it ends: what waits for the results goes on.
-  const auto computed = [&](const void*) { *computed_ += static_cast<uint32_t>(tasks.size()); };
-  const std::unique_ptr<const void, decltype(computed)> when_done(this, computed);
+  const CountedAtEnd counted{*computed_, static_cast<uint32_t>(tasks.size())};
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
   for (const Task* task : tasks) {

@@ -63,8 +63,8 @@ class CpuExperts {
   // [most rows][hidden] of the group, then [most rows * choices][hidden] results, then the count.
   SharedRows rows_;
   Sorted sorted_;
-  std::atomic<uint32_t>* computed_;  // experts of this pass; where the device sees it
-  uint32_t to_come_up_ = 0;          // of them
+  std::atomic<uint32_t>* computed_;  // experts, ever; where the device sees it
+  uint32_t to_come_up_ = 0;          // of them, so many when all that has begun to come up is there
 };
 
 }  // namespace klotski

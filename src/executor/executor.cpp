@@ -184,7 +184,10 @@ size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
   std::vector<const Task*> together = {&first.task};
   for (; end < queue.size(); ++end) {
     const Node& next = node(queue[end]);
-    if (!may_begin(next) || next.step != first.step || !calls_.may_join(together, next.task)) break;
+    // Those that may run do not wait for those that wait by themselves.
+    const bool alike = (next.waits_for == 0) == (first.waits_for == 0);
+    if (!may_begin(next) || !alike || next.step != first.step) break;
+    if (!calls_.may_join(together, next.task)) break;
     if (options_.stress_seed && random_() % 4 == 0) break;
     together.push_back(&next.task);
   }
@@ -192,9 +195,9 @@ size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
 }
 
 void Executor::work(Lane lane) {
-  // A copy that has begun beside the one at hand keeps a link busy; what is computed is a chain of
-  // short calls.
-  const size_t most_begun = lane == Lane::compute ? 12 : 2;
+  const size_t most_begun = lane == Lane::compute     ? kMostComputations
+                            : lane == Lane::to_device ? kMostCopies
+                                                      : 1;
   std::unique_lock lock(mutex_);
   std::deque<Call> calls;  // under way
   while (true) {
@@ -307,9 +310,12 @@ void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
   finished.done = true;
   for (const TaskNumber later : finished.waited_by) {
     Node& waiting = node(later);
-    waiting.ready_at = at;
-    waiting.ready_by = finished.task.lane;
-    if (--waiting.waits_for == 0) lane_wakes_[lane_index(waiting.task.lane)].notify_one();
+    if (at >= waiting.ready_at) waiting.ready_by = finished.task.lane;
+    waiting.ready_at = std::max(waiting.ready_at, at);
+    // It may be that it waits for the rest by itself.
+    if (--waiting.waits_for == 0 || calls_.awaits) {
+      lane_wakes_[lane_index(waiting.task.lane)].notify_one();
+    }
   }
   while (!nodes_.empty() && nodes_.front().done) {
     nodes_.pop_front();

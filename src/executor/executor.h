@@ -30,7 +30,8 @@ struct ExecutorOptions {
 };
 
 // Carries tasks out: one worker a lane, each taking its lane's tasks in order, each task as soon as
-// everything it waits for is done. Tasks may be added while others run.
+// everything it waits for is done, or has begun where it waits for that by itself. Tasks may be
+// added while others run.
 class Executor {
  public:
   // Of one lane, in program order, none waiting for another.
@@ -38,7 +39,7 @@ class Executor {
   // Carries out one task, or several that were joined.
   using Run = std::function<void(Tasks)>;
   // Sets a call's work going without waiting for it: true where there is something to set going.
-  // Run follows, and waits. The lane's next call begins before the one at hand is over, so that
+  // Run follows, and waits. The lane's next calls begin before the one at hand is over, so that
   // nothing is idle between them. Empty: nothing begins early.
   using Begin = std::function<bool(Tasks)>;
   // Whether a task that has begun waits by itself until an earlier one, which has begun as well, is
@@ -51,6 +52,11 @@ class Executor {
   // Told of every task that ran, after it, by the lane's worker: when the task's call ran, and what
   // the task itself had to wait for.
   using Observe = std::function<void(const Task&, const TimelineSpan&)>;
+
+  // Calls of a lane that have begun and are not over, at most. A copy beside the one at hand keeps
+  // a link busy; what a device computes is a chain of short calls.
+  static constexpr size_t kMostCopies = 2;
+  static constexpr size_t kMostComputations = 12;
 
   struct Calls {
     Run run;
@@ -115,7 +121,7 @@ class Executor {
     std::chrono::nanoseconds begun_at{};
     std::exception_ptr failure{};
   };
-  bool may_begin(const Node& node);
+  bool may_begin(const Node& waiting);
   bool is_due(const Call& call);
   Call begun_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers);
   void have_begun(const Numbers& numbers);

@@ -491,6 +491,36 @@ TEST(ExecutorBegins, WhatWaitsByItself) {
   EXPECT_EQ(spans[1].waited_for, Lane::cpu);
 }
 
+// Of two tasks the last one that a lane has to wait for itself sets the next one going.
+TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
+  Timeline timeline(0);
+  std::promise<void> computing;
+  std::promise<void> begun;
+  Executor executor(
+      {.run =
+           [&](Executor::Tasks tasks) {
+             if (tasks[0]->lane == Lane::to_device) {
+               computing.get_future().wait();
+               std::this_thread::sleep_for(std::chrono::milliseconds(5));
+             }
+             if (tasks[0]->lane != Lane::cpu) return;
+             computing.set_value();
+             const auto began = begun.get_future().wait_for(std::chrono::seconds(20));
+             EXPECT_EQ(began, std::future_status::ready);
+           },
+       .begin =
+           [&](Executor::Tasks tasks) {
+             if (tasks[0]->lane != Lane::compute) return false;
+             begun.set_value();
+             return true;
+           },
+       .awaits = [](const Task&, const Task& earlier) { return earlier.lane == Lane::cpu; }},
+      timeline);
+  executor.submit({task(Lane::cpu, {}, {place(1)}), task(Lane::to_device, {}, {place(2)}),
+                   task(Lane::compute, {place(1), place(2)}, {})});
+  executor.drain(false);
+}
+
 // What has begun is waited for, and what has not is given up.
 TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
   for (int trial = 0; trial < 50; ++trial) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "executor/quietly.h"
 #include "model/counts.h"
 
@@ -123,7 +124,7 @@ bool GroupTasks::may_join(std::span<const Task* const> together, const Task& nex
 
 // The way from one gate to the next is short calls that nothing but weights on their way and the
 // CPU's results can hold up: begun before these are there, the device goes it alone.
-bool GroupTasks::device_goes_on(const Task& task) const {
+bool GroupTasks::begins_ahead(const Task& task) const {
   return on_device_ && task.lane == Lane::compute &&
          (task.work == Work::expert || task.work == Work::scatter || task.work == Work::combine ||
           task.work == Work::attention);
@@ -131,7 +132,7 @@ bool GroupTasks::device_goes_on(const Task& task) const {
 
 bool GroupTasks::awaits(const Task& task, const Task& earlier) const {
   if (task.work == Work::rows_up) return earlier.work == Work::expert && earlier.lane == Lane::cpu;
-  if (!device_goes_on(task)) return false;
+  if (!begins_ahead(task)) return false;
   if (earlier.lane == Lane::compute) return true;
   if (task.work == Work::scatter) return earlier.work == Work::rows_up;
   return task.work == Work::expert && earlier.work == Work::load &&
@@ -148,31 +149,34 @@ bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
     cpu_experts_->begin_rows_up(tasks);
     return true;
   }
-  if (!device_goes_on(task)) return false;
-  compute(tasks);
-  under_way_.push_back(with_.ops.memory.place());
+  if (!begins_ahead(task)) return false;
+  computing([&] {
+    carry_out(tasks);
+    under_way_.push_back(with_.ops.memory.place());
+  });
   return true;
 }
 
 void GroupTasks::run(std::span<const Task* const> tasks) {
   const Task& task = *tasks[0];
   if (task.work == Work::rows_up) return cpu_experts_->finish_rows_up();
-  if (device_goes_on(task)) {
+  if (begins_ahead(task)) {  // and has begun: the executor asks begin_early() about every call
     const uint64_t place = under_way_.front();
     under_way_.pop_front();
     return with_.ops.memory.finish_to(place);
   }
   if (task.lane != Lane::compute) return carry_out(tasks);
-  compute(tasks);
+  computing([&] { carry_out(tasks); });
   // Operations may have begun and not ended: the task has ended when they have.
   with_.ops.memory.finish();
 }
 
-void GroupTasks::compute(std::span<const Task* const> tasks) {
+template <typename Calls>
+void GroupTasks::computing(const Calls& calls) {
   try {
-    carry_out(tasks);
+    calls();
   } catch (...) {
-    // It has begun what still uses its weights and rows.
+    // They have begun what still uses their weights and rows.
     quietly(with_.ops.memory.finish);
     throw;
   }
@@ -207,7 +211,7 @@ void GroupTasks::carry_out(std::span<const Task* const> tasks) {
     case Work::rows_down:
       return rows_down(task);
     case Work::rows_up:
-      break;  // begin_early() and run() have done it
+      fail(ErrorKind::internal, "results of experts come up in two parts");
     case Work::scatter:
       return scatter(tasks);
     case Work::combine:
@@ -350,7 +354,7 @@ void GroupTasks::rows_down(const Task& task) {
 // that ran on the device put theirs. There it is added to what the device made of a slice.
 void GroupTasks::scatter(std::span<const Task* const> tasks) {
   const SortedChoices& choices = sorted(*tasks[0]);
-  with_.ops.memory.wait_for(cpu_experts_->way_up());
+  with_.ops.memory.wait_for_copies(cpu_experts_->way_up());
   for (const Task* task : tasks) {
     const ConstRows from = cpu_experts_->arrived(task->unit.expert);
     const size_t begin = choices.begin[static_cast<size_t>(task->unit.expert.value)];

@@ -38,9 +38,10 @@ class GroupTasks {
   // Whether a task that has begun so waits by itself until an earlier one that has begun is over:
   // the device keeps its order, and waits for weights and for results that the CPU computes.
   bool awaits(const Task& task, const Task& earlier) const;
-  // Carries a task out, or experts that may_join() has joined. Called by the worker of their lane.
+  // Carries a task out, or experts that may_join() has joined, or waits for what begin_early() has
+  // set going. Called by the worker of their lane.
   void run(std::span<const Task* const> tasks);
-  // Whether an expert that is ready to run joins those that run next: the kernels then have enough
+  // Whether an expert that may begin joins those that do so next: the kernels then have enough
   // to do for all threads even where each has few rows.
   bool may_join(std::span<const Task* const> together, const Task& next) const;
 
@@ -68,9 +69,10 @@ class GroupTasks {
     std::vector<size_t> begin;  // by expert, and the end
   };
 
-  bool device_goes_on(const Task& task) const;
+  bool begins_ahead(const Task& task) const;
   float* own_rows(int64_t rows);
-  void compute(std::span<const Task* const> tasks);
+  template <typename Calls>
+  void computing(const Calls& calls);
   void carry_out(std::span<const Task* const> tasks);
   void embed(const Task& task);
   void attention(const Task& task);

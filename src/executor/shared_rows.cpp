@@ -45,7 +45,7 @@ void SharedRows::up(int64_t index, std::span<const FloatRange> ranges) {
 void SharedRows::begin_up(int64_t index, std::span<const FloatRange> ranges,
                           const std::atomic<uint32_t>& count, uint32_t least) {
   begin_copies(*up_, [&] {
-    up_->wait_for(count, least);
+    up_->wait_for_count(count, least);
     copy_up(index, ranges);
     up_->publish();
   });

@@ -119,7 +119,7 @@ bool WeightSlots::brings_all(const Task& load) const {
 
 void WeightSlots::await_load(const Task& expert) const {
   const int64_t load = expert.sliced > 0 ? slice_load_ : state(expert.unit, expert.slot).load;
-  if (load >= finished_) ops_.memory.wait_for(link(load));
+  if (load >= finished_) ops_.memory.wait_for_copies(link(load));
 }
 
 void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
@@ -160,7 +160,13 @@ ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs)
 
 void WeightSlots::load(const Task& task) {
   if (below_) {
-    link(finished_).finish();
+    const int64_t oldest = finished_;
+    try {
+      link(oldest).finish();
+    } catch (...) {
+      ++finished_;  // it is over, whatever became of it
+      throw;
+    }
     ++finished_;
     return;
   }

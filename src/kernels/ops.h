@@ -174,7 +174,7 @@ struct OpsMemory {
   uint64_t (*place)();
   void (*finish_to)(uint64_t place);
   // What is called after this happens after the copies that the queue has published.
-  void (*wait_for)(const CopyQueue& copies);
+  void (*wait_for_copies)(const CopyQueue& copies);
 
   static constexpr uint64_t kMostPlaces = 16;
 };

@@ -14,7 +14,7 @@ using TaskNumber = int64_t;
 // Derives from what tasks read and write which earlier tasks each has to wait for: a reader for the
 // last writer, a writer for the last writer and everyone who read since. Tasks that fill a place,
 // each a part of it, are together its last writer. This is the only place where synchronisation
-// comes from.
+// comes from; how a task waits, by its lane or by itself, is the executor's.
 class Dependencies {
  public:
   // The earlier tasks that `task`, numbered next, must wait for; ascending, each once.

@@ -112,7 +112,7 @@ void finish_to(uint64_t place) {
   cuda::check_cuda(cudaEventSynchronize(resources().place(place).get()), "cudaEventSynchronize");
 }
 
-void wait_for(const CopyQueue& copies) {
+void wait_for_copies(const CopyQueue& copies) {
   cuda::check_cuda(cudaStreamWaitEvent(resources().stream.get(),
                                        static_cast<cudaEvent_t>(copies.published()), 0),
                    "cudaStreamWaitEvent");
@@ -160,7 +160,7 @@ const Ops& CudaOps::table() {
                  .finish = finish,
                  .place = place,
                  .finish_to = finish_to,
-                 .wait_for = wait_for},
+                 .wait_for_copies = wait_for_copies},
       .scratch_bytes = scratch_bytes,
       .expansion_bytes = cuda::experts_expansion_bytes,
       .embed = cuda::embed,

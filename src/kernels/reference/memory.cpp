@@ -1,6 +1,7 @@
 #include <cstring>
 #include <new>
 
+#include "device/device.h"
 #include "kernels/reference/reference_ops.h"
 
 namespace klotski {
@@ -28,7 +29,7 @@ const OpsMemory& program_memory() {
       .finish = [] {},
       .place = [] { return uint64_t{0}; },
       .finish_to = [](uint64_t) {},
-      .wait_for = [](const CopyQueue&) {},
+      .wait_for_copies = [](const CopyQueue& copies) { copies.published(); },
   };
   return kMemory;
 }
