@@ -102,7 +102,11 @@ Known Pipeline::known(std::span<const MicroBatch> group) {
   Known known{.model = model_,
               .group = {},
               .facts = [this](const WeightUnit& unit) { return facts_of(layouts_, unit); },
-              .hot = [this](LayerId layer) { return hot_experts_.foretell(layer); },
+              .hot =
+                  [this](LayerId layer) {
+                    learn();
+                    return hot_experts_.foretell(layer);
+                  },
               .rows =
                   [this](ExpertId expert) {
                     return static_cast<double>(expert_rows_[static_cast<size_t>(expert.value)]);
@@ -123,16 +127,23 @@ Known Pipeline::known(std::span<const MicroBatch> group) {
 }
 
 std::vector<ExpertId> Pipeline::chosen(LayerId layer, int32_t micro_batch) {
-  const std::span<const ExpertId> choices = tasks_.choices(micro_batch);
-  std::vector<ExpertId> experts(choices.begin(), choices.end());
-  std::sort(experts.begin(), experts.end());
-  experts.erase(std::unique(experts.begin(), experts.end()), experts.end());
-  if (micro_batch + 1 == group_size_) learn(layer);
+  // Prompts make tens of thousands of choices, and the device waits for this.
+  std::vector<bool> is_chosen(static_cast<size_t>(model_.layer(layer).feed_forward.experts));
+  for (const ExpertId expert : tasks_.choices(micro_batch)) {
+    is_chosen[static_cast<size_t>(expert.value)] = true;
+  }
+  std::vector<ExpertId> experts;
+  for (size_t e = 0; e < is_chosen.size(); ++e) {
+    if (is_chosen[e]) experts.emplace_back(static_cast<int64_t>(e));
+  }
+  if (micro_batch + 1 == group_size_) take_choices(layer);
   return experts;
 }
 
-void Pipeline::learn(LayerId layer) {
-  std::vector<ExpertId> choices;
+void Pipeline::take_choices(LayerId layer) {
+  learn();
+  std::vector<ExpertId>& choices = not_learnt_.choices;
+  not_learnt_.layer = layer;
   std::vector<float>& gaps = router_gaps_.emplace_back();
   for (int32_t k = 0; k < group_size_; ++k) {
     const std::span<const ExpertId> of_batch = tasks_.choices(k);
@@ -142,7 +153,13 @@ void Pipeline::learn(LayerId layer) {
   }
   expert_rows_.assign(static_cast<size_t>(model_.layer(layer).feed_forward.experts), 0);
   for (const ExpertId expert : choices) ++expert_rows_[static_cast<size_t>(expert.value)];
-  hot_experts_.learn(layer, choices);
+}
+
+// What foretells the next layers is not needed before this layer's experts are on their way.
+void Pipeline::learn() {
+  if (not_learnt_.choices.empty()) return;
+  hot_experts_.learn(not_learnt_.layer, not_learnt_.choices);
+  not_learnt_.choices.clear();
 }
 
 void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take) {
@@ -168,12 +185,14 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
+  not_learnt_.choices.clear();  // of a pass that failed
   hot_experts_.begin_pass(rows);
   router_gaps_.clear();
   executor_.set_step(passes_);
   FragmentBuilder build(policy_, residency_, known(group));
   Sink sink(*this);
   run_pass(*schedule_, build, sink);
+  learn();
   for (size_t k = 0; k < group.size(); ++k) {
     if (group[k].batch.logit_rows().empty()) continue;
     build.logits(static_cast<int32_t>(k));

@@ -77,7 +77,8 @@ class Pipeline {
 
   Known known(std::span<const MicroBatch> group);
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch);
-  void learn(LayerId layer);
+  void take_choices(LayerId layer);
+  void learn();
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();
   void lend_slots(int64_t rows);
@@ -95,9 +96,14 @@ class Pipeline {
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
-  std::vector<int64_t> expert_rows_;  // of the group, in the layer whose gates finished last
-  CacheCounters preloaded_;           // what preload() asked for
-  int32_t group_size_ = 0;            // micro-batches of the group at hand
+  // Of the group, in the layer whose gates finished last.
+  std::vector<int64_t> expert_rows_;
+  struct {
+    LayerId layer;
+    std::vector<ExpertId> choices;  // empty: nothing to learn
+  } not_learnt_;
+  CacheCounters preloaded_;  // what preload() asked for
+  int32_t group_size_ = 0;   // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;
   Executor executor_;  // last: its workers use all of the above
