@@ -88,15 +88,18 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       hot_experts_(model, policy.hot_experts, policy.path_length),
       tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory),
       schedule_(make_schedule(policy.strategy)),
-      executor_({.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
-                 .may_join = [this](Executor::Tasks together,
-                                    const Task& next) { return tasks_.may_join(together, next); },
-                 .observe = [this](const Task& task,
-                                   const TimelineSpan& span) { audit_.observe(task, span); },
-                 .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); },
-                 .awaits = [this](const Task& task,
-                                  const Task& earlier) { return tasks_.awaits(task, earlier); }},
-                timeline_, with_looks(options.executor, memory)) {}
+      executor_(
+          {.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
+           .may_join = [this](Executor::Tasks together,
+                              const Task& next) { return tasks_.may_join(together, next); },
+           .observe = [this](const Task& task,
+                             const TimelineSpan& span) { audit_.observe(task, span); },
+           .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); },
+           .awaits = memory.device
+                         ? [this](const Task& task,
+                                  const Task& earlier) { return tasks_.awaits(task, earlier); }
+                         : Executor::Awaits()},
+          timeline_, with_looks(options.executor, memory)) {}
 
 Known Pipeline::known(std::span<const MicroBatch> group) {
   Known known{.model = model_,
