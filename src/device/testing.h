@@ -154,9 +154,10 @@ class HostDevice final : public Device {
       device_.check_inside(copies_.back());
     }
     void finish() override {
-      device_.check();
       published();
-      for (const Copy& copy : std::exchange(copies_, {})) device_.carry_out(copy);
+      const std::vector<Copy> copies = std::exchange(copies_, {});
+      device_.check();
+      for (const Copy& copy : copies) device_.carry_out(copy);
     }
     void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) override {
       while (!has_come_to(count, least)) std::this_thread::yield();
@@ -165,10 +166,13 @@ class HostDevice final : public Device {
       const std::lock_guard lock(mutex_);
       for (Copy& copy : std::exchange(copies_, {})) published_.push_back(std::move(copy));
     }
-    // Whoever waits for them makes them: one that forgets to finds nothing.
+    // Whoever waits for them makes them: one that forgets to finds nothing. A lost device makes
+    // none, then or later.
     void* published() const override {
       const std::lock_guard lock(mutex_);
-      for (const Copy& copy : std::exchange(published_, {})) device_.carry_out(copy);
+      for (const Copy& copy : std::exchange(published_, {})) {
+        if (!device_.lost_) device_.carry_out(copy);
+      }
       return nullptr;
     }
 
