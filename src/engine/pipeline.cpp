@@ -88,18 +88,15 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       hot_experts_(model, policy.hot_experts, policy.path_length),
       tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory),
       schedule_(make_schedule(policy.strategy)),
-      executor_(
-          {.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
-           .may_join = [this](Executor::Tasks together,
-                              const Task& next) { return tasks_.may_join(together, next); },
-           .observe = [this](const Task& task,
-                             const TimelineSpan& span) { audit_.observe(task, span); },
-           .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); },
-           .awaits = memory.device
-                         ? [this](const Task& task,
-                                  const Task& earlier) { return tasks_.awaits(task, earlier); }
-                         : Executor::Awaits()},
-          timeline_, with_looks(options.executor, memory)) {}
+      executor_({.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
+                 .may_join = [this](Executor::Tasks together,
+                                    const Task& next) { return tasks_.may_join(together, next); },
+                 .observe = [this](const Task& task,
+                                   const TimelineSpan& span) { audit_.observe(task, span); },
+                 .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); },
+                 .awaits = [this](const Task& task,
+                                  const Task& earlier) { return tasks_.awaits(task, earlier); }},
+                timeline_, with_looks(options.executor, memory)) {}
 
 Known Pipeline::known(std::span<const MicroBatch> group) {
   Known known{.model = model_,
@@ -180,6 +177,7 @@ void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take
 void Pipeline::start_clean() {
   executor_.recover();
   residency_.forget_everything();
+  not_learnt_.choices.clear();
 }
 
 void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
@@ -188,7 +186,6 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
-  not_learnt_.choices.clear();  // of a pass that failed
   hot_experts_.begin_pass(rows);
   router_gaps_.clear();
   executor_.set_step(passes_);

@@ -3,6 +3,7 @@
 #include <new>
 #include <numeric>
 
+#include "executor/quietly.h"
 #include "model/counts.h"
 
 namespace klotski {
@@ -17,14 +18,6 @@ uint64_t row_bytes(const ModelDescription& model, int64_t rows) {
       static_cast<uint64_t>(rows * model.hidden * (1 + most_choices(model))) * sizeof(float);
   return (bytes + kCountBytes - 1) / kCountBytes * kCountBytes;
 }
-
-// What waits for the results of so many experts goes on, however computing them ends.
-struct CountedAtEnd {
-  std::atomic<uint32_t>& count;
-  uint32_t experts;
-
-  ~CountedAtEnd() { count += experts; }
-};
 
 }  // namespace
 
@@ -68,7 +61,8 @@ void CpuExperts::rows_down(int64_t rows, std::span<const RoutedRows> parts, Laye
 }
 
 void CpuExperts::run(std::span<const Task* const> tasks) {
-  const CountedAtEnd counted{*computed_, static_cast<uint32_t>(tasks.size())};
+  // What waits for the results goes on, however this ends.
+  const CountedAtEnd<uint32_t> counted{*computed_, static_cast<uint32_t>(tasks.size())};
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
   for (const Task* task : tasks) {

@@ -247,12 +247,13 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
 void Executor::have_begun(const Numbers& numbers) {
   for (const TaskNumber number : numbers) {
     node(number).begun = true;
-    if (!calls_.awaits) continue;
-    for (const TaskNumber later : node(number).waited_by) {
-      lane_wakes_[lane_index(node(later).task.lane)].notify_one();
-    }
+    for (const TaskNumber later : node(number).waited_by) wake_if_it_may_begin(node(later));
   }
   ++changes_;
+}
+
+void Executor::wake_if_it_may_begin(const Node& waiting) {
+  if (may_begin(waiting)) lane_wakes_[lane_index(waiting.task.lane)].notify_one();
 }
 
 void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
@@ -312,10 +313,8 @@ void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
     Node& waiting = node(later);
     if (at >= waiting.ready_at) waiting.ready_by = finished.task.lane;
     waiting.ready_at = std::max(waiting.ready_at, at);
-    // It may be that it waits for the rest by itself.
-    if (--waiting.waits_for == 0 || calls_.awaits) {
-      lane_wakes_[lane_index(waiting.task.lane)].notify_one();
-    }
+    --waiting.waits_for;
+    wake_if_it_may_begin(waiting);
   }
   while (!nodes_.empty() && nodes_.front().done) {
     nodes_.pop_front();

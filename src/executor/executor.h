@@ -125,6 +125,7 @@ class Executor {
   bool is_due(const Call& call);
   Call begun_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers);
   void have_begun(const Numbers& numbers);
+  void wake_if_it_may_begin(const Node& waiting);
   void run_call(std::unique_lock<std::mutex>& lock, Call& call);
   void carry_out(Call& call);
   void finish(TaskNumber number, std::chrono::nanoseconds at);

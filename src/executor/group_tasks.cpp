@@ -150,10 +150,11 @@ bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
     return true;
   }
   if (!begins_ahead(task)) return false;
-  computing([&] {
+  const auto calls = [&] {
     carry_out(tasks);
     under_way_.push_back(with_.ops.memory.place());
-  });
+  };
+  begin_or_finish(calls, with_.ops.memory.finish);
   return true;
 }
 
@@ -166,20 +167,9 @@ void GroupTasks::run(std::span<const Task* const> tasks) {
     return with_.ops.memory.finish_to(place);
   }
   if (task.lane != Lane::compute) return carry_out(tasks);
-  computing([&] { carry_out(tasks); });
+  begin_or_finish([&] { carry_out(tasks); }, with_.ops.memory.finish);
   // Operations may have begun and not ended: the task has ended when they have.
   with_.ops.memory.finish();
-}
-
-template <typename Calls>
-void GroupTasks::computing(const Calls& calls) {
-  try {
-    calls();
-  } catch (...) {
-    // They have begun what still uses their weights and rows.
-    quietly(with_.ops.memory.finish);
-    throw;
-  }
 }
 
 void GroupTasks::carry_out(std::span<const Task* const> tasks) {
@@ -296,7 +286,7 @@ void GroupTasks::experts(std::span<const Task* const> tasks) {
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
   for (const Task* task : tasks) {
-    if (on_device_) slots_.await_load(*task);
+    slots_.await_load(*task);
     chosen.push_back(chosen_expert(*task));
   }
   run_experts(with_, outputs_, normed_, chosen, tasks[0]->layer);

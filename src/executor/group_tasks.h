@@ -71,8 +71,6 @@ class GroupTasks {
 
   bool begins_ahead(const Task& task) const;
   float* own_rows(int64_t rows);
-  template <typename Calls>
-  void computing(const Calls& calls);
   void carry_out(std::span<const Task* const> tasks);
   void embed(const Task& task);
   void attention(const Task& task);

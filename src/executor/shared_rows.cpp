@@ -8,15 +8,9 @@ namespace {
 
 std::byte* bytes_of(float* floats) { return reinterpret_cast<std::byte*>(floats); }
 
-// A copy that was begun uses its memory until it ends, also where something after it went wrong.
 template <typename Copy>
 void begin_copies(CopyQueue& queue, const Copy& copy) {
-  try {
-    copy();
-  } catch (...) {
-    quietly([&] { queue.finish(); });
-    throw;
-  }
+  begin_or_finish(copy, [&] { queue.finish(); });
 }
 
 }  // namespace

@@ -94,17 +94,15 @@ void WeightSlots::fetch(const Task& task) {
 
 void WeightSlots::begin_load(const Task& task) {
   CopyQueue& queue = link(begun_);
-  try {
+  const auto copies = [&] {
     if (task.sliced > 0) {
       begin_slice_copies(queue, task);
     } else {
       begin_copies(queue, task);
     }
     queue.publish();
-  } catch (...) {
-    quietly([&] { queue.finish(); });  // the slot may be filled again at once
-    throw;
-  }
+  };
+  begin_or_finish(copies, [&] { queue.finish(); });  // the slot may be filled again at once
   if (task.sliced > 0) {
     slice_load_ = begun_;
   } else {
@@ -160,15 +158,8 @@ ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs)
 
 void WeightSlots::load(const Task& task) {
   if (below_) {
-    const int64_t oldest = finished_;
-    try {
-      link(oldest).finish();
-    } catch (...) {
-      ++finished_;  // it is over, whatever became of it
-      throw;
-    }
-    ++finished_;
-    return;
+    const CountedAtEnd<int64_t> counted{finished_, 1};
+    return link(finished_).finish();
   }
   state(task.unit, task.slot) = {};
   source_.read(task.unit, layouts_.of(task.unit), buffer(task.unit, task.slot));

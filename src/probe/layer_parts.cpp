@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "forward/layer.h"
+#include "kernels/cpu/kernels.h"
 #include "probe/curve_timer.h"
 #include "probe/rows.h"
 
@@ -46,7 +47,7 @@ std::vector<int64_t> PartsBench::expert_row_counts() const {
   std::vector<int64_t> counts;
   for (const int64_t rows : row_counts()) {
     counts.push_back(rows);
-    const bool full = rows == kBlockOfRows || rows == 2 * kBlockOfRows;
+    const bool full = rows == cpu::kBlockRows || rows == 2 * cpu::kBlockRows;
     if (full && rows < limits.most_rows && ops.memory.readable) counts.push_back(rows + 1);
   }
   return counts;

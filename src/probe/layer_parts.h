@@ -33,7 +33,6 @@ struct PartsBench {
   std::vector<int64_t> row_counts() const;
   // The CPU takes rows in blocks: one row more than a full block, or than two, takes as long as
   // many more.
-  static constexpr int64_t kBlockOfRows = 16;
   std::vector<int64_t> expert_row_counts() const;
 };
 
