@@ -5,18 +5,39 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <string_view>
 
 #include "device/testing.h"
 #include "engine/engine.h"
 #include "engine/testing/pipeline_runs.h"
+#include "kernels/cuda/free_list.h"
 #include "schedule/testing.h"
 
 namespace klotski {
 namespace {
 
 using ::klotski::testing::HostDevice;
+
+cuda::WorkingMemory* living_memory = nullptr;
+
+// The reference's operations in the memory that the plan has for those of a device.
+Ops ops_in_arena() {
+  Ops ops = reference_ops();
+  ops.memory.take = [](uint64_t bytes) { return living_memory->take(bytes); };
+  ops.memory.give_back = [](std::byte* memory, uint64_t bytes) {
+    living_memory->give_back(memory, bytes);
+  };
+  ops.memory.lend = [](std::span<std::byte> memory) { living_memory->lend(memory); };
+  return ops;
+}
+
+std::shared_ptr<void> start_in_arena(std::span<std::byte> arena) {
+  auto memory = std::make_shared<cuda::WorkingMemory>(arena);
+  living_memory = memory.get();
+  return memory;
+}
 
 class DevicePipeline : public ::testing::TestWithParam<const char*> {
  protected:
@@ -46,17 +67,18 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
     plan.below->slots = plan.policy.slots_below;
   }
 
-  // Groups of many rows take the memory of the last slots, where these are enough.
+  // Groups of many rows take the memory of the last slots, where these are enough, and compute with
+  // what is left of it as far as it goes.
   void lend_slots(Policy& policy) {
     const int64_t slots = policy.slots[index_of(UnitKind::expert)];
     if (slots == 0) return;
     const UnitLayouts layouts(test_.description, test_.checkpoint);
     const uint64_t slot = DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert));
     const uint64_t rows = group_row_bytes(test_.description, policy.group_rows());
-    const auto lent = static_cast<int64_t>((rows + slot - 1) / slot);
+    const auto least = static_cast<int64_t>((rows + slot - 1) / slot);
     policy.kept_experts = between(random_, 0, slots);
-    if (lent >= slots) return;
-    policy.lent_slots = lent;
+    if (least >= slots) return;
+    policy.lent_slots = between(random_, least, slots - 1);
     policy.rows_in_place = between(random_, 0, 20);
     ++lending_;
   }
@@ -88,7 +110,9 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   std::mt19937_64 random_{41};
   int lending_ = 0;
   HostDevice device_{{.bytes = kGiB, .own_bytes = 100 * kMiB, .pin_bytes = kMiB}};
-  Target target_{.ops = reference_ops(), .device = &device_, .cpu = &reference_ops()};
+  const Ops ops_ = ops_in_arena();
+  Target target_{
+      .ops = ops_, .device = &device_, .cpu = &reference_ops(), .start_ops = start_in_arena};
   PipelineOptions options_;
 };
 
@@ -347,7 +371,9 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
         const UnitLayouts layouts(test_.description, test_.checkpoint);
         EXPECT_GE(static_cast<uint64_t>(policy.lent_slots) *
                       DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert)),
-                  group_row_bytes(test_.description, policy.group_rows()));
+                  group_row_bytes(test_.description, policy.group_rows()) +
+                      working_bytes(test_.description, layouts, ops_, policy, policy.group_rows(),
+                                    policy.decode_sequences()));
       }
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::does_not_fit) << error.what();

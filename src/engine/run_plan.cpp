@@ -212,16 +212,18 @@ class MemoryDivision {
   }
 
   // Rows of prompts are many and seldom: where experts come and go all the same, they lend them
-  // their slots. Nothing where all experts stay, or too few would be left.
+  // their slots, for themselves and for all that is computed with them. Nothing where all experts
+  // stay, or too few would be left.
   std::optional<Policy> with_lent_slots(Policy policy, const MemoryLimits& limits) const {
     constexpr size_t kExpert = index_of(UnitKind::expert);
     if (policy.slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
     policy.kv_stages = 0;
     policy.kv_spill_bytes = 0;
     policy.rows_in_place = policy.group_sequences();
-    const uint64_t rows = group_row_bytes(model_, policy.group_rows());
+    const uint64_t lent = group_row_bytes(model_, policy.group_rows()) +
+                          with_gaps(working_bytes(policy, policy.group_rows()));
     const uint64_t slot = DeviceMemory::rounded(layouts_.packed_bytes(UnitKind::expert));
-    policy.lent_slots = static_cast<int64_t>((rows + slot - 1) / slot);
+    policy.lent_slots = static_cast<int64_t>((lent + slot - 1) / slot);
     if (policy.lent_slots + policy.loads_ahead > layouts_.units(UnitKind::expert)) return {};
     if (least_bytes(demand(policy, 0)) > limits.bytes) return {};
     if (limits.expert_slots && *limits.expert_slots <= policy.lent_slots + policy.loads_ahead) {
@@ -304,11 +306,11 @@ class MemoryDivision {
   // Keys and values that the CPU attends to lie below, but those of prompts pass through stages.
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     if (policy.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
-    const int64_t logit_rows = std::max(policy.decode_sequences(), workload_.logit_rows);
-    uint64_t activations = activation_bytes(model_, layouts_, target_.ops, policy, logit_rows);
+    const int64_t own_rows = policy.most_own_rows();
+    uint64_t activations = group_row_bytes(model_, own_rows) + working_bytes(policy, own_rows);
     uint64_t process = process_bytes_;
     if (target_.device) {
-      activations += activations / kOpsSlack + target_.ops_bytes;
+      activations = with_gaps(activations) + target_.ops_bytes;
       process = device_process_bytes(policy);
     }
     MemoryDemand demand{.process_bytes = process,
@@ -334,6 +336,14 @@ class MemoryDivision {
     }
     return demand;
   }
+
+  uint64_t working_bytes(const Policy& policy, int64_t rows) const {
+    return klotski::working_bytes(model_, layouts_, target_.ops, policy, rows, logit_rows(policy));
+  }
+  int64_t logit_rows(const Policy& policy) const {
+    return std::max(policy.decode_sequences(), workload_.logit_rows);
+  }
+  static uint64_t with_gaps(uint64_t bytes) { return bytes + bytes / kOpsSlack; }
 
   // The driver's own, and its tables of the program's memory that is going to be pinned: weights,
   // and keys and values that may lie there.
@@ -371,21 +381,23 @@ class MemoryDivision {
       width = std::max(width, layer.feed_forward.width);
       head_dim = std::max<int64_t>(head_dim, layer.attention.head_dim);
     }
-    const int64_t rows = std::max(policy.shared_rows, policy.micro_batch);
-    return target_.cpu->scratch_bytes(rows, model_.hidden, width, head_dim);
+    return target_.cpu->scratch_bytes({.rows = std::max(policy.shared_rows, policy.micro_batch),
+                                       .choices = most_choices(model_),
+                                       .in_width = model_.hidden,
+                                       .expert_width = width,
+                                       .head_dim = head_dim});
   }
 
   // Of what lies on the device for good only a way there is needed.
   MemoryDemand demand_below(const Policy& policy) const {
-    const int64_t logit_rows = std::max(policy.decode_sequences(), workload_.logit_rows);
-    MemoryDemand demand{
-        .process_bytes = process_bytes_ + kCopyBuffers,
-        .activation_bytes = static_cast<uint64_t>(logit_rows * model_.vocabulary) * sizeof(float) +
-                            cpu_scratch_bytes(policy),
-        .units = {},
-        .shared_bytes = shared_bytes(policy),
-        .kv_least_bytes = policy.kv_spill_bytes,
-        .kv_wanted_bytes = policy.kv_spill_bytes};
+    const int64_t logits = logit_rows(policy) * model_.vocabulary;
+    MemoryDemand demand{.process_bytes = process_bytes_ + kCopyBuffers,
+                        .activation_bytes = static_cast<uint64_t>(logits) * sizeof(float) +
+                                            cpu_scratch_bytes(policy),
+                        .units = {},
+                        .shared_bytes = shared_bytes(policy),
+                        .kv_least_bytes = policy.kv_spill_bytes,
+                        .kv_wanted_bytes = policy.kv_spill_bytes};
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       const int64_t units = layouts_.units(kind);

@@ -21,8 +21,8 @@ uint64_t group_row_bytes(const ModelDescription& model, int64_t rows) {
   return static_cast<uint64_t>(rows * model.hidden * (2 + most_choices(model))) * sizeof(float);
 }
 
-uint64_t activation_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
-                          const Policy& policy, int64_t logit_rows) {
+uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
+                       const Policy& policy, int64_t rows, int64_t logit_rows) {
   int64_t attention_width = 0;
   int64_t query_width = 0;
   int64_t head_dim = 0;
@@ -38,17 +38,17 @@ uint64_t activation_bytes(const ModelDescription& model, const UnitLayouts& layo
       shared_width = std::max(shared_width, layer.feed_forward.shared->width);
     }
   }
-  const int64_t attention = policy.micro_batch_rows * (attention_width + model.hidden);
+  const int64_t attention =
+      std::min(policy.micro_batch_rows, rows) * (attention_width + model.hidden);
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
   const int64_t floats = attention + logits;
-  const uint64_t expansion =
-      layouts.any_compact()
-          ? ops.expansion_bytes(policy.group_rows(), model.hidden, expert_width, policy.precision)
-          : 0;
-  return group_row_bytes(model, policy.most_own_rows()) +
-         static_cast<uint64_t>(floats) * sizeof(float) + expansion +
-         ops.scratch_bytes(policy.group_rows(), std::max(model.hidden, query_width),
-                           std::max(expert_width, shared_width), head_dim);
+  const MostWork most{.rows = rows,
+                      .choices = most_choices(model),
+                      .in_width = std::max(model.hidden, query_width),
+                      .expert_width = std::max(expert_width, shared_width),
+                      .head_dim = head_dim};
+  return static_cast<uint64_t>(floats) * sizeof(float) + ops.scratch_bytes(most) +
+         (layouts.any_compact() ? ops.expansion_bytes(most, policy.precision) : 0);
 }
 
 GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,
@@ -82,18 +82,29 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
     rows += micro_batch.batch.rows();
   }
   sorted_.reset();
+  logits_.reset();
   if (cpu_experts_) cpu_experts_->begin();
   if (rows == rows_) return;
   rows_ = 0;
   const int64_t width = with_.model.hidden;
-  const int64_t lent = policy_.slots_lent_to(rows);
-  float* memory =
-      lent > 0 ? reinterpret_cast<float*>(slots_.last_expert_slots(lent).data()) : own_rows(rows);
+  float* memory = memory_of_rows(rows);
   hidden_ = {memory, rows, width};
   normed_ = {hidden_.row(rows), rows, width};
   outputs_ = {normed_.row(rows), rows * most_choices_, width};
   if (rows <= policy_.shared_rows) normed_ = cpu_experts_->rows_on_device(rows);
   rows_ = rows;
+}
+
+// Lent slots hold the rows first, and behind them all else that is computed with.
+float* GroupTasks::memory_of_rows(int64_t rows) {
+  const int64_t lent = policy_.slots_lent_to(rows);
+  if (lent == 0) {
+    with_.ops.memory.lend({});
+    return own_rows(rows);
+  }
+  const std::span<std::byte> slots = slots_.last_expert_slots(lent);
+  with_.ops.memory.lend(slots.subspan(group_row_bytes(with_.model, rows)));
+  return reinterpret_cast<float*>(slots.data());
 }
 
 // Taken once for the largest group there may be: given back and taken again, it could find what was

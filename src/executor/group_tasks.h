@@ -17,10 +17,9 @@ namespace klotski {
 
 // Bytes of the rows of a group: what layers pass on, and what experts take and give.
 uint64_t group_row_bytes(const ModelDescription& model, int64_t rows);
-// Bytes of those that have memory of their own, and of all else that tasks of a full group compute
-// with.
-uint64_t activation_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
-                          const Policy& policy, int64_t logit_rows);
+// Bytes of all else that tasks of a group of so many rows compute with.
+uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
+                       const Policy& policy, int64_t rows, int64_t logit_rows);
 
 // What each kind of task does, on the rows of one group. The rows of all micro-batches lie one
 // after the other, so that an expert finds those that chose it in one place.
@@ -70,6 +69,7 @@ class GroupTasks {
   };
 
   bool begins_ahead(const Task& task) const;
+  float* memory_of_rows(int64_t rows);
   float* own_rows(int64_t rows);
   void carry_out(std::span<const Task* const> tasks);
   void embed(const Task& task);

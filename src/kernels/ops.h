@@ -175,19 +175,29 @@ struct OpsMemory {
   void (*finish_to)(uint64_t place);
   // What is called after this happens after the copies that the queue has published.
   void (*wait_for_copies)(const CopyQueue& copies);
+  // More memory to take from, until it is called again; what was taken of it has been given back by
+  // then. Where memory is the program's there is enough without.
+  void (*lend)(std::span<std::byte> memory);
 
   static constexpr uint64_t kMostPlaces = 16;
+};
+
+// The most that operations are called with at once.
+struct MostWork {
+  int64_t rows = 0;
+  int64_t choices = 1;  // experts of a row
+  int64_t in_width = 1;
+  int64_t expert_width = 1;
+  int64_t head_dim = 1;
 };
 
 // One implementation of every operation. Outputs may not overlap inputs unless said.
 struct Ops {
   OpsMemory memory;
-  // Bytes that operations take for themselves, at most, to compute so many rows of widths up to
-  // these; of OpsMemory where that is a device's.
-  uint64_t (*scratch_bytes)(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim);
+  // Bytes that operations take for themselves; of OpsMemory where that is a device's.
+  uint64_t (*scratch_bytes)(const MostWork& most);
   // And so many more where experts are of BF16_COMPACT.
-  uint64_t (*expansion_bytes)(int64_t rows, int64_t in_width, int64_t expert_width,
-                              Precision precision);
+  uint64_t (*expansion_bytes)(const MostWork& most, Precision precision);
   // out[i] = table[tokens[i]]
   void (*embed)(Rows out, const TensorView& table, std::span<const TokenId> tokens);
   // out = in / rms(in) * weight, row by row; out may be in

@@ -51,8 +51,9 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
   const auto bytes = [&](int64_t rows) {
     const int64_t width = 4 * model.hidden + shape.input_width() + shape.query_width();
     return float_bytes(rows * width) + PromptRows::kv_bytes(model, kv, rows) +
-           bench.ops.scratch_bytes(rows, std::max(model.hidden, shape.query_width()), 1,
-                                   shape.head_dim);
+           bench.ops.scratch_bytes({.rows = rows,
+                                    .in_width = std::max(model.hidden, shape.query_width()),
+                                    .head_dim = shape.head_dim});
   };
   const auto make = [&](int64_t rows) -> std::function<void()> {
     const auto prompt = std::make_shared<PromptRows>(bench, model, rows);
@@ -130,7 +131,9 @@ struct AttendCall {
   uint64_t bytes(int64_t sequences, int64_t tokens) const {
     const Attention& shape = sample.model.layer(kOnly).attention;
     return float_bytes(2 * sequences * tokens * shape.query_width()) +
-           bench.ops.scratch_bytes(sequences * tokens, shape.query_width(), 1, shape.head_dim);
+           bench.ops.scratch_bytes({.rows = sequences * tokens,
+                                    .in_width = shape.query_width(),
+                                    .head_dim = shape.head_dim});
   }
 
   std::function<void()> make(int64_t sequences, int64_t tokens, int64_t positions) const {

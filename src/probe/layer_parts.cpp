@@ -66,7 +66,8 @@ void measure_gate(const PartsBench& bench, const ModelDescription& whole, LayerI
   const CurveTimer time(bench.tier, bench.limits, bench.ops);
   const auto bytes = [&](int64_t rows) {
     return float_bytes(rows * (model.hidden * (3 + slots) + part.experts)) +
-           bench.ops.scratch_bytes(rows, model.hidden, shared_width, 1);
+           bench.ops.scratch_bytes(
+               {.rows = rows, .in_width = model.hidden, .expert_width = shared_width});
   };
   profile.route = time({.sizes = bench.row_counts(),
                         .bytes = bytes,
@@ -112,22 +113,22 @@ void measure_embedding(const PartsBench& bench, const ModelDescription& whole,
               }
               return [&, hidden, tokens] { embed(with, hidden->rows(), weights.next(), tokens); };
             }});
-  profile.logits = time({.sizes = bench.row_counts(),
-                         .bytes =
-                             [&](int64_t rows) {
-                               return float_bytes(rows * (2 * model.hidden + model.vocabulary)) +
-                                      bench.ops.scratch_bytes(rows, model.hidden, 1, 1);
-                             },
-                         .make = [&](int64_t rows) -> std::function<void()> {
-                           const auto hidden = random_rows(bench.ops, rows, model.hidden);
-                           const auto out =
-                               std::make_shared<Buffer>(bench.ops, rows, model.vocabulary);
-                           const std::vector<int32_t> all = counted(rows);
-                           return [&, hidden, out, all] {
-                             logits(with, out->rows(), hidden->rows(), weights.next(), all);
-                           };
-                         },
-                         .scale = sample.scale});
+  profile.logits =
+      time({.sizes = bench.row_counts(),
+            .bytes =
+                [&](int64_t rows) {
+                  return float_bytes(rows * (2 * model.hidden + model.vocabulary)) +
+                         bench.ops.scratch_bytes({.rows = rows, .in_width = model.hidden});
+                },
+            .make = [&](int64_t rows) -> std::function<void()> {
+              const auto hidden = random_rows(bench.ops, rows, model.hidden);
+              const auto out = std::make_shared<Buffer>(bench.ops, rows, model.vocabulary);
+              const std::vector<int32_t> all = counted(rows);
+              return [&, hidden, out, all] {
+                logits(with, out->rows(), hidden->rows(), weights.next(), all);
+              };
+            },
+            .scale = sample.scale});
 }
 
 }  // namespace klotski

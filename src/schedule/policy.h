@@ -57,7 +57,7 @@ struct Policy {
   // are lent: with so many rows an expert computes longer than the next one takes to come.
   int64_t loads_ahead = 0;
   // A group of more than rows_in_place rows takes the memory of the last lent_slots expert slots
-  // for its rows while it runs; what they held has to be loaded again.
+  // for its rows, and to compute with, while it runs; what they held has to be loaded again.
   int64_t lent_slots = 0;
   int64_t rows_in_place = 0;
   // A group of up to so many rows shares its experts with the CPU beside a device, by these costs

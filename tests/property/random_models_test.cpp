@@ -38,7 +38,9 @@ RunLimits random_limits(std::mt19937_64& random) {
   limits.path_length = static_cast<int>(between(random, 1, 2));
   limits.eviction = std::array{"furthest", "lru", "lfu"}[random() % 3];
   if (random() % 2 == 0)
-    limits.ram_bytes = resident_bytes() + (32u << 20) + cpu_ops().scratch_bytes(512, 256, 256, 64);
+    limits.ram_bytes = resident_bytes() + (32u << 20) +
+                       cpu_ops().scratch_bytes(
+                           {.rows = 512, .in_width = 256, .expert_width = 256, .head_dim = 64});
   return limits;
 }
 

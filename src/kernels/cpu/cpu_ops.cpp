@@ -42,8 +42,9 @@ bool set_compute_threads(int threads) {
 
 namespace cpu {
 
-uint64_t scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim) {
+uint64_t scratch_bytes(const MostWork& most) {
   const Kernels& chosen = kernels();
+  const int64_t widest = std::max(most.in_width, most.expert_width);
   // Of packed rows, in whichever precision takes more.
   const auto block = [&](int64_t width) {
     return std::max(chosen.f32.block_bytes(width),
@@ -51,17 +52,18 @@ uint64_t scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int
   };
   const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
   // Of many experts with a row each every one takes a block of its own.
-  const int64_t packed = kStripRows / kBlockRows * (block(in_width) + block(expert_width));
+  const int64_t packed =
+      kStripRows / kBlockRows * (block(most.in_width) + block(most.expert_width));
   // Of an expert's strip, of attention, of inputs whose second parts are packed, and of bf16
   // weights that are arranged.
   const int64_t group =
       chosen.bf16 && chosen.bf16->arrangement ? chosen.bf16->arrangement->rows : 0;
   const int64_t sums =
-      floats(std::max({2 * std::min(rows, kStripRows) * kStripOutputs, kBlockQueries * kChunk,
-                       kBlockRows * in_width, group * std::max(in_width, expert_width) / 2}));
+      floats(std::max({2 * std::min(most.rows, kStripRows) * kStripOutputs, kBlockQueries * kChunk,
+                       kBlockRows * most.in_width, group * widest / 2}));
   // Of compact weights that become plain ones.
-  const int64_t weights = most_expanded_bytes(std::max(in_width, expert_width));
-  const int64_t queries = kBlockQueries / kBlockRows * block(head_dim);
+  const int64_t weights = most_expanded_bytes(widest);
+  const int64_t queries = kBlockQueries / kBlockRows * block(most.head_dim);
   const int wanted = threads_wanted.load();
   const int64_t threads = wanted == kInUse ? machine().pool.threads()
                           : wanted > 0     ? wanted

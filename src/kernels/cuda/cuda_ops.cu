@@ -71,7 +71,7 @@ struct Resources {
   Stream stream;
   cuda::Staging staging;
   cuda::Cublas cublas;
-  cuda::FreeList memory;
+  cuda::WorkingMemory memory;
   cuda::Context context;
   std::array<Event, OpsMemory::kMostPlaces> events;
   uint64_t places = 0;
@@ -90,6 +90,8 @@ Resources& resources() {
 }
 
 std::byte* take(uint64_t bytes) { return living->memory.take(bytes); }
+
+void lend(std::span<std::byte> memory) { living->memory.lend(memory); }
 
 void give_back(std::byte* memory, uint64_t bytes) { living->memory.give_back(memory, bytes); }
 
@@ -120,13 +122,14 @@ void wait_for_copies(const CopyQueue& copies) {
 
 ElementOrder keep_rows(std::byte*, DType, const Shape&, Precision) { return ElementOrder::rows; }
 
-uint64_t scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t) {
+uint64_t scratch_bytes(const MostWork& most) {
   constexpr uint64_t kAttention = uint64_t{64} << 20;
   constexpr uint64_t kLists = uint64_t{8} << 20;  // descriptors, counts of sorting
   constexpr uint64_t kListBytesPerRow = 256;
-  const uint64_t products = std::max(cuda::matmul_scratch_bytes(rows, in_width),
-                                     cuda::experts_scratch_bytes(rows, in_width, expert_width));
-  return std::max(products, kAttention) + kLists + static_cast<uint64_t>(rows) * kListBytesPerRow;
+  const uint64_t products = std::max(cuda::matmul_scratch_bytes(most.rows, most.in_width),
+                                     cuda::experts_scratch_bytes(most));
+  return std::max(products, kAttention) + kLists +
+         static_cast<uint64_t>(most.rows) * kListBytesPerRow;
 }
 
 }  // namespace
@@ -160,7 +163,8 @@ const Ops& CudaOps::table() {
                  .finish = finish,
                  .place = place,
                  .finish_to = finish_to,
-                 .wait_for_copies = wait_for_copies},
+                 .wait_for_copies = wait_for_copies,
+                 .lend = lend},
       .scratch_bytes = scratch_bytes,
       .expansion_bytes = cuda::experts_expansion_bytes,
       .embed = cuda::embed,

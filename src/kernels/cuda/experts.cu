@@ -229,23 +229,22 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
   flush();
 }
 
-uint64_t experts_expansion_bytes(int64_t rows, int64_t in_width, int64_t expert_width,
-                                 Precision precision) {
-  if (rows <= kBatchRows || precision != Precision::bf16) return 0;
+uint64_t experts_expansion_bytes(const MostWork& most, Precision precision) {
+  if (most.rows <= kBatchRows || precision != Precision::bf16) return 0;
   constexpr int64_t kMatrices = 3;
   constexpr uint64_t kRounding = kMatrices * 256;
-  return static_cast<uint64_t>(kMatrices * expert_width * bytes_per_row(DType::BF16, in_width)) +
-         kRounding;
+  const int64_t row = bytes_per_row(DType::BF16, most.in_width);
+  return static_cast<uint64_t>(kMatrices * most.expert_width * row) + kRounding;
 }
 
-uint64_t experts_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width) {
+uint64_t experts_scratch_bytes(const MostWork& most) {
   constexpr uint64_t kRounding = 16 * 256;  // of each piece of memory
-  constexpr int64_t kSlots = 16;            // experts of a row that may be in one call
-  const int64_t batch = std::min(2 * rows * kSlots, kBatchRows);  // padded
-  const int64_t in_16_bits = batch * (2 * in_width + 10 * expert_width + 4 * in_width) + kSlabBytes;
-  const int64_t plain = std::min(rows, kPlainRows);
-  const uint64_t in_floats = static_cast<uint64_t>(plain * 8 * (in_width + expert_width)) +
-                             matmul_scratch_bytes(plain, std::max(in_width, expert_width));
+  const int64_t batch = std::min(2 * most.rows * most.choices, kBatchRows);  // padded
+  const int64_t in_16_bits = batch * (6 * most.in_width + 10 * most.expert_width) + kSlabBytes;
+  const int64_t plain = std::min(most.rows, kPlainRows);
+  const uint64_t in_floats =
+      static_cast<uint64_t>(plain * 8 * (most.in_width + most.expert_width)) +
+      matmul_scratch_bytes(plain, std::max(most.in_width, most.expert_width));
   const uint64_t segments = static_cast<uint64_t>(batch) * sizeof(ExpertSegment);
   return std::max(static_cast<uint64_t>(in_16_bits), in_floats) + segments + kRounding;
 }

@@ -76,4 +76,22 @@ void FreeList::give_back(std::byte* memory, uint64_t bytes) {
   add(offset, size);
 }
 
+std::byte* WorkingMemory::take(uint64_t bytes) {
+  const bool fits = lent_ && aligned_up(bytes) <= lent_->largest_piece();
+  return fits ? lent_->take(bytes) : own_.take(bytes);
+}
+
+void WorkingMemory::give_back(std::byte* memory, uint64_t bytes) {
+  (lent_ && lent_->holds(memory) ? *lent_ : own_).give_back(memory, bytes);
+}
+
+void WorkingMemory::lend(std::span<std::byte> memory) {
+  if (lent_ && lent_->free_bytes() < lent_->bytes()) {
+    fail(ErrorKind::internal, "{} of the memory lent to a device's operations are still in use",
+         format_bytes(lent_->bytes() - lent_->free_bytes()));
+  }
+  lent_.reset();
+  if (!memory.empty()) lent_.emplace(memory);
+}
+
 }  // namespace klotski::cuda

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -21,6 +22,8 @@ class FreeList {
   std::byte* take(uint64_t bytes);
   void give_back(std::byte* memory, uint64_t bytes);
 
+  bool holds(const std::byte* memory) const { return memory >= begin_ && memory < begin_ + size_; }
+  uint64_t bytes() const { return size_; }
   uint64_t free_bytes() const { return free_bytes_; }
   uint64_t largest_piece() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
 
@@ -35,6 +38,21 @@ class FreeList {
   uint64_t free_bytes_ = 0;
   Pieces by_offset_;
   std::set<std::pair<uint64_t, uint64_t>> by_size_;  // (bytes, offset)
+};
+
+// An arena, and memory that is lent for a while: pieces come from there as far as it goes.
+class WorkingMemory {
+ public:
+  explicit WorkingMemory(std::span<std::byte> arena) : own_(arena) {}
+
+  std::byte* take(uint64_t bytes);
+  void give_back(std::byte* memory, uint64_t bytes);
+  // In place of what was lent before, of which all has been given back.
+  void lend(std::span<std::byte> memory);
+
+ private:
+  FreeList own_;
+  std::optional<FreeList> lent_;
 };
 
 }  // namespace klotski::cuda

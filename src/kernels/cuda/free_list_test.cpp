@@ -96,5 +96,27 @@ TEST(FreeList, NoticesWhatIsGivenBackTwice) {
   EXPECT_THROW(list.give_back(memory + kBlock, 1), Error);
 }
 
+TEST(WorkingMemory, TakesFromWhatIsLentAsFarAsItGoes) {
+  constexpr uintptr_t kOwn = 0x10000000;
+  constexpr uintptr_t kLent = 0x20000000;
+  WorkingMemory memory(arena_at(kOwn, 10 * kBlock));
+  const auto at = [](const std::byte* piece) { return reinterpret_cast<uintptr_t>(piece); };
+  std::byte* early = memory.take(4 * kBlock);
+  EXPECT_EQ(at(early), kOwn);
+  memory.lend(arena_at(kLent, 8 * kBlock));
+  std::byte* first = memory.take(6 * kBlock);
+  EXPECT_EQ(at(first), kLent);
+  std::byte* second = memory.take(3 * kBlock);  // there is no room for it
+  EXPECT_EQ(at(second), kOwn + 4 * kBlock);
+  EXPECT_THROW(memory.take(4 * kBlock), Error);
+  EXPECT_THROW(memory.lend({}), Error);  // in use
+  memory.give_back(first, 6 * kBlock);
+  memory.lend({});
+  EXPECT_THROW(memory.take(4 * kBlock), Error);
+  memory.give_back(early, 4 * kBlock);
+  memory.give_back(second, 3 * kBlock);
+  EXPECT_EQ(at(memory.take(10 * kBlock)), kOwn);
+}
+
 }  // namespace
 }  // namespace klotski::cuda

@@ -115,6 +115,22 @@ TEST_F(GpuMemory, AllOfItCanBeTakenAgain) {
   ops().memory.finish();
 }
 
+TEST_F(GpuMemory, MoreCanBeLent) {
+  const DeviceArray<float> lent(1 << 16);
+  auto* begin = reinterpret_cast<std::byte*>(lent.data());
+  const uint64_t bytes = (1 << 16) * sizeof(float);
+  ops().memory.lend({begin, bytes});
+  const std::vector<float> values = random_floats(1000, 1);
+  {
+    const DeviceArray<float> array(values);
+    const auto* memory = reinterpret_cast<const std::byte*>(array.data());
+    EXPECT_TRUE(memory >= begin && memory < begin + bytes);
+    EXPECT_EQ(array.download(), values);
+    EXPECT_THROW(ops().memory.lend({}), Error);
+  }
+  ops().memory.lend({});
+}
+
 TEST_F(GpuMemory, IsTheOperationsOwn) {
   EXPECT_FALSE(ops().memory.readable);
   const std::vector<float> values = random_floats(64, 1);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/ops.h"
+
 namespace klotski::cuda {
 
 // Of weights that are converted before they are multiplied, at a time, or of parts of sums.
@@ -12,8 +14,7 @@ inline constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
 // What one call takes of OpsMemory at most.
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width);
-uint64_t experts_scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width);
-uint64_t experts_expansion_bytes(int64_t rows, int64_t in_width, int64_t expert_width,
-                                 Precision precision);
+uint64_t experts_scratch_bytes(const MostWork& most);
+uint64_t experts_expansion_bytes(const MostWork& most, Precision precision);
 
 }  // namespace klotski::cuda

@@ -47,9 +47,9 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
 }
 
 // Of a block of rows through an expert, and of a product's inputs as they are multiplied.
-uint64_t scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t) {
-  const int64_t block = kBlockRows * (3 * in_width + 3 * expert_width);
-  const int64_t rounded = rows * std::max(in_width, expert_width);
+uint64_t scratch_bytes(const MostWork& most) {
+  const int64_t block = kBlockRows * 3 * (most.in_width + most.expert_width);
+  const int64_t rounded = most.rows * std::max(most.in_width, most.expert_width);
   return static_cast<uint64_t>(block + rounded) * sizeof(float);
 }
 

@@ -6,7 +6,7 @@ const Ops& reference_ops() {
   static const Ops kOps = {
       .memory = program_memory(),
       .scratch_bytes = reference::scratch_bytes,
-      .expansion_bytes = [](int64_t, int64_t, int64_t, Precision) { return uint64_t{0}; },
+      .expansion_bytes = [](const MostWork&, Precision) { return uint64_t{0}; },
       .embed = reference::embed,
       .rms_norm = reference::rms_norm,
       .matmul = reference::matmul,

@@ -18,7 +18,7 @@ void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon);
 void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
             Precision precision);
 void experts(std::span<const ExpertProduct> products, Precision precision);
-uint64_t scratch_bytes(int64_t rows, int64_t in_width, int64_t expert_width, int64_t head_dim);
+uint64_t scratch_bytes(const MostWork& most);
 void rope(const RopeArguments& arguments);
 void clip(std::span<float> values, float limit);
 void store_kv(std::span<const KvRows> sequences);
