@@ -162,6 +162,11 @@ class CudaQueue final : public CopyQueue {
     record(published_);
   }
   void* published() const override { return published_.get(); }
+  void wait_for_place(void* place) override {
+    use_device();
+    check_cuda(cudaStreamWaitEvent(stream_.get(), static_cast<cudaEvent_t>(place), 0),
+               "cudaStreamWaitEvent");
+  }
 
  private:
   struct Staging {

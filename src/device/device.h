@@ -59,6 +59,9 @@ class CopyQueue {
   // before the first. Any thread may ask for it.
   virtual void publish() = 0;
   virtual void* published() const = 0;
+  // Copies asked for after this happen after that place in the order of the device's operations
+  // (OpsMemory::let_copies_wait), as the device knows it.
+  virtual void wait_for_place(void* place) = 0;
 };
 
 // Whether a count that goes round has come so far.

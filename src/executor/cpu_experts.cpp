@@ -50,14 +50,20 @@ Rows CpuExperts::rows_on_device(int64_t rows) const {
   return {rows_.on_device(0), rows, with_.model.hidden};
 }
 
-void CpuExperts::rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer) {
-  rows_.down(0, {0, rows * with_.model.hidden});
+void CpuExperts::begin_rows_down(int64_t rows, const OpsMemory& operations, uint64_t place) {
+  rows_.begin_down(0, {0, rows * with_.model.hidden},
+                   [&](CopyQueue& down) { operations.let_copies_wait(down, place); });
+}
+
+// What experts compute for follows from the choices alone: it is sorted while rows come.
+void CpuExperts::finish_rows_down(std::span<const RoutedRows> parts, LayerId layer) {
   const int64_t experts = with_.model.layer(layer).feed_forward.experts;
   sorted_.begin = begin_by_expert(parts, experts);
   sorted_.in_rows.resize(sorted_.begin.back());
   sorted_.out_rows.resize(sorted_.begin.back());
   with_.ops.sort_by_expert(parts, experts, sorted_.in_rows, sorted_.out_rows);
   std::iota(sorted_.out_rows.begin(), sorted_.out_rows.end(), 0);
+  rows_.finish_down();
 }
 
 void CpuExperts::run(std::span<const Task* const> tasks) {

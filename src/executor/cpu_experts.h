@@ -32,8 +32,10 @@ class CpuExperts {
   // Where the group's rows have to be on the device before they come down.
   Rows rows_on_device(int64_t rows) const;
 
-  // Brings rows_on_device() to the CPU. `parts`: the group's choices, in the program's memory.
-  void rows_down(int64_t rows, std::span<const RoutedRows> parts, LayerId layer);
+  // Brings rows_on_device() to the CPU, once the device's operations have come to that place.
+  void begin_rows_down(int64_t rows, const OpsMemory& operations, uint64_t place);
+  // They are there on return. `parts`: the group's choices, in the program's memory.
+  void finish_rows_down(std::span<const RoutedRows> parts, LayerId layer);
   // Computes the experts of these tasks.
   void run(std::span<const Task* const> tasks);
   // Brings the results of these tasks' experts to the device, in the order of run(): as soon as

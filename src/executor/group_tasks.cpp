@@ -78,7 +78,7 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   members_.clear();
   int64_t rows = 0;
   for (const MicroBatch& micro_batch : group) {
-    members_.push_back({.micro_batch = &micro_batch, .first_row = rows, .routing = {}});
+    members_.push_back({.micro_batch = &micro_batch, .first_row = rows});
     rows += micro_batch.batch.rows();
   }
   sorted_.reset();
@@ -138,11 +138,12 @@ bool GroupTasks::may_join(std::span<const Task* const> together, const Task& nex
 bool GroupTasks::begins_ahead(const Task& task) const {
   return on_device_ && task.lane == Lane::compute &&
          (task.work == Work::expert || task.work == Work::scatter || task.work == Work::combine ||
-          task.work == Work::attention);
+          task.work == Work::attention || task.work == Work::gate);
 }
 
 bool GroupTasks::awaits(const Task& task, const Task& earlier) const {
   if (task.work == Work::rows_up) return earlier.work == Work::expert && earlier.lane == Lane::cpu;
+  if (task.work == Work::rows_down) return earlier.work == Work::gate;
   if (!begins_ahead(task)) return false;
   if (earlier.lane == Lane::compute) return true;
   if (task.work == Work::scatter) return earlier.work == Work::rows_up;
@@ -160,10 +161,15 @@ bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
     cpu_experts_->begin_rows_up(tasks);
     return true;
   }
+  if (task.work == Work::rows_down) {
+    cpu_experts_->begin_rows_down(rows_, with_.ops.memory, gated_);
+    return true;
+  }
   if (!begins_ahead(task)) return false;
   const auto calls = [&] {
     carry_out(tasks);
     under_way_.push_back(with_.ops.memory.place());
+    if (task.work == Work::gate) gated_ = under_way_.back();
   };
   begin_or_finish(calls, with_.ops.memory.finish);
   return true;
@@ -175,12 +181,14 @@ void GroupTasks::run(std::span<const Task* const> tasks) {
   if (begins_ahead(task)) {  // and has begun: the executor asks begin_early() about every call
     const uint64_t place = under_way_.front();
     under_way_.pop_front();
-    return with_.ops.memory.finish_to(place);
+    with_.ops.memory.finish_to(place);
+  } else {
+    if (task.lane != Lane::compute) return carry_out(tasks);
+    begin_or_finish([&] { carry_out(tasks); }, with_.ops.memory.finish);
+    // Operations may have begun and not ended: the task has ended when they have.
+    with_.ops.memory.finish();
   }
-  if (task.lane != Lane::compute) return carry_out(tasks);
-  begin_or_finish([&] { carry_out(tasks); }, with_.ops.memory.finish);
-  // Operations may have begun and not ended: the task has ended when they have.
-  with_.ops.memory.finish();
+  if (task.work == Work::gate) read_choices(*member(task).routing);
 }
 
 void GroupTasks::carry_out(std::span<const Task* const> tasks) {
@@ -231,7 +239,7 @@ std::span<const ExpertId> GroupTasks::choices(int32_t micro_batch) const {
 }
 
 std::span<const float> GroupTasks::router_gaps(int32_t micro_batch) const {
-  return members_[static_cast<size_t>(micro_batch)].routing->gaps;
+  return members_[static_cast<size_t>(micro_batch)].routing->chosen_gaps;
 }
 
 Rows GroupTasks::logits() {
@@ -254,11 +262,10 @@ void GroupTasks::embed(const Task& task) {
 }
 
 void GroupTasks::attention(const Task& task) {
-  const Member& here = member(task);
-  const Batch& batch = here.micro_batch->batch;
+  Member& here = member(task);
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   const Rows hidden = rows_of(hidden_, here);
-  AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, batch);
+  AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, rotation(here));
   Buffer attended(with_.ops, hidden.count, inputs.queries.rows().width);
   attend(with_, cache_, weights,
          {.micro_batch = *here.micro_batch,
@@ -271,11 +278,16 @@ void GroupTasks::attention(const Task& task) {
 
 // The device's part of attention that the CPU computes: before it, and after it.
 void GroupTasks::project(const Task& task) {
-  const Member& here = member(task);
+  Member& here = member(task);
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   cpu_attention_->keep_sinks(task.layer, weights[Role::sinks], with_.ops.memory);
   pre_attention(with_, cpu_attention_->inputs_on_device(task, rows_of(task)),
-                rows_of(hidden_, here), weights, task.layer, here.micro_batch->batch);
+                rows_of(hidden_, here), weights, task.layer, rotation(here));
+}
+
+const Rotation& GroupTasks::rotation(Member& of) {
+  if (!of.rotation) of.rotation = rotation_of(with_, of.micro_batch->batch);
+  return *of.rotation;
 }
 
 void GroupTasks::project_back(const Task& task) {
@@ -348,7 +360,7 @@ RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> e
 void GroupTasks::rows_down(const Task& task) {
   std::vector<RoutedRows> parts;
   for (const Member& here : members_) parts.push_back(routed_rows(here, here.routing->chosen));
-  cpu_experts_->rows_down(rows_, parts, task.layer);
+  cpu_experts_->finish_rows_down(parts, task.layer);
 }
 
 // What came up lies expert by expert: it goes to the place of its row and choice, where experts

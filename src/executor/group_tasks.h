@@ -57,7 +57,8 @@ class GroupTasks {
   struct Member {
     const MicroBatch* micro_batch = nullptr;
     int64_t first_row = 0;
-    std::optional<Routing> routing;
+    std::optional<Rotation> rotation = {};  // of all layers
+    std::optional<Routing> routing = {};    // of the latest
   };
 
   // The choices of a micro-batch or of the group, by expert.
@@ -76,6 +77,7 @@ class GroupTasks {
   void attention(const Task& task);
   void project(const Task& task);
   void project_back(const Task& task);
+  const Rotation& rotation(Member& of);
   void gate(const Task& task);
   void experts(std::span<const Task* const> tasks);
   ChosenExpert chosen_expert(const Task& task);
@@ -106,6 +108,7 @@ class GroupTasks {
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
   std::optional<CpuAttention> cpu_attention_;  // where it attends
   std::deque<uint64_t> under_way_;  // OpsMemory::place() after each call that has begun early
+  uint64_t gated_ = 0;              // the same after the latest gate
   std::vector<Member> members_;
   std::optional<SortedChoices> sorted_;  // of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer

@@ -1,7 +1,5 @@
 #include "executor/shared_rows.h"
 
-#include "executor/quietly.h"
-
 namespace klotski {
 
 namespace {
@@ -23,12 +21,9 @@ SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind, int64
       up_(memory.device->device().new_queue(CopySize::small)),
       pinning_(memory.device->device(), pieces_to_pin(below_.bytes(), below_.buffer_bytes())) {}
 
-void SharedRows::down(int64_t index, FloatRange range) {
-  begin_copies(*down_, [&] {
-    down_->to_host(bytes_of(below(index) + range.first), bytes_of(on_device(index) + range.first),
-                   static_cast<uint64_t>(range.count) * sizeof(float));
-  });
-  down_->finish();
+void SharedRows::copy_down(int64_t index, FloatRange range) {
+  down_->to_host(bytes_of(below(index) + range.first), bytes_of(on_device(index) + range.first),
+                 static_cast<uint64_t>(range.count) * sizeof(float));
 }
 
 void SharedRows::up(int64_t index, std::span<const FloatRange> ranges) {

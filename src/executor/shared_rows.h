@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "executor/compute_memory.h"
+#include "executor/quietly.h"
 #include "memory/arena.h"
 #include "memory/pinning.h"
 
@@ -29,8 +30,23 @@ class SharedRows {
   float* below(int64_t index) const { return floats(below_.buffer(index)); }
 
   // Copy floats of a buffer; what is copied has arrived on return.
-  void down(int64_t index, FloatRange range);
+  void down(int64_t index, FloatRange range) {
+    begin_down(index, range, [](CopyQueue&) {});
+    finish_down();
+  }
   void up(int64_t index, std::span<const FloatRange> ranges);
+
+  // The way down in two parts. What the copy waits for is told its queue first.
+  template <typename Wait>
+  void begin_down(int64_t index, FloatRange range, const Wait& wait) {
+    begin_or_finish(
+        [&] {
+          wait(*down_);
+          copy_down(index, range);
+        },
+        [&] { down_->finish(); });
+  }
+  void finish_down() { down_->finish(); }
 
   // The way up in two parts. Copies happen once `count` has come to `least`; operations of the
   // device can wait for them (OpsMemory::wait_for_copies, way_up()) as soon as begin_up() returns,
@@ -41,6 +57,7 @@ class SharedRows {
   const CopyQueue& way_up() const { return *up_; }
 
  private:
+  void copy_down(int64_t index, FloatRange range);
   void copy_up(int64_t index, std::span<const FloatRange> ranges);
 
   static float* floats(std::span<std::byte> bytes) {

@@ -59,6 +59,28 @@ class List {
   size_t size_;
 };
 
+// A list on its way to the program's memory, in the order of calls. The list must live till then.
+template <typename T>
+class Download {
+ public:
+  Download(const Ops& ops, const List<T>& list) : size_(list.span().size()) {
+    const uint64_t bytes = list.span().size_bytes();
+    if (ops.memory.readable || bytes > OpsMemory::kMostLanding) {
+      values_ = list.download();
+    } else {
+      const auto* from = reinterpret_cast<const std::byte*>(list.span().data());
+      landing_ = reinterpret_cast<const T*>(ops.memory.begin_download(from, bytes));
+    }
+  }
+  // Once that was waited for.
+  std::vector<T> take() { return landing_ ? std::vector(landing_, landing_ + size_) : values_; }
+
+ private:
+  size_t size_;
+  const T* landing_ = nullptr;
+  std::vector<T> values_;
+};
+
 // Those of one sequence among a batch's.
 inline Rows rows_of(Rows rows, const BatchSequence& sequence) {
   return {rows.row(sequence.first_row), sequence.tokens, rows.width};

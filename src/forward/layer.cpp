@@ -25,10 +25,25 @@ void norm_heads(const Arithmetic& with, Rows heads, const TensorView& weight,
   with.ops.rms_norm(heads, heads, weight, with.model.norm_epsilon);
 }
 
-// Rotates queries and keys to their positions. Frequencies may depend on the length of a sequence,
-// never on the others' or on how a prompt was cut into pieces.
-void rotate(const Arithmetic& with, const AttentionRows& inputs, int64_t head_dim,
-            const Batch& batch) {
+// A part that is not routed: one expert, weight one.
+Routing everyone_to_one(const Ops& ops, int64_t rows) {
+  const std::vector<ExpertId> experts(static_cast<size_t>(rows), ExpertId(0));
+  const std::vector<float> weights(static_cast<size_t>(rows), 1.0f);
+  return {.slots = 1,
+          .experts = List(ops, std::span<const ExpertId>(experts)),
+          .weights = List(ops, std::span<const float>(weights)),
+          .gaps = List<float>(ops, 0),
+          .chosen = experts};
+}
+
+}  // namespace
+
+void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
+           std::span<const TokenId> tokens) {
+  with.ops.embed(hidden, model_weights[Role::embedding], List(with.ops, tokens).span());
+}
+
+Rotation rotation_of(const Arithmetic& with, const Batch& batch) {
   const Rope& rope = with.model.rope;
   std::vector<float> frequencies;
   std::vector<int32_t> tables;
@@ -43,41 +58,14 @@ void rotate(const Arithmetic& with, const AttentionRows& inputs, int64_t head_di
     }
     tables.insert(tables.end(), static_cast<size_t>(sequence.tokens), table);
   }
-  const List<int32_t> positions(with.ops, std::span<const int32_t>(batch.positions));
-  const List<float> all_frequencies(with.ops, std::span<const float>(frequencies));
-  const List<int32_t> table_of(with.ops, std::span<const int32_t>(tables));
-  for (const Rows& heads : {inputs.queries, inputs.keys}) {
-    with.ops.rope({.heads = heads,
-                   .head_dim = head_dim,
-                   .pairs = pairs,
-                   .positions = positions.span(),
-                   .frequencies = all_frequencies.span(),
-                   .tables = table_of.span(),
-                   .scale = static_cast<float>(rope.attention_factor),
-                   .interleaved = rope.interleaved});
-  }
-}
-
-// A part that is not routed: one expert, weight one.
-Routing everyone_to_one(const Ops& ops, int64_t rows) {
-  const std::vector<ExpertId> experts(static_cast<size_t>(rows), ExpertId(0));
-  const std::vector<float> weights(static_cast<size_t>(rows), 1.0f);
-  return {.slots = 1,
-          .experts = List(ops, std::span<const ExpertId>(experts)),
-          .weights = List(ops, std::span<const float>(weights)),
-          .chosen = experts,
-          .gaps = {}};
-}
-
-}  // namespace
-
-void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
-           std::span<const TokenId> tokens) {
-  with.ops.embed(hidden, model_weights[Role::embedding], List(with.ops, tokens).span());
+  return {.pairs = pairs,
+          .positions = List(with.ops, std::span<const int32_t>(batch.positions)),
+          .frequencies = List(with.ops, std::span<const float>(frequencies)),
+          .tables = List(with.ops, std::span<const int32_t>(tables))};
 }
 
 void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows hidden,
-                   const WeightSet& weights, LayerId layer, const Batch& batch) {
+                   const WeightSet& weights, LayerId layer, const Rotation& rotation) {
   const Attention& shape = with.model.layer(layer).attention;
   Buffer normed(with.ops, hidden.count, hidden.width);
   with.ops.rms_norm(normed.rows(), hidden, weights[Role::attention_norm], with.model.norm_epsilon);
@@ -98,16 +86,25 @@ void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows h
       with.ops.clip({rows.data, static_cast<size_t>(rows.count * rows.width)}, shape.clip);
     }
   }
-  rotate(with, out, shape.head_dim, batch);
+  for (const Rows& heads : {out.queries, out.keys}) {
+    with.ops.rope({.heads = heads,
+                   .head_dim = shape.head_dim,
+                   .pairs = rotation.pairs,
+                   .positions = rotation.positions.span(),
+                   .frequencies = rotation.frequencies.span(),
+                   .tables = rotation.tables.span(),
+                   .scale = static_cast<float>(with.model.rope.attention_factor),
+                   .interleaved = with.model.rope.interleaved});
+  }
 }
 
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
-                              LayerId layer, const Batch& batch) {
+                              LayerId layer, const Rotation& rotation) {
   const Attention& shape = with.model.layer(layer).attention;
   AttentionInputs inputs{.queries = Buffer(with.ops, hidden.count, shape.query_width()),
                          .keys = Buffer(with.ops, hidden.count, shape.kv_width()),
                          .values = Buffer(with.ops, hidden.count, shape.kv_width())};
-  pre_attention(with, inputs.rows(), hidden, weights, layer, batch);
+  pre_attention(with, inputs.rows(), hidden, weights, layer, rotation);
   return inputs;
 }
 
@@ -151,9 +148,7 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
   Routing routing{.slots = part.router.top_k,
                   .experts = List<ExpertId>(with.ops, choices),
                   .weights = List<float>(with.ops, choices),
-                  .chosen = {},
-                  .gaps = {}};
-  List<float> gaps(with.ops, with.router_gaps ? hidden.count : 0);
+                  .gaps = List<float>(with.ops, with.router_gaps ? hidden.count : 0)};
   Buffer scores(with.ops, hidden.count, part.experts);
   with.ops.matmul(scores.rows(), normed, weights[Role::router], TensorView(), Precision::f32);
   List<float> bias(with.ops, 0);
@@ -165,10 +160,15 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
                   .rule = part.router,
                   .experts = routing.experts.span(),
                   .weights = routing.weights.span(),
-                  .gaps = gaps.span()});
-  routing.chosen = routing.experts.download();
-  routing.gaps = gaps.download();
+                  .gaps = routing.gaps.span()});
+  routing.coming.emplace(with.ops, routing.experts);
+  if (with.router_gaps) routing.coming_gaps.emplace(with.ops, routing.gaps);
   return routing;
+}
+
+void read_choices(Routing& routing) {
+  if (routing.coming) routing.chosen = routing.coming->take();
+  if (routing.coming_gaps) routing.chosen_gaps = routing.coming_gaps->take();
 }
 
 void run_experts(const Arithmetic& with, Rows out, ConstRows in,

@@ -5,6 +5,7 @@
 // weights and an expert's lists of rows lie in the memory of the operations, tokens and row numbers
 // in the program's.
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,21 +44,37 @@ struct AttentionInputs {
 
 // The experts each row goes to, best first.
 struct Routing {
-  int64_t slots = 1;             // experts a row
-  List<ExpertId> experts;        // [rows][slots]
-  List<float> weights;           // [rows][slots]
-  std::vector<ExpertId> chosen;  // the experts again, for the program
-  std::vector<float> gaps;       // [rows], as in RouteArguments; empty where nobody asked
+  int64_t slots = 1;       // experts a row
+  List<ExpertId> experts;  // [rows][slots]
+  List<float> weights;     // [rows][slots]
+  List<float> gaps;        // [rows], as in RouteArguments; empty where nobody asked
+  // The same for the program, once read_choices() was called.
+  std::vector<ExpertId> chosen = {};
+  std::vector<float> chosen_gaps = {};
+  // On their way there.
+  std::optional<Download<ExpertId>> coming = {};
+  std::optional<Download<float>> coming_gaps = {};
 };
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
            std::span<const TokenId> tokens);
 
+// How far queries and keys of a batch are rotated, which is the same in every layer. Frequencies
+// may depend on the length of a sequence, never on the others' or on how a prompt was cut into
+// pieces.
+struct Rotation {
+  int64_t pairs = 0;
+  List<int32_t> positions;  // of rows
+  List<float> frequencies;  // as in RopeArguments
+  List<int32_t> tables;
+};
+Rotation rotation_of(const Arithmetic& with, const Batch& batch);
+
 void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows hidden,
-                   const WeightSet& weights, LayerId layer, const Batch& batch);
+                   const WeightSet& weights, LayerId layer, const Rotation& rotation);
 // Into rows of its own.
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
-                              LayerId layer, const Batch& batch);
+                              LayerId layer, const Rotation& rotation);
 
 // Rows of one sequence, and its keys and values: of `past` positions computed before and of these
 // rows.
@@ -75,9 +92,11 @@ void attention(const Arithmetic& with, std::span<const AttendingSequence> sequen
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
                     const WeightSet& weights);
 
-// normed = norm(hidden), and where its rows go.
+// normed = norm(hidden), and where its rows go: for the program in two parts.
 Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
               LayerId layer);
+// Once all that route() called was waited for.
+void read_choices(Routing& routing);
 
 // An expert and the rows that chose it.
 struct ChosenExpert {

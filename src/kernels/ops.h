@@ -168,6 +168,9 @@ struct OpsMemory {
   void (*give_back)(std::byte* memory, uint64_t bytes);
   void (*upload)(std::byte* to, const void* from, uint64_t bytes);    // `from` is free on return
   void (*download)(void* to, const std::byte* from, uint64_t bytes);  // arrived on return
+  // A download of kMostLanding bytes at most in the order of calls: returns where they lie for the
+  // program once that was waited for, until kMostLandings more have begun. `from` stays till then.
+  const std::byte* (*begin_download)(const std::byte* from, uint64_t bytes);
   void (*finish)();  // returns when all that was called before is done; throws what went wrong
   // A place in the order of calls; finish_to() returns when all that was called before it is done.
   // There may be kMostPlaces that were not waited for.
@@ -175,11 +178,16 @@ struct OpsMemory {
   void (*finish_to)(uint64_t place);
   // What is called after this happens after the copies that the queue has published.
   void (*wait_for_copies)(const CopyQueue& copies);
+  // And copies that are asked for after this happen after what was called before that place, which
+  // was not waited for or is among the last kMostPlaces.
+  void (*let_copies_wait)(CopyQueue& copies, uint64_t place);
   // More memory to take from, until it is called again; what was taken of it has been given back by
   // then. Where memory is the program's there is enough without.
   void (*lend)(std::span<std::byte> memory);
 
   static constexpr uint64_t kMostPlaces = 16;
+  static constexpr uint64_t kMostLanding = uint64_t{64} << 10;
+  static constexpr uint64_t kMostLandings = 32;
 };
 
 // The most that operations are called with at once.

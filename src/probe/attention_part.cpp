@@ -56,12 +56,13 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
                                     .head_dim = shape.head_dim});
   };
   const auto make = [&](int64_t rows) -> std::function<void()> {
+    const Arithmetic with{model, bench.ops, bench.precision};
     const auto prompt = std::make_shared<PromptRows>(bench, model, rows);
-    return [&, prompt] {
-      const Arithmetic with{model, bench.ops, bench.precision};
+    const auto rotation = std::make_shared<Rotation>(rotation_of(with, prompt->batch));
+    return [&, with, prompt, rotation] {
       const WeightSet& set = weights.next();
       const Rows hidden = prompt->hidden->rows();
-      AttentionInputs inputs = pre_attention(with, hidden, set, kOnly, prompt->batch);
+      AttentionInputs inputs = pre_attention(with, hidden, set, kOnly, *rotation);
       const KvView view = prompt->cache.pages(prompt->sequence, kOnly);
       const KvRows added{view.pages(), 0, inputs.keys.rows(), inputs.values.rows()};
       bench.ops.store_kv(std::span(&added, 1));

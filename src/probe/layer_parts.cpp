@@ -75,7 +75,10 @@ void measure_gate(const PartsBench& bench, const ModelDescription& whole, LayerI
                           const auto hidden = random_rows(bench.ops, rows, model.hidden);
                           const auto normed = random_rows(bench.ops, rows, model.hidden);
                           return [&, hidden, normed] {
-                            route(with, normed->rows(), hidden->rows(), weights.next(), kOnly);
+                            Routing routing =
+                                route(with, normed->rows(), hidden->rows(), weights.next(), kOnly);
+                            bench.ops.memory.finish();
+                            read_choices(routing);
                           };
                         }});
   profile.combine =

@@ -72,7 +72,7 @@ class Pass {
 
   void attend(const Arithmetic& with, Rows hidden, const WeightSet& weights, LayerId layer,
               const Batch& batch) {
-    AttentionInputs inputs = pre_attention(with, hidden, weights, layer, batch);
+    AttentionInputs inputs = pre_attention(with, hidden, weights, layer, rotation_of(with, batch));
     Buffer attended(with.ops, hidden.count, inputs.queries.rows().width);
     for (const BatchSequence& rows : batch.sequences) {
       auto* keys = reinterpret_cast<std::byte*>(inputs.keys.rows(rows).data);
@@ -87,7 +87,8 @@ class Pass {
   double feed_forward(const Arithmetic& with, Rows hidden, const WeightSet& weights,
                       LayerId layer) {
     Buffer normed(with.ops, hidden.count, hidden.width);
-    const Routing routing = route(with, normed.rows(), hidden, weights, layer);
+    Routing routing = route(with, normed.rows(), hidden, weights, layer);
+    read_choices(routing);
     Buffer slots(with.ops, hidden.count * routing.slots, hidden.width);
     std::map<ExpertId, int64_t> counts;
     for (size_t i = 0; i < routing.chosen.size(); ++i) {

@@ -51,7 +51,7 @@ Buffer ResidentModel::forward(const Batch& batch, std::span<KvSequence* const> s
 void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, const Batch& batch,
                            std::span<KvSequence* const> sequences, PagedKvCache& cache) const {
   const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
-  AttentionInputs inputs = pre_attention(with, hidden, weights, layer, batch);
+  AttentionInputs inputs = pre_attention(with, hidden, weights, layer, rotation_of(with, batch));
   Buffer attended(with.ops, hidden.count, inputs.queries.rows().width);
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
@@ -69,7 +69,8 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId la
   const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
   const std::vector<ExpertWeights>& experts = experts_[static_cast<size_t>(layer.value)];
   Buffer normed(with.ops, hidden.count, hidden.width);
-  const Routing routing = route(with, normed.rows(), hidden, weights, layer);
+  Routing routing = route(with, normed.rows(), hidden, weights, layer);
+  read_choices(routing);
 
   // Each expert runs once over all rows that chose it. Its results wait in the slot of their row,
   // so that the sum below does not depend on the order in which experts ran.

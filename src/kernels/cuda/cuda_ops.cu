@@ -99,6 +99,10 @@ void download(void* to, const std::byte* from, uint64_t bytes) {
   resources().staging.download(static_cast<std::byte*>(to), from, bytes);
 }
 
+const std::byte* begin_download(const std::byte* from, uint64_t bytes) {
+  return resources().staging.begin_download(from, bytes);
+}
+
 void finish() {
   cuda::check_cuda(cudaStreamSynchronize(resources().stream.get()), "cudaStreamSynchronize");
 }
@@ -118,6 +122,10 @@ void wait_for_copies(const CopyQueue& copies) {
   cuda::check_cuda(cudaStreamWaitEvent(resources().stream.get(),
                                        static_cast<cudaEvent_t>(copies.published()), 0),
                    "cudaStreamWaitEvent");
+}
+
+void let_copies_wait(CopyQueue& copies, uint64_t place) {
+  copies.wait_for_place(resources().place(place).get());
 }
 
 ElementOrder keep_rows(std::byte*, DType, const Shape&, Precision) { return ElementOrder::rows; }
@@ -160,10 +168,12 @@ const Ops& CudaOps::table() {
                  .give_back = give_back,
                  .upload = cuda::upload,
                  .download = download,
+                 .begin_download = begin_download,
                  .finish = finish,
                  .place = place,
                  .finish_to = finish_to,
                  .wait_for_copies = wait_for_copies,
+                 .let_copies_wait = let_copies_wait,
                  .lend = lend},
       .scratch_bytes = scratch_bytes,
       .expansion_bytes = cuda::experts_expansion_bytes,

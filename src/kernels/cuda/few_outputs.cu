@@ -21,9 +21,11 @@ struct FewOutputs {
 
 // A warp computes kOutputs outputs of kRows rows. Lanes take eight neighbouring products in turn
 // and their sums are added pairwise, so that the order does not depend on kRows and kOutputs. Rows
-// and outputs beyond the end are the last one again, and not written.
-template <typename Stored, int kRows, int kOutputs>
+// and outputs beyond the end are the last one again, and not written. Of a small tile several
+// rounds are read at a time: there is little else to do meanwhile.
+template <typename Stored, int kRows, int kOutputs, bool kAligned>
 __global__ void multiply_few(FewOutputs<Stored> task) {
+  constexpr int kRounds = kRows * kOutputs == 1 ? 8 : 1;
   const int64_t warp = global_thread() / kWarp;
   const unsigned lane = threadIdx.x % kWarp;
   const int64_t output_tiles = (task.outputs + kOutputs - 1) / kOutputs;
@@ -32,17 +34,19 @@ __global__ void multiply_few(FewOutputs<Stored> task) {
   if (first_row >= task.rows) return;
 
   float sums[kRows][kOutputs] = {};
+#pragma unroll kRounds
   for (int64_t k = lane * kVector; k < task.width; k += kWarp * kVector) {
+    const int64_t left = kAligned ? kVector : task.width - k;
     Floats weights[kOutputs];
 #pragma unroll
     for (int o = 0; o < kOutputs; ++o) {
       const int64_t output = min(first_output + o, task.outputs - 1);
-      weights[o] = load(task.weight + output * task.width + k, task.width - k, task.aligned);
+      weights[o] = load(task.weight + output * task.width + k, left, kAligned);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int64_t row = min(first_row + r, task.rows - 1);
-      const Floats in = load(task.in + row * task.width + k, task.width - k, task.aligned);
+      const Floats in = load(task.in + row * task.width + k, left, kAligned);
 #pragma unroll
       for (int o = 0; o < kOutputs; ++o) {
 #pragma unroll
@@ -70,8 +74,9 @@ template <typename Stored, int kRows, int kOutputs>
 void launch(const FewOutputs<Stored>& task) {
   const int64_t warps =
       ((task.rows + kRows - 1) / kRows) * ((task.outputs + kOutputs - 1) / kOutputs);
-  multiply_few<Stored, kRows, kOutputs>
-      <<<blocks_of(warps, kThreads / kWarp), kThreads, 0, context().stream>>>(task);
+  const auto kernel = task.aligned ? multiply_few<Stored, kRows, kOutputs, true>
+                                   : multiply_few<Stored, kRows, kOutputs, false>;
+  kernel<<<blocks_of(warps, kThreads / kWarp), kThreads, 0, context().stream>>>(task);
   check_launch("multiply_few");
 }
 

@@ -115,6 +115,54 @@ TEST_F(GpuMemory, AllOfItCanBeTakenAgain) {
   ops().memory.finish();
 }
 
+TEST_F(GpuMemory, DownloadsThatBeginEarlyAreThereAtTheirPlace) {
+  constexpr size_t kRounds = OpsMemory::kMostLandings;
+  std::vector<std::vector<uint8_t>> expected;
+  std::vector<const std::byte*> landed;
+  uint64_t place = 0;
+  for (size_t i = 0; i < 3 * kRounds; ++i) {
+    const size_t bytes = i % 7 == 0 ? OpsMemory::kMostLanding : 1 + i * 37;
+    const DeviceArray<uint8_t> array(OpsMemory::kMostLanding + 16);
+    auto* from = reinterpret_cast<std::byte*>(array.data()) + i % 16;
+    expected.push_back(pattern(bytes, static_cast<unsigned>(i)));
+    ops().memory.upload(from, expected.back().data(), bytes);
+    landed.push_back(ops().memory.begin_download(from, bytes));
+    place = ops().memory.place();
+    // Later ones write elsewhere.
+    if (i + 1 < kRounds || (i + 1) % 5 != 0) continue;
+    ops().memory.finish_to(place);
+    for (size_t k = i + 1 - kRounds; k <= i; ++k) {
+      EXPECT_EQ(std::memcmp(landed[k], expected[k].data(), expected[k].size()), 0) << i << " " << k;
+    }
+  }
+  const DeviceArray<uint8_t> large(OpsMemory::kMostLanding + 1);
+  EXPECT_THROW(ops().memory.begin_download(reinterpret_cast<const std::byte*>(large.data()),
+                                           OpsMemory::kMostLanding + 1),
+               Error);
+}
+
+// Copies that a queue makes after a place find what was computed before it.
+TEST_F(GpuMemory, CopiesWaitForTheirPlace) {
+  constexpr size_t kFloats = 1 << 18;
+  const std::unique_ptr<Device> device = open_device(0);
+  std::vector<float> found(kFloats + 1024);
+  ASSERT_TRUE(device->pin(std::as_writable_bytes(std::span(found))));
+  const auto queue = device->new_queue(CopySize::small);
+  const std::vector<float> ones(kFloats, 1.0f);
+  const DeviceArray<float> one{std::span<const float>(ones)};
+  const Rows added{one.data(), 1, kFloats};
+  for (int round = 0; round < 20; ++round) {
+    const DeviceArray<float> sum{std::span<const float>(ones)};
+    for (int i = 0; i < 50; ++i) ops().add({sum.data(), 1, kFloats}, added);
+    ops().memory.let_copies_wait(*queue, ops().memory.place());
+    queue->to_host(reinterpret_cast<std::byte*>(found.data()),
+                   reinterpret_cast<const std::byte*>(sum.data()), kFloats * sizeof(float));
+    queue->finish();
+    for (size_t i = 0; i < kFloats; i += 997) ASSERT_EQ(found[i], 51.0f) << round;
+  }
+  device->unpin(std::as_writable_bytes(std::span(found)));
+}
+
 TEST_F(GpuMemory, MoreCanBeLent) {
   const DeviceArray<float> lent(1 << 16);
   auto* begin = reinterpret_cast<std::byte*>(lent.data());

@@ -1,15 +1,20 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "device/copy_kernel_cuda.h"
 #include "device/cuda_call_cuda.h"
 #include "kernels/cuda/staging_cuda.h"
+#include "kernels/ops.h"
 
 namespace klotski::cuda {
 
 namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
+constexpr uint64_t kLandingBytes = OpsMemory::kMostLanding + kCopyVector;  // wherever it begins
+constexpr uint64_t kEarlyBytes = OpsMemory::kMostLandings * kLandingBytes;
+static_assert(kEarlyBytes < kPieceBytes);
 
 }  // namespace
 
@@ -50,7 +55,7 @@ void Staging::upload(std::byte* to, const std::byte* from, uint64_t bytes) {
 void Staging::download(std::byte* to, const std::byte* from, uint64_t bytes) {
   while (bytes > 0) {
     const uint64_t begin = misalignment(from);
-    const uint64_t count = std::min(bytes, kPieceBytes - begin);
+    const uint64_t count = std::min(bytes, kPieceBytes - kEarlyBytes - begin);
     copy_by_kernel(landing_.device + begin, from, count, stream_);
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     std::memcpy(to, landing_.host.get() + begin, count);
@@ -58,6 +63,17 @@ void Staging::download(std::byte* to, const std::byte* from, uint64_t bytes) {
     from += count;
     bytes -= count;
   }
+}
+
+const std::byte* Staging::begin_download(const std::byte* from, uint64_t bytes) {
+  if (bytes > OpsMemory::kMostLanding) {
+    fail(ErrorKind::internal, "a download of {} bytes that begins early: {} at most", bytes,
+         OpsMemory::kMostLanding);
+  }
+  const uint64_t early = landings_++ % OpsMemory::kMostLandings;
+  const uint64_t begin = kPieceBytes - kEarlyBytes + early * kLandingBytes + misalignment(from);
+  if (bytes > 0) copy_by_kernel(landing_.device + begin, from, bytes, stream_);
+  return landing_.host.get() + begin;
 }
 
 }  // namespace klotski::cuda

@@ -17,6 +17,8 @@ class Staging {
 
   void upload(std::byte* to, const std::byte* from, uint64_t bytes);    // `from` is free on return
   void download(std::byte* to, const std::byte* from, uint64_t bytes);  // arrived on return
+  // As OpsMemory's.
+  const std::byte* begin_download(const std::byte* from, uint64_t bytes);
 
  private:
   struct Free {
@@ -36,10 +38,11 @@ class Staging {
   void next_piece();
 
   cudaStream_t stream_;
-  Piece sending_[2];  // filled in turns
-  Piece landing_;
-  int current_ = 0;    // of sending_
-  uint64_t used_ = 0;  // bytes of it
+  Piece sending_[2];       // filled in turns
+  Piece landing_;          // the last part of it for downloads that begin early
+  int current_ = 0;        // of sending_
+  uint64_t used_ = 0;      // bytes of it
+  uint64_t landings_ = 0;  // that began early
 };
 
 }  // namespace klotski::cuda
