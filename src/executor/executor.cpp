@@ -42,21 +42,20 @@ Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& optio
 Executor::~Executor() { close(); }
 
 template <typename Ready>
-void Executor::wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
-                          const Ready& ready) {
-  if (options_.look_before_sleep.count() == 0) return wake.wait(lock, ready);
+void Executor::wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const Ready& ready) {
+  if (options_.look_before_sleep.count() == 0) return bell.wake.wait(lock, ready);
   auto until = std::chrono::steady_clock::now() + options_.look_before_sleep;
   bool late = false;
   while (!ready()) {
     if (late) {
-      wake.wait(lock);  // whoever wakes it may be early: it looks again
+      bell.wake.wait(lock);  // whoever wakes it may be early: it looks again
       until = std::chrono::steady_clock::now() + options_.look_before_sleep;
       late = false;
       continue;
     }
-    const uint64_t seen = changes_;
+    const uint64_t seen = bell.rung;
     lock.unlock();
-    while (changes_ == seen && !late) {
+    while (bell.rung == seen && !late) {
       std::this_thread::yield();
       late = std::chrono::steady_clock::now() >= until;
     }
@@ -67,17 +66,20 @@ void Executor::wait_until(std::unique_lock<std::mutex>& lock, std::condition_var
 // Choices set all lanes going. Those who sleep are woken while they are made: that takes as long.
 void Executor::wake_for_choices(const Task& task) {
   if (options_.look_before_sleep.count() == 0 || task.work != Work::gate) return;
-  for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
-  done_.notify_all();
+  for (Bell& bell : bells_) bell.wake.notify_all();
+  done_.wake.notify_all();
+}
+
+void Executor::ring_all_lanes() {
+  for (Bell& bell : bells_) bell.ring();
 }
 
 void Executor::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    ++changes_;
+    ring_all_lanes();
   }
-  for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -88,6 +90,7 @@ void Executor::set_step(int64_t step) {
 
 TaskNumber Executor::submit(Fragment fragment) {
   const std::lock_guard lock(mutex_);
+  std::array<bool, kLaneCount> more{};
   for (Task& task : fragment) {
     std::vector<TaskNumber> waits = dependencies_.add(task);
     const TaskNumber number = dependencies_.next() - 1;
@@ -101,9 +104,11 @@ TaskNumber Executor::submit(Fragment fragment) {
     added.waits = std::move(waits);
     nodes_.push_back(std::move(added));
     queues_[lane_index(lane)].push_back(number);
-    lane_wakes_[lane_index(lane)].notify_one();
+    more[lane_index(lane)] = true;
   }
-  ++changes_;
+  for (size_t lane = 0; lane < kLaneCount; ++lane) {
+    if (more[lane]) bells_[lane].ring();
+  }
   return dependencies_.next() - 1;
 }
 
@@ -115,7 +120,7 @@ void Executor::wait(TaskNumber number) {
 
 void Executor::drain(bool loads_may_go_on) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] {
+  done_.wake.wait(lock, [&] {
     return std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
       const bool load = node.task.work == Work::fetch || node.task.work == Work::load ||
                         node.task.work == Work::settle;
@@ -138,7 +143,7 @@ bool Executor::failed() const {
 
 void Executor::recover() {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return nodes_.empty(); });
+  done_.wake.wait(lock, [&] { return nodes_.empty(); });
   error_ = nullptr;
 }
 
@@ -202,7 +207,7 @@ void Executor::work(Lane lane) {
   std::deque<Call> calls;  // under way
   while (true) {
     Numbers picked;
-    wait_until(lock, lane_wakes_[lane_index(lane)], [&] {
+    wait_until(lock, bell_of(lane), [&] {
       const bool another = calls.empty() || (calls.back().begun && calls.size() < most_begun);
       if (another && !closed_) picked = pick(lane);
       return closed_ || !picked.empty() || (!calls.empty() && is_due(calls.front()));
@@ -249,11 +254,10 @@ void Executor::have_begun(const Numbers& numbers) {
     node(number).begun = true;
     for (const TaskNumber later : node(number).waited_by) wake_if_it_may_begin(node(later));
   }
-  ++changes_;
 }
 
 void Executor::wake_if_it_may_begin(const Node& waiting) {
-  if (may_begin(waiting)) lane_wakes_[lane_index(waiting.task.lane)].notify_one();
+  if (may_begin(waiting)) bell_of(waiting.task.lane).ring();
 }
 
 void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
@@ -287,10 +291,9 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
   lane_free = call.span.end;
   if (call.failure && !error_) {
     error_ = call.failure;
-    for (std::condition_variable& wake : lane_wakes_) wake.notify_all();
+    ring_all_lanes();
   }
   for (const TaskNumber number : call.numbers) finish(number, call.span.end);
-  ++changes_;
 }
 
 // The call is one span. It began when its first task could.
@@ -321,7 +324,7 @@ void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
     ++first_;
   }
   dependencies_.done_before(first_);
-  done_.notify_all();
+  done_.ring();
 }
 
 }  // namespace klotski

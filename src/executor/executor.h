@@ -107,6 +107,20 @@ class Executor {
 
   using Numbers = std::vector<TaskNumber>;
 
+  // Rung, under the lock, for whom something has changed; those who look for it leave the lock
+  // alone until then.
+  struct Bell {
+    std::condition_variable wake;
+    std::atomic<uint64_t> rung{0};
+
+    void ring() {
+      ++rung;
+      wake.notify_all();
+    }
+  };
+  Bell& bell_of(Lane lane) { return bells_[lane_index(lane)]; }
+  void ring_all_lanes();
+
   void close();
   void work(Lane lane);
   Numbers pick(Lane lane);
@@ -131,8 +145,7 @@ class Executor {
   void finish(TaskNumber number, std::chrono::nanoseconds at);
   // Returns when `ready`, which is asked under the lock.
   template <typename Ready>
-  void wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
-                  const Ready& ready);
+  void wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const Ready& ready);
   void wake_for_choices(const Task& task);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
@@ -140,8 +153,6 @@ class Executor {
   Calls calls_;
   Timeline& timeline_;
   ExecutorOptions options_;
-  std::atomic<uint64_t> changes_{0};  // to what follows, counted under the lock
-
   mutable std::mutex mutex_;  // guards all below
   bool closed_ = false;
   int64_t step_ = 0;
@@ -151,8 +162,8 @@ class Executor {
   TaskNumber first_ = 0;
   std::array<std::deque<TaskNumber>, kLaneCount> queues_;  // not begun, in program order
   std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
-  std::array<std::condition_variable, kLaneCount> lane_wakes_;
-  std::condition_variable done_;
+  std::array<Bell, kLaneCount> bells_;
+  Bell done_;
   std::mt19937_64 random_;
 
   std::vector<std::thread> workers_;
