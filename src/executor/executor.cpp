@@ -63,9 +63,13 @@ void Executor::wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const 
   }
 }
 
-// Choices set all lanes going. Those who sleep are woken while they are made: that takes as long.
-void Executor::wake_for_choices(const Task& task) {
-  if (options_.look_before_sleep.count() == 0 || task.work != Work::gate) return;
+// Choices set all lanes going. Those who sleep are woken while they are made, and where that has
+// begun ahead while what comes before them is: waking takes as long.
+void Executor::wake_for_choices(const std::deque<Call>& calls) {
+  const auto makes_choices = [](const Call& call) { return call.tasks[0]->work == Work::gate; };
+  const auto next = calls.begin() + std::min<std::ptrdiff_t>(std::ssize(calls), 2);
+  if (options_.look_before_sleep.count() == 0) return;
+  if (std::none_of(calls.begin(), next, makes_choices)) return;
   for (Bell& bell : bells_) bell.wake.notify_all();
   done_.wake.notify_all();
 }
@@ -215,6 +219,7 @@ void Executor::work(Lane lane) {
     if (!picked.empty()) {
       calls.push_back(begun_call(lock, picked));
     } else if (!calls.empty()) {
+      wake_for_choices(calls);
       run_call(lock, calls.front());
       calls.pop_front();
     } else {
@@ -275,7 +280,6 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
     could_begin = std::max(could_begin, running.ready_at);
   }
   if (!give_up && !call.begun) have_begun(call.numbers);
-  wake_for_choices(*call.tasks[0]);
   lock.unlock();
 
   if (delay.count() > 0) std::this_thread::sleep_for(delay);

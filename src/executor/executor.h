@@ -146,7 +146,7 @@ class Executor {
   // Returns when `ready`, which is asked under the lock.
   template <typename Ready>
   void wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const Ready& ready);
-  void wake_for_choices(const Task& task);
+  void wake_for_choices(const std::deque<Call>& calls);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
 
