@@ -74,7 +74,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
     if (slots == 0) return;
     const UnitLayouts layouts(test_.description, test_.checkpoint);
     const uint64_t slot = DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert));
-    const uint64_t rows = group_row_bytes(test_.description, policy.group_rows());
+    const uint64_t rows = group_row_bytes(test_.description, policy, policy.group_rows());
     const auto least = static_cast<int64_t>((rows + slot - 1) / slot);
     policy.kept_experts = between(random_, 0, slots);
     if (least >= slots) return;
@@ -371,7 +371,7 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
         const UnitLayouts layouts(test_.description, test_.checkpoint);
         EXPECT_GE(static_cast<uint64_t>(policy.lent_slots) *
                       DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert)),
-                  group_row_bytes(test_.description, policy.group_rows()) +
+                  group_row_bytes(test_.description, policy, policy.group_rows()) +
                       working_bytes(test_.description, layouts, ops_, policy, policy.group_rows(),
                                     policy.decode_sequences()));
       }

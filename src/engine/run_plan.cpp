@@ -220,7 +220,7 @@ class MemoryDivision {
     policy.kv_stages = 0;
     policy.kv_spill_bytes = 0;
     policy.rows_in_place = policy.group_sequences();
-    const uint64_t lent = group_row_bytes(model_, policy.group_rows()) +
+    const uint64_t lent = group_row_bytes(model_, policy, policy.group_rows()) +
                           with_gaps(working_bytes(policy, policy.group_rows()));
     const uint64_t slot = DeviceMemory::rounded(layouts_.packed_bytes(UnitKind::expert));
     policy.lent_slots = static_cast<int64_t>((lent + slot - 1) / slot);
@@ -307,7 +307,8 @@ class MemoryDivision {
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     if (policy.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
     const int64_t own_rows = policy.most_own_rows();
-    uint64_t activations = group_row_bytes(model_, own_rows) + working_bytes(policy, own_rows);
+    uint64_t activations =
+        group_row_bytes(model_, policy, own_rows) + working_bytes(policy, own_rows);
     uint64_t process = process_bytes_;
     if (target_.device) {
       activations = with_gaps(activations) + target_.ops_bytes;
@@ -316,7 +317,7 @@ class MemoryDivision {
     MemoryDemand demand{.process_bytes = process,
                         .activation_bytes = activations,
                         .units = {},
-                        .shared_bytes = shared_bytes(policy) + device_slice_bytes(policy),
+                        .shared_bytes = shared_on_device(policy),
                         .kv_least_bytes = kv_bytes(policy),
                         .kv_wanted_bytes = kv_wanted(policy),
                         .kv_stage_bytes = stage_bytes};
@@ -358,17 +359,18 @@ class MemoryDivision {
            (to_pin - std::min(to_pin, pinned_bytes_)) / kPinnedPerTableByte;
   }
 
-  // Of rows that the device and the CPU exchange, in each memory.
-  uint64_t shared_bytes(const Policy& policy) const {
-    uint64_t bytes = 0;
-    if (policy.shared_rows > 0) bytes += rounded(shared_row_bytes(model_, policy.shared_rows));
-    if (policy.cpu_attention) {
-      bytes += kAttentionBuffers * rounded(attention_row_bytes(model_, policy.micro_batch));
-    }
-    return bytes;
+  // Of what the device and the CPU exchange. On the device, rows of experts lie with the group's.
+  uint64_t shared_below(const Policy& policy) const {
+    const int64_t rows = policy.shared_rows;
+    return shared_attention(policy) + (rows > 0 ? rounded(shared_row_bytes(model_, rows)) : 0);
   }
-  uint64_t device_slice_bytes(const Policy& policy) const {
-    return policy.slices_experts ? DeviceMemory::rounded(slice_bytes(layouts_)) : 0;
+  uint64_t shared_on_device(const Policy& policy) const {
+    return shared_attention(policy) +
+           (policy.slices_experts ? DeviceMemory::rounded(slice_bytes(layouts_)) : 0);
+  }
+  uint64_t shared_attention(const Policy& policy) const {
+    if (!policy.cpu_attention) return 0;
+    return kAttentionBuffers * rounded(attention_row_bytes(model_, policy.micro_batch));
   }
   static uint64_t rounded(uint64_t bytes) {
     return round_up_to_alignment(DeviceMemory::rounded(bytes));
@@ -395,7 +397,7 @@ class MemoryDivision {
                         .activation_bytes = static_cast<uint64_t>(logits) * sizeof(float) +
                                             cpu_scratch_bytes(policy),
                         .units = {},
-                        .shared_bytes = shared_bytes(policy),
+                        .shared_bytes = shared_below(policy),
                         .kv_least_bytes = policy.kv_spill_bytes,
                         .kv_wanted_bytes = policy.kv_spill_bytes};
     for (size_t k = 0; k < kUnitKinds; ++k) {

@@ -38,20 +38,18 @@ CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const Compute
                        int64_t most_rows)
     : with_(with),
       slots_(slots),
-      most_rows_(most_rows),
-      rows_(memory, "experts on the CPU", 1, shared_row_bytes(with.model, most_rows)),
+      rows_(memory, "experts on the CPU", shared_row_bytes(with.model, most_rows)),
       computed_(new (rows_.below(0) + row_bytes(with.model, most_rows) / sizeof(float))
                     std::atomic<uint32_t>(0)) {}
 
-// What was given up in the pass before came up for none.
-void CpuExperts::begin() { to_come_up_ = computed_->load(); }
-
-Rows CpuExperts::rows_on_device(int64_t rows) const {
-  return {rows_.on_device(0), rows, with_.model.hidden};
+void CpuExperts::begin(int64_t rows, float* on_device) {
+  to_come_up_ = computed_->load();  // what was given up in the pass before came up for none
+  count_ = rows;
+  rows_.lie_at(on_device);
 }
 
-void CpuExperts::begin_rows_down(int64_t rows, const OpsMemory& operations, uint64_t place) {
-  rows_.begin_down(0, {0, rows * with_.model.hidden},
+void CpuExperts::begin_rows_down(const OpsMemory& operations, uint64_t place) {
+  rows_.begin_down(0, {0, count_ * with_.model.hidden},
                    [&](CopyQueue& down) { operations.let_copies_wait(down, place); });
 }
 
@@ -80,8 +78,8 @@ void CpuExperts::run(std::span<const Task* const> tasks) {
                       .out_rows = std::span(sorted_.out_rows).subspan(begin, count)});
   }
   const int64_t width = with_.model.hidden;
-  const Rows rows{rows_.below(0), most_rows_, width};
-  const Rows outputs{rows.row(most_rows_), std::ssize(sorted_.in_rows), width};
+  const Rows rows{rows_.below(0), count_, width};
+  const Rows outputs{rows.row(count_), std::ssize(sorted_.in_rows), width};
   run_experts(with_, outputs, rows, chosen, tasks[0]->layer);
 }
 
@@ -103,7 +101,7 @@ int64_t CpuExperts::outputs(ExpertId expert) const {
 
 int64_t CpuExperts::first_output(ExpertId expert) const {
   const size_t begin = sorted_.begin[static_cast<size_t>(expert.value)];
-  return (most_rows_ + static_cast<int64_t>(begin)) * with_.model.hidden;
+  return (count_ + static_cast<int64_t>(begin)) * with_.model.hidden;
 }
 
 }  // namespace klotski

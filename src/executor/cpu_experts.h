@@ -22,18 +22,17 @@ std::vector<size_t> begin_by_expert(std::span<const RoutedRows> parts, int64_t e
 // declares.
 class CpuExperts {
  public:
-  // `with`: the CPU's arithmetic. Groups have `most_rows` at most. References must live longer.
+  // `with`: the CPU's arithmetic. Groups that it shares have `most_rows` at most. References must
+  // live longer.
   CpuExperts(const Arithmetic& with, WeightSlots& slots, const ComputeMemory& memory,
              int64_t most_rows);
 
-  // A pass begins; nothing of the one before is under way.
-  void begin();
+  // A pass of so many rows begins; nothing of the one before is under way. They lie `on_device`,
+  // with room for as many results as they have choices behind them.
+  void begin(int64_t rows, float* on_device);
 
-  // Where the group's rows have to be on the device before they come down.
-  Rows rows_on_device(int64_t rows) const;
-
-  // Brings rows_on_device() to the CPU, once the device's operations have come to that place.
-  void begin_rows_down(int64_t rows, const OpsMemory& operations, uint64_t place);
+  // Brings the rows to the CPU, once the device's operations have come to that place.
+  void begin_rows_down(const OpsMemory& operations, uint64_t place);
   // They are there on return. `parts`: the group's choices, in the program's memory.
   void finish_rows_down(std::span<const RoutedRows> parts, LayerId layer);
   // Computes the experts of these tasks.
@@ -61,8 +60,9 @@ class CpuExperts {
 
   Arithmetic with_;
   WeightSlots& slots_;
-  int64_t most_rows_;
-  // [most rows][hidden] of the group, then [most rows * choices][hidden] results, then the count.
+  int64_t count_ = 0;  // rows of the group
+  // [rows][hidden] of the group, then [rows * choices][hidden] results; behind the most of them, in
+  // the program's memory, the count.
   SharedRows rows_;
   Sorted sorted_;
   std::atomic<uint32_t>* computed_;  // experts, ever; where the device sees it

@@ -17,8 +17,11 @@ constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
 
 }  // namespace
 
-uint64_t group_row_bytes(const ModelDescription& model, int64_t rows) {
-  return static_cast<uint64_t>(rows * model.hidden * (2 + most_choices(model))) * sizeof(float);
+uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows) {
+  const int64_t choices = most_choices(model);
+  const int64_t shared = std::min(most_rows, policy.shared_rows);
+  const int64_t rows = std::max(most_rows * (2 + choices), shared * (2 + 2 * choices));
+  return static_cast<uint64_t>(rows * model.hidden) * sizeof(float);
 }
 
 uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
@@ -83,15 +86,17 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   }
   sorted_.reset();
   logits_.reset();
-  if (cpu_experts_) cpu_experts_->begin();
-  if (rows == rows_) return;
+  if (rows != rows_) place_rows(rows);
+  if (rows <= policy_.shared_rows) cpu_experts_->begin(rows, normed_.data);
+}
+
+// Results of the CPU's experts arrive behind what they are computed from: last.
+void GroupTasks::place_rows(int64_t rows) {
   rows_ = 0;
   const int64_t width = with_.model.hidden;
-  float* memory = memory_of_rows(rows);
-  hidden_ = {memory, rows, width};
-  normed_ = {hidden_.row(rows), rows, width};
-  outputs_ = {normed_.row(rows), rows * most_choices_, width};
-  if (rows <= policy_.shared_rows) normed_ = cpu_experts_->rows_on_device(rows);
+  hidden_ = {memory_of_rows(rows), rows, width};
+  outputs_ = {hidden_.row(rows), rows * most_choices_, width};
+  normed_ = {outputs_.row(outputs_.count), rows, width};
   rows_ = rows;
 }
 
@@ -103,7 +108,7 @@ float* GroupTasks::memory_of_rows(int64_t rows) {
     return own_rows(rows);
   }
   const std::span<std::byte> slots = slots_.last_expert_slots(lent);
-  with_.ops.memory.lend(slots.subspan(group_row_bytes(with_.model, rows)));
+  with_.ops.memory.lend(slots.subspan(group_row_bytes(with_.model, policy_, rows)));
   return reinterpret_cast<float*>(slots.data());
 }
 
@@ -111,7 +116,7 @@ float* GroupTasks::memory_of_rows(int64_t rows) {
 // taken meanwhile in its way.
 float* GroupTasks::own_rows(int64_t rows) {
   const auto floats = [&](int64_t of) {
-    return static_cast<int64_t>(group_row_bytes(with_.model, of) / sizeof(float));
+    return static_cast<int64_t>(group_row_bytes(with_.model, policy_, of) / sizeof(float));
   };
   if (!own_rows_ || own_rows_->size() < floats(rows)) {
     own_rows_.reset();  // gives its memory back before more is taken
@@ -162,7 +167,7 @@ bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
     return true;
   }
   if (task.work == Work::rows_down) {
-    cpu_experts_->begin_rows_down(rows_, with_.ops.memory, gated_);
+    cpu_experts_->begin_rows_down(with_.ops.memory, gated_);
     return true;
   }
   if (!begins_ahead(task)) return false;

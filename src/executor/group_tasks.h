@@ -15,8 +15,9 @@
 
 namespace klotski {
 
-// Bytes of the rows of a group: what layers pass on, and what experts take and give.
-uint64_t group_row_bytes(const ModelDescription& model, int64_t rows);
+// Bytes of the rows of a group of up to so many: what layers pass on, what experts take and give,
+// and what those on the CPU beside a device give.
+uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows);
 // Bytes of all else that tasks of a group of so many rows compute with.
 uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
                        const Policy& policy, int64_t rows, int64_t logit_rows);
@@ -70,6 +71,7 @@ class GroupTasks {
   };
 
   bool begins_ahead(const Task& task) const;
+  void place_rows(int64_t rows);
   float* memory_of_rows(int64_t rows);
   float* own_rows(int64_t rows);
   void carry_out(std::span<const Task* const> tasks);

@@ -15,7 +15,14 @@ void begin_copies(CopyQueue& queue, const Copy& copy) {
 
 SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind, int64_t count,
                        uint64_t bytes_each)
-    : on_device_(memory.pool(kind, count, bytes_each)),
+    : SharedRows(memory, kind, memory.pool(kind, count, bytes_each), count, bytes_each) {}
+
+SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind, uint64_t bytes)
+    : SharedRows(memory, kind, std::nullopt, 1, bytes) {}
+
+SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind,
+                       std::optional<BufferPool> on_device, int64_t count, uint64_t bytes_each)
+    : on_device_(std::move(on_device)),
       below_(*memory.below, kind, count, bytes_each),
       down_(memory.device->device().new_queue(CopySize::small)),
       up_(memory.device->device().new_queue(CopySize::small)),

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -25,8 +26,13 @@ class SharedRows {
   // The memory must live longer.
   SharedRows(const ComputeMemory& memory, std::string_view kind, int64_t count,
              uint64_t bytes_each);
+  // A single buffer. Where it lies on the device is said by lie_at() before anything is copied.
+  SharedRows(const ComputeMemory& memory, std::string_view kind, uint64_t bytes);
 
-  float* on_device(int64_t index) const { return floats(on_device_.buffer(index)); }
+  void lie_at(float* on_device) { lies_at_ = on_device; }
+  float* on_device(int64_t index) const {
+    return on_device_ ? floats(on_device_->buffer(index)) : lies_at_;
+  }
   float* below(int64_t index) const { return floats(below_.buffer(index)); }
 
   // Copy floats of a buffer; what is copied has arrived on return.
@@ -57,6 +63,8 @@ class SharedRows {
   const CopyQueue& way_up() const { return *up_; }
 
  private:
+  SharedRows(const ComputeMemory& memory, std::string_view kind,
+             std::optional<BufferPool> on_device, int64_t count, uint64_t bytes_each);
   void copy_down(int64_t index, FloatRange range);
   void copy_up(int64_t index, std::span<const FloatRange> ranges);
 
@@ -64,7 +72,8 @@ class SharedRows {
     return reinterpret_cast<float*>(bytes.data());
   }
 
-  BufferPool on_device_;
+  std::optional<BufferPool> on_device_;
+  float* lies_at_ = nullptr;  // without a pool
   BufferPool below_;
   std::unique_ptr<CopyQueue> down_;
   std::unique_ptr<CopyQueue> up_;

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kPieceRows = 4096;   // at a time: the scratch stays small
 constexpr int kMostParts = 3;          // 8 bits of the fraction each: all of a float32's
 constexpr int64_t kStackedRows = 128;  // with more, arithmetic and not the weights take the time
+constexpr int64_t kSumBytes = int64_t{8} << 20;  // of parts, before they are added up
 
 // Numbers between one part of the inputs and the next.
 int64_t part_stride(int64_t count) { return (count + 127) / 128 * 128; }
@@ -83,7 +84,7 @@ void multiply_parts(Rows out, ConstRows in, const TensorView& weight, int parts)
   launch_split(scratch.as<Stored>(), in, parts);
   const int64_t sum_bytes = parts * in.count * out.width * static_cast<int64_t>(sizeof(float));
   const bool stacked =
-      parts > 1 && parts * in.count <= kStackedRows && stride == count && sum_bytes <= kSlabBytes;
+      parts > 1 && parts * in.count <= kStackedRows && stride == count && sum_bytes <= kSumBytes;
   const Scratch sums(stacked ? static_cast<uint64_t>(sum_bytes) : 0);
   for_each_slab(weight, [&](const TensorView& slab, int64_t first_output) {
     const auto multiply = [&](float* to, int64_t part, int64_t rows, float beta) {
@@ -197,8 +198,7 @@ void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& 
 
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width) {
   const int64_t piece = part_stride(piece_rows(rows, kPieceRows) * in_width);
-  constexpr int64_t kSlabs = 2;  // of weights and of sums
-  return static_cast<uint64_t>(piece * kMostParts * 2 + kSlabs * kSlabBytes + 4 * in_width);
+  return static_cast<uint64_t>(piece * kMostParts * 2 + kSlabBytes + kSumBytes + 4 * in_width);
 }
 
 }  // namespace klotski::cuda

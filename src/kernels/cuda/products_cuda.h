@@ -9,7 +9,7 @@
 
 namespace klotski::cuda {
 
-// Of weights that are converted before they are multiplied, at a time, or of parts of sums.
+// Of weights that are converted before they are multiplied, at a time.
 inline constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
 // What one call takes of OpsMemory at most.
