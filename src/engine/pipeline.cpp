@@ -60,6 +60,7 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
 }
 
 static_assert(Executor::kMostComputations <= OpsMemory::kMostPlaces);
+static_assert(2 * Executor::kMostComputations <= OpsMemory::kMostLandings);  // choices and gaps
 
 // Beside a device tasks are short and many, and of many processors some are left to their threads.
 ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory) {

@@ -53,14 +53,17 @@ void CpuExperts::begin_rows_down(const OpsMemory& operations, uint64_t place) {
                    [&](CopyQueue& down) { operations.let_copies_wait(down, place); });
 }
 
-// What experts compute for follows from the choices alone: it is sorted while rows come.
+// The choices are sorted while rows come.
 void CpuExperts::finish_rows_down(std::span<const RoutedRows> parts, LayerId layer) {
-  const int64_t experts = with_.model.layer(layer).feed_forward.experts;
-  sorted_.begin = begin_by_expert(parts, experts);
-  sorted_.in_rows.resize(sorted_.begin.back());
-  sorted_.out_rows.resize(sorted_.begin.back());
-  with_.ops.sort_by_expert(parts, experts, sorted_.in_rows, sorted_.out_rows);
-  std::iota(sorted_.out_rows.begin(), sorted_.out_rows.end(), 0);
+  const auto sort = [&] {
+    const int64_t experts = with_.model.layer(layer).feed_forward.experts;
+    sorted_.begin = begin_by_expert(parts, experts);
+    sorted_.in_rows.resize(sorted_.begin.back());
+    sorted_.out_rows.resize(sorted_.begin.back());
+    with_.ops.sort_by_expert(parts, experts, sorted_.in_rows, sorted_.out_rows);
+    std::iota(sorted_.out_rows.begin(), sorted_.out_rows.end(), 0);
+  };
+  begin_or_finish(sort, [&] { rows_.finish_down(); });
   rows_.finish_down();
 }
 

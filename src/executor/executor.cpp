@@ -228,10 +228,12 @@ void Executor::work(Lane lane) {
   }
 }
 
-// Nothing is left that its tasks wait for.
+// Nothing is left that its tasks wait for; what has not begun is given up once something failed.
+// What has begun waits even so: others may still be writing what it reads.
 bool Executor::is_due(const Call& call) {
-  return error_ || std::all_of(call.numbers.begin(), call.numbers.end(),
-                               [&](TaskNumber number) { return node(number).waits_for == 0; });
+  return (error_ && !call.begun) ||
+         std::all_of(call.numbers.begin(), call.numbers.end(),
+                     [&](TaskNumber number) { return node(number).waits_for == 0; });
 }
 
 // A call that has begun, unless it is given up or nothing of it begins early.

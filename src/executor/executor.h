@@ -109,7 +109,7 @@ class Executor {
 
   // Rung, under the lock, for whom something has changed; those who look for it leave the lock
   // alone until then.
-  struct Bell {
+  struct alignas(64) Bell {  // a cache line or more of its own
     std::condition_variable wake;
     std::atomic<uint64_t> rung{0};
 

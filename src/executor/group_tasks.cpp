@@ -87,7 +87,7 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   sorted_.reset();
   logits_.reset();
   if (rows != rows_) place_rows(rows);
-  if (rows <= policy_.shared_rows) cpu_experts_->begin(rows, normed_.data);
+  if (cpu_experts_ && rows <= policy_.shared_rows) cpu_experts_->begin(rows, normed_.data);
 }
 
 // Results of the CPU's experts arrive behind what they are computed from: last.
@@ -138,8 +138,9 @@ bool GroupTasks::may_join(std::span<const Task* const> together, const Task& nex
          (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
 }
 
-// The way from one gate to the next is short calls that nothing but weights on their way and the
-// CPU's results can hold up: begun before these are there, the device goes it alone.
+// The way from one gate to the next, with that gate, is short calls that nothing but weights on
+// their way and the CPU's results can hold up: begun before these are there, the device goes it
+// alone.
 bool GroupTasks::begins_ahead(const Task& task) const {
   return on_device_ && task.lane == Lane::compute &&
          (task.work == Work::expert || task.work == Work::scatter || task.work == Work::combine ||

@@ -110,7 +110,9 @@ class GroupTasks {
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
   std::optional<CpuAttention> cpu_attention_;  // where it attends
   std::deque<uint64_t> under_way_;  // OpsMemory::place() after each call that has begun early
-  uint64_t gated_ = 0;              // the same after the latest gate
+  // The same after the latest gate. What waits for rows behind it may wait for a few calls more, of
+  // which none waits for those rows: the CPU's results are awaited once the CPU has begun.
+  uint64_t gated_ = 0;
   std::vector<Member> members_;
   std::optional<SortedChoices> sorted_;  // of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer

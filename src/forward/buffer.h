@@ -59,7 +59,8 @@ class List {
   size_t size_;
 };
 
-// A list on its way to the program's memory, in the order of calls. The list must live till then.
+// A list on its way to the program's memory, in the order of calls; a long one is there at once.
+// The list must live till then.
 template <typename T>
 class Download {
  public:
@@ -72,8 +73,10 @@ class Download {
       landing_ = reinterpret_cast<const T*>(ops.memory.begin_download(from, bytes));
     }
   }
-  // Once that was waited for.
-  std::vector<T> take() { return landing_ ? std::vector(landing_, landing_ + size_) : values_; }
+  // Once that was waited for, and once.
+  std::vector<T> take() {
+    return landing_ ? std::vector(landing_, landing_ + size_) : std::move(values_);
+  }
 
  private:
   size_t size_;

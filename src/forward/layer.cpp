@@ -169,6 +169,8 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
 void read_choices(Routing& routing) {
   if (routing.coming) routing.chosen = routing.coming->take();
   if (routing.coming_gaps) routing.chosen_gaps = routing.coming_gaps->take();
+  routing.coming.reset();
+  routing.coming_gaps.reset();
 }
 
 void run_experts(const Arithmetic& with, Rows out, ConstRows in,

@@ -178,8 +178,8 @@ struct OpsMemory {
   void (*finish_to)(uint64_t place);
   // What is called after this happens after the copies that the queue has published.
   void (*wait_for_copies)(const CopyQueue& copies);
-  // And copies that are asked for after this happen after what was called before that place, which
-  // was not waited for or is among the last kMostPlaces.
+  // And copies that are asked for after this happen after what was called before that place. One
+  // that is older than the last kMostPlaces stands for a later one.
   void (*let_copies_wait)(CopyQueue& copies, uint64_t place);
   // More memory to take from, until it is called again; what was taken of it has been given back by
   // then. Where memory is the program's there is enough without.

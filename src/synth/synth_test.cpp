@@ -88,6 +88,7 @@ class Pass {
                       LayerId layer) {
     Buffer normed(with.ops, hidden.count, hidden.width);
     Routing routing = route(with, normed.rows(), hidden, weights, layer);
+    with.ops.memory.finish();
     read_choices(routing);
     Buffer slots(with.ops, hidden.count * routing.slots, hidden.width);
     std::map<ExpertId, int64_t> counts;

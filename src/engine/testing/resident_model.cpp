@@ -70,6 +70,7 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId la
   const std::vector<ExpertWeights>& experts = experts_[static_cast<size_t>(layer.value)];
   Buffer normed(with.ops, hidden.count, hidden.width);
   Routing routing = route(with, normed.rows(), hidden, weights, layer);
+  with.ops.memory.finish();
   read_choices(routing);
 
   // Each expert runs once over all rows that chose it. Its results wait in the slot of their row,
