@@ -24,8 +24,8 @@ struct MemoryDemand {
   uint64_t process_bytes = 0;     // program, tokenizer, margin: there whatever is planned
   uint64_t activation_bytes = 0;  // of the largest group that does not borrow slots
   std::array<UnitDemand, kUnitKinds> units;
-  // Of what a device and the CPU beside it exchange, but for rows that lie with the activations, and
-  // the slice of an expert of both.
+  // Of what a device and the CPU beside it exchange, but for rows that lie with the activations,
+  // and the slice of an expert of both.
   uint64_t shared_bytes = 0;
   uint64_t kv_least_bytes = 0;   // for the smallest group that may have to run
   uint64_t kv_wanted_bytes = 0;  // for a full group
