@@ -20,6 +20,8 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = 64 * kMiB;
 constexpr int64_t kBatch = 4;  // sequences of a micro-batch and micro-batches of a group
+// Of the fastest's tokens a second: what reaches less is not run again to be compared.
+constexpr double kInTheRunning = 0.75;
 
 struct Options {
   ModelChoice model;
@@ -98,24 +100,58 @@ std::vector<Setting> settings_of(const Options& options) {
   return settings;
 }
 
-void run_setting(Setting& setting, const OpenedModel& opened, const Tokenizer& tokenizer,
-                 const Options& options, std::string_view text, Foresight* foresight) {
+// What a setting is measured with, in every run of it.
+struct Prepared {
+  MeasuredWork work;
+  CorrelationTable table;
+};
+
+Prepared prepared(const Setting& setting, const OpenedModel& opened, const Tokenizer& tokenizer,
+                  const Options& options, std::string_view text) {
   const RunLimits& limits = setting.flags.limits;
   const int64_t sequences = options.sequences.value_or(limits.micro_batch.value_or(kBatch) *
                                                        limits.micro_batches.value_or(kBatch));
-  const MeasuredWork work =
+  MeasuredWork work =
       work_from_text(tokenizer, text, sequences, options.prompt_tokens, options.generate);
-  const CorrelationTable table = learn_correlation(opened, setting.flags, work);
-  for (int64_t i = 0; i < options.repeat; ++i) {
-    write_err(fmt::format("measuring {} ({} of {})\n", setting.name, i + 1, options.repeat));
-    setting.runs.push_back(
-        measure(opened, setting.flags, work,
-                {.table = table,
-                 .foresight = foresight,
-                 .label = options.several_strategies() ? setting.name : std::string()}));
+  CorrelationTable table = learn_correlation(opened, setting.flags, work);
+  return {std::move(work), std::move(table)};
+}
+
+// By its first run.
+bool out_of_the_running(const Setting& setting, const std::vector<Setting>& settings) {
+  const auto rate = [](const Setting& one) { return one.runs.front().tokens_per_second(); };
+  return std::any_of(settings.begin(), settings.end(), [&](const Setting& other) {
+    return rate(setting) < kInTheRunning * rate(other);
+  });
+}
+
+// One run of each setting after the other, then the next round: what comes and goes on a machine
+// meets all of them alike.
+void run_settings(std::vector<Setting>& settings, const OpenedModel& opened,
+                  const Tokenizer& tokenizer, const Options& options, std::string_view text,
+                  Foresight* foresight) {
+  std::vector<Prepared> all_prepared;
+  for (int64_t round = 0; round < options.repeat; ++round) {
+    for (size_t i = 0; i < settings.size(); ++i) {
+      Setting& setting = settings[i];
+      if (round == 0) {
+        all_prepared.push_back(prepared(setting, opened, tokenizer, options, text));
+      } else if (options.compare && out_of_the_running(setting, settings)) {
+        continue;
+      }
+      write_err(fmt::format("measuring {} ({} of {})\n", setting.name, round + 1, options.repeat));
+      const auto& [work, table] = all_prepared[i];
+      setting.runs.push_back(
+          measure(opened, setting.flags, work,
+                  {.table = table,
+                   .foresight = foresight,
+                   .label = options.several_strategies() ? setting.name : std::string()}));
+    }
   }
-  std::sort(setting.runs.begin(), setting.runs.end(),
-            [](const Measurement& a, const Measurement& b) { return a.seconds < b.seconds; });
+  for (Setting& setting : settings) {
+    std::sort(setting.runs.begin(), setting.runs.end(),
+              [](const Measurement& a, const Measurement& b) { return a.seconds < b.seconds; });
+  }
 }
 
 // Of every setting that was foreseen; doctor remembers them.
@@ -173,9 +209,7 @@ int bench_command(const Options& options) {
   std::vector<Setting> settings = settings_of(options);
   const auto [foresight, why_no_foresight] = foresight_for(opened, *options.pipeline);
   write_err(why_no_foresight);
-  for (Setting& setting : settings) {
-    run_setting(setting, opened, tokenizer, options, text, foresight.get());
-  }
+  run_settings(settings, opened, tokenizer, options, text, foresight.get());
   std::string markdown = settings_table(settings);
   if (options.several_strategies() || options.repeat > 1) {
     const bool on_device = target_of(*options.pipeline).device != nullptr;
@@ -259,7 +293,8 @@ void add_bench_command(CLI::App& app, Action& action) {
   add_integer(*command, "--generate", {1, 1 << 20}, "Tokens generated for each (default 8)",
               [options](int64_t value) { options->generate = value; });
   add_integer(*command, "--repeat", {1, 1000},
-              "Runs of each setting; the median counts (default 1)",
+              "Runs of each setting, round by round; the median counts (default 1). With --compare "
+              "what is a quarter slower than the fastest runs once",
               [options](int64_t value) { options->repeat = value; });
   command->add_flag("--json", options->json, "Print JSON instead of Markdown");
   command->add_option("--json-file", options->json_file, "Write the results as JSON")

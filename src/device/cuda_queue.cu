@@ -10,50 +10,15 @@
 
 #include "device/copy_kernel_cuda.h"
 #include "device/cuda_call_cuda.h"
+#include "device/cuda_owned_cuda.h"
 
 namespace klotski::cuda {
 
 namespace {
 
-struct DestroyStream {
-  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
-};
-struct DestroyEvent {
-  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
-};
-struct FreePinned {
-  void operator()(std::byte* memory) const { cudaFreeHost(memory); }
-};
-using Stream = std::unique_ptr<CUstream_st, DestroyStream>;
-using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
-using Pinned = std::unique_ptr<std::byte, FreePinned>;
-
-// What was made is owned before the result is looked at: a test may call a success a failure.
-Stream new_stream() {
-  cudaStream_t made = nullptr;
-  const cudaError_t result = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
-  Stream stream(made);
-  check_cuda(result, "cudaStreamCreateWithFlags");
-  return stream;
-}
-
-// Threads that wait for large copies sleep: processors have experts to compute meanwhile. A small
-// one is there before a thread would be asleep.
-Event new_event(CopySize size) {
-  cudaEvent_t made = nullptr;
-  const unsigned sleeping = size == CopySize::large ? cudaEventBlockingSync : 0;
-  const cudaError_t result = cudaEventCreateWithFlags(&made, cudaEventDisableTiming | sleeping);
-  Event event(made);
-  check_cuda(result, "cudaEventCreateWithFlags");
-  return event;
-}
-
-Pinned new_pinned(uint64_t bytes) {
-  void* made = nullptr;
-  const cudaError_t result = cudaHostAlloc(&made, bytes, cudaHostAllocDefault);
-  Pinned memory(static_cast<std::byte*>(made));
-  check_cuda(result, "cudaHostAlloc of a buffer to copy through");
-  return memory;
+// Threads that wait for long sleep: processors have experts to compute meanwhile.
+Waiting waiting_for(CopySize size) {
+  return size == CopySize::small ? Waiting::spins : Waiting::sleeps;
 }
 
 using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
@@ -83,7 +48,7 @@ class CudaQueue final : public CopyQueue {
       : device_(device), pinned_(pinned), size_(size) {
     use_device();
     stream_ = new_stream();
-    done_ = new_event(size);
+    done_ = new_event(waiting_for(size));
   }
   ~CudaQueue() override {
     // The buffers below must not go while a copy still uses them. Errors were or will be others'.
@@ -158,7 +123,7 @@ class CudaQueue final : public CopyQueue {
   }
   void publish() override {
     use_device();
-    if (!published_) published_ = new_event(CopySize::small);
+    if (!published_) published_ = new_event(Waiting::spins);
     record(published_);
   }
   void* published() const override { return published_.get(); }
@@ -191,7 +156,7 @@ class CudaQueue final : public CopyQueue {
   void use_device() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
 
   void enqueue(std::byte* to, const std::byte* from, uint64_t bytes, cudaMemcpyKind kind) {
-    if (size_ == CopySize::small && misalignment(to) == misalignment(from)) {
+    if (size_ != CopySize::large && misalignment(to) == misalignment(from)) {
       const bool up = kind == cudaMemcpyHostToDevice;
       if (std::byte* seen = as_device_sees(up ? from : to)) {
         return copy_by_kernel(up ? to : seen, up ? seen : from, bytes, stream_.get());
@@ -237,7 +202,7 @@ class CudaQueue final : public CopyQueue {
   Staging& next_staging() {
     Staging& staging = staging_[next_];
     next_ = 1 - next_;
-    if (!staging.free) staging.free = new_event(size_);
+    if (!staging.free) staging.free = new_event(waiting_for(size_));
     if (!staging.memory) staging.memory = new_pinned(kStagingBytes);
     wait_for(staging.free);  // at once where it was never recorded
     return staging;

@@ -31,8 +31,9 @@ struct DeviceList {
 DeviceList list_devices();
 
 // What a queue is for. A device makes large copies one after the other, whichever queues they are
-// in; small ones, which something waits for, do not wait behind them where they can help it.
-enum class CopySize { large, small };
+// in; others, which something waits for, do not wait behind them where they can help it. Small ones
+// are there before a thread that waits for them would be asleep.
+enum class CopySize { large, medium, small };
 
 // Copies between the program's memory and the device's that happen one after the other, beside
 // whatever else the device does. Used by one thread at a time; ends before the device. Its end

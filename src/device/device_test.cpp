@@ -110,7 +110,7 @@ TEST_F(DeviceTest, RefusesNumbersThatAreNone) {
 TEST_F(DeviceTest, CopiesBothWays) {
   for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{17}, 16 * kMiB, kLarge}) {
     const Bytes sent = random_bytes(size, size + 1);
-    for (const CopySize copies : {CopySize::large, CopySize::small}) {
+    for (const CopySize copies : {CopySize::large, CopySize::medium, CopySize::small}) {
       EXPECT_TRUE(round_trip(sent, copies) == sent) << size << " bytes, not pinned";
       Pages pinned(sent);
       Pages received(Bytes(size, std::byte{0xA5}));
@@ -180,7 +180,7 @@ TEST_F(DeviceTest, PacksRows) {
   const std::span<std::byte> half = all.first(all.size() / 2);
   for (const std::span<std::byte> pinned : {std::span<std::byte>(), half, all}) {
     ASSERT_TRUE(device().pin(pinned));
-    for (const CopySize copies : {CopySize::large, CopySize::small}) {
+    for (const CopySize copies : {CopySize::large, CopySize::medium, CopySize::small}) {
       for (const uint64_t row_bytes : {uint64_t{0}, uint64_t{1}, uint64_t{96}, kStride}) {
         for (const uint64_t rows : {uint64_t{0}, uint64_t{1}, kRows}) {
           const uint64_t begin = kStride - row_bytes;  // the last row ends with the memory

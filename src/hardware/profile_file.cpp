@@ -10,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 7;  // of the document; another one is not read
+constexpr int kFormat = 8;  // of the document; another one is not read
 constexpr const char* kWhat = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
@@ -31,6 +31,7 @@ Json to_json(const MachineProfile& machine) {
       {"threads", machine.threads},
       {"memory_bytes_per_second", machine.memory_bytes_per_second},
       {"device", machine.device},
+      {"rows_take_while_copying", machine.rows_take_while_copying},
       {"cpu_takes_while_copying", machine.cpu_takes_while_copying},
       {"copying_takes_while_cpu_computes", machine.copying_takes_while_cpu_computes},
       {"disk", std::move(disk)},
@@ -91,6 +92,7 @@ MachineProfile machine_in(const JsonFields& fields) {
   if (!machine.device.empty()) {
     for (const LinkCurve& one : kLinkCurves) machine.*one.curve = curve_in(fields, one.name);
   }
+  machine.rows_take_while_copying = fields.number("rows_take_while_copying", 1.0, kMost);
   machine.cpu_takes_while_copying = fields.number("cpu_takes_while_copying", 1.0, kMost);
   machine.copying_takes_while_cpu_computes =
       fields.number("copying_takes_while_cpu_computes", 1.0, kMost);

@@ -114,6 +114,7 @@ Profile random_device_profile(std::mt19937& random) {
   Profile profile = random_profile(random);
   profile.machine.device = "a device";
   for (const LinkCurve& one : kLinkCurves) profile.machine.*one.curve = random_curve(random);
+  profile.machine.rows_take_while_copying = 1.0 / 7 + 1;
   profile.machine.cpu_takes_while_copying = 1.0 / 3 + 1;
   profile.machine.copying_takes_while_cpu_computes = 1.0 / 9 + 1;
   for (LayerProfile& layer : profile.model.kinds) {
@@ -222,7 +223,7 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
     changed[Json::json_pointer(place)] = value;
     EXPECT_FALSE(read(changed)) << place << " " << value;
   };
-  refused("/format", 6);
+  refused("/format", 7);
   for (const char* curve :
        {"/machine/link", "/machine/link_back", "/machine/rows_up", "/machine/rows_down",
         "/model/kinds/0/expert_on_cpu", "/model/kinds/1/attend_decode_on_cpu"}) {
@@ -240,8 +241,8 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
     absent[at.parent_pointer()].erase(at.back());
     EXPECT_FALSE(read(absent)) << place;
   }
-  for (const char* ratio :
-       {"/machine/cpu_takes_while_copying", "/machine/copying_takes_while_cpu_computes"}) {
+  for (const char* ratio : {"/machine/rows_take_while_copying", "/machine/cpu_takes_while_copying",
+                            "/machine/copying_takes_while_cpu_computes"}) {
     for (const Json& value : {Json(0), Json(0.99), Json(-1), Json(1e300), Json("1"), Json()}) {
       refused(ratio, value);
     }

@@ -4,8 +4,8 @@ namespace klotski {
 
 DeviceSpill::DeviceSpill(Device& device, Tier& tier, uint64_t bytes)
     : memory_(tier, "KV cache", bytes),
-      in_(device.new_queue(CopySize::large)),
-      out_(device.new_queue(CopySize::large)),
+      in_(device.new_queue(CopySize::medium)),
+      out_(device.new_queue(CopySize::medium)),
       pinning_(device, pieces_to_pin(memory_.bytes())) {}
 
 void DeviceSpill::write(uint64_t offset, std::span<const std::byte> data) {

@@ -36,14 +36,15 @@ LayerCosts expert_costs(const Machinery& with, const Policy& policy, double posi
     const bool measured = !profile.attend_decode_on_cpu.empty() && !profile.expert_on_cpu.empty();
     if (routed && !measured) return {};
     const UnitFacts facts = with.facts(expert_unit(with.model, LayerId(i), ExpertId(0)));
-    costs.kinds[kind] = {.device = profile.expert,
-                         .cpu = profile.expert_on_cpu.faster(1.0 / machine.cpu_takes_while_copying),
-                         .link = machine.link.at(static_cast<double>(facts.own_bytes)) *
-                                 machine.copying_takes_while_cpu_computes,
-                         .down = by_rows(machine.rows_down, with.model),
-                         .up = by_rows(machine.rows_up, with.model),
-                         .between = seconds_between(profile, policy, positions),
-                         .slices = policy.slices_experts};
+    costs.kinds[kind] = {
+        .device = profile.expert,
+        .cpu = profile.expert_on_cpu.faster(1.0 / machine.cpu_takes_while_copying),
+        .link = machine.link.at(static_cast<double>(facts.own_bytes)) *
+                machine.copying_takes_while_cpu_computes,
+        .down = by_rows(machine.rows_down, with.model),
+        .up = by_rows(machine.rows_up.faster(1.0 / machine.rows_take_while_copying), with.model),
+        .between = seconds_between(profile, policy, positions),
+        .slices = policy.slices_experts};
   }
   return costs;
 }

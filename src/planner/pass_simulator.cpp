@@ -109,12 +109,14 @@ double PassSimulator::kv_pages(const Task& task) const {
              : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
 }
 
-// A page at a time over a link. A file is taken to be written as fast as it is read.
+// A sequence's pages lie side by side: over a link they come as rows do. A file is taken to be
+// written as fast as it is read.
 double PassSimulator::kv_seconds(const Task& task) const {
-  const auto page = static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
-  if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), kv_pages(task) * page);
-  const MachineProfile& machine = with_.profile.machine;
-  return kv_pages(task) * (task.work == Work::load_kv ? machine.link : machine.link_back).at(page);
+  const double bytes =
+      kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
+  if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), bytes);
+  if (bytes <= 0) return 0.0;
+  return task.work == Work::load_kv ? up_seconds(bytes) : with_.profile.machine.rows_down.at(bytes);
 }
 
 void PassSimulator::choose(LayerId layer) {
@@ -206,7 +208,7 @@ double PassSimulator::seconds(const Task& task) {
       return with_.profile.machine.rows_down.at(bytes);
     case Work::attended_up:
     case Work::rows_up:
-      return with_.profile.machine.rows_up.at(bytes);
+      return up_seconds(bytes);
     case Work::attention: {
       if (task.lane == Lane::cpu) {
         return shape_.decoding_rows * layer.attend_decode_on_cpu.at(shape_.positions) *
@@ -256,6 +258,13 @@ double PassSimulator::output_share(LayerId layer) const {
 // the CPU takes.
 double PassSimulator::beside_copies() const {
   return 1.0 + copying_share_ * (with_.profile.machine.cpu_takes_while_copying - 1.0);
+}
+
+// What something waits for on its way to a device, beside the weights that come too.
+double PassSimulator::up_seconds(double bytes) const {
+  const MachineProfile& machine = with_.profile.machine;
+  return machine.rows_up.at(bytes) *
+         (1.0 + copying_share_ * (machine.rows_take_while_copying - 1.0));
 }
 
 double PassSimulator::weight_link_seconds(double bytes) const {

@@ -51,6 +51,7 @@ class PassSimulator {
   double disk_bytes_per_second() const;
   double load_seconds(const Task& task);
   double weight_link_seconds(double bytes) const;
+  double up_seconds(double bytes) const;
   double output_share(LayerId layer) const;
   double beside_copies() const;
   int64_t spilled_micro_batches() const;

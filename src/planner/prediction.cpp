@@ -5,8 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "model/counts.h"
-
 namespace klotski {
 
 namespace {
@@ -17,6 +15,7 @@ double rounded(double value, double steps = 12.0) {
   if (value < steps) return std::round(value * 4.0) / 4.0;
   return std::exp2(std::round(std::log2(value) * steps) / steps);
 }
+constexpr int64_t kTypicalLayers = 32;  // of all passes whose mean is taken
 constexpr double kPositionSteps = 4.0;  // attention grows along a line: what is rounded evens out
 
 struct Sequence {
@@ -31,8 +30,6 @@ class Run {
       : policy_(policy),
         work_(work),
         layers_(with.model.layer_count()),
-        choices_(static_cast<double>(most_choices(with.model))),
-        experts_(static_cast<double>(most_experts(with.model))),
         simulator_(with, policy),
         waiting_(work.sequences) {}
 
@@ -127,38 +124,31 @@ class Run {
     ++result_.passes;
   }
 
-  // The second pass of a shape stands for all that follow, the first where only positions changed;
-  // of few rows in few layers the mean of some, since each finds other experts.
+  // The first pass of a shape after one of other rows finds what that one left, those that follow
+  // what the shape itself does: each kind is simulated once and stands for all. Of few layers the
+  // mean of several passes does, since each finds other experts.
   TimelineTotals simulate(const PassShape& shape) {
     const RowCounts rows{shape.micro_batches, shape.prompt_rows, shape.decoding_rows,
                          shape.logit_rows};
-    const std::pair key(rows, shape.positions);
-    if (const auto known = known_.find(key); known != known_.end()) return known->second;
-    TimelineTotals pass = simulator_.play(shape);
+    const RowCounts before = std::exchange(last_rows_, rows);
+    const auto [known, is_new] = known_.try_emplace({before, rows, shape.positions});
+    TimelineTotals& pass = known->second;
+    if (!is_new) return pass;
+    pass = simulator_.play(shape);
     if (result_.passes == 0) {
       first_shape_ = shape;
       first_ = pass;
-      return pass;
     }
-    if (std::exchange(last_rows_, rows) != rows) pass = simulator_.play(shape);
-    const int64_t passes = typical_passes(shape);
+    if (before != rows) return pass;
+    const int64_t passes = std::max<int64_t>(kTypicalLayers / layers_, 1);
     for (int64_t i = 1; i < passes; ++i) pass += simulator_.play(shape);
     pass *= 1.0 / static_cast<double>(passes);
-    return known_.emplace(key, pass).first->second;
-  }
-
-  int64_t typical_passes(const PassShape& shape) const {
-    constexpr int64_t kLayers = 32;  // in all passes together
-    const double rows = shape.rows() * static_cast<double>(shape.micro_batches);
-    if (rows * choices_ >= 2.0 * experts_) return 1;
-    return std::max<int64_t>(kLayers / layers_, 1);
+    return pass;
   }
 
   const Policy& policy_;
   const PlannedWork& work_;
   int64_t layers_;
-  double choices_;  // of a token
-  double experts_;  // of a layer
   PassSimulator simulator_;
   int64_t waiting_;
   std::vector<Sequence> running_;
@@ -166,7 +156,8 @@ class Run {
   RowCounts last_rows_;
   PassShape first_shape_;
   TimelineTotals first_;  // the pass that finds nothing in memory
-  std::map<std::pair<RowCounts, double>, TimelineTotals> known_;  // by positions too
+  // By the rows of the pass before, a pass's own, and the positions they see.
+  std::map<std::tuple<RowCounts, RowCounts, double>, TimelineTotals> known_;
   Prediction result_;
 };
 

@@ -25,6 +25,34 @@ std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
   return sizes;
 }
 
+// Who computes experts besides the compute tier, and who attends.
+auto processors(const Choice& choice) {
+  return std::pair(choice.strategy == Strategy::hybrid, choice.cpu_attention);
+}
+
+bool attends_there(Strategy strategy, bool cpu_attention) {
+  return cpu_attention || strategy != Strategy::cgopipe;
+}
+
+// A choice for each way to use the processors, by the last strategy that does.
+std::vector<Choice> ways(const SearchSpace& space) {
+  std::vector<Strategy> strategies(space.strategies.rbegin(), space.strategies.rend());
+  if (space.strategy) strategies = {*space.strategy};
+  std::vector<Choice> found;
+  for (const Strategy strategy : strategies) {
+    for (const bool cpu_attention : space.cpu_attention) {
+      const Choice way{.strategy = strategy,
+                       .hot_experts = space.hot_experts.value_or(0),
+                       .cpu_attention = cpu_attention};
+      const bool known = std::any_of(found.begin(), found.end(), [&](const Choice& other) {
+        return processors(other) == processors(way);
+      });
+      if (!known && attends_there(strategy, cpu_attention)) found.push_back(way);
+    }
+  }
+  return found;
+}
+
 bool foretells(Strategy strategy) {
   return strategy == Strategy::hot_prefetch || strategy == Strategy::klotski ||
          strategy == Strategy::hybrid;
@@ -33,24 +61,21 @@ bool foretells(Strategy strategy) {
 }  // namespace
 
 std::vector<Choice> group_sizes(const SearchSpace& space) {
-  Choice choice{.strategy = space.usual_strategy(), .hot_experts = space.hot_experts.value_or(0)};
   std::vector<Choice> choices;
-  const auto add = [&](int64_t micro_batches) {
-    choice.micro_batches = micro_batches;
-    for (const bool cpu_attention : space.cpu_attention) {
-      choice.cpu_attention = cpu_attention;
-      choices.push_back(choice);
-    }
-  };
-  for (const int64_t size : micro_batch_sizes(space)) {
-    choice.micro_batch = size;
-    if (space.micro_batches || choice.strategy == Strategy::simple) {
-      add(choice.strategy == Strategy::simple ? 1 : space.micro_batches.value_or(1));
-      continue;
-    }
-    for (int64_t n = 1; n <= kMostMicroBatches; n += std::max<int64_t>(1, n / 3)) {
-      add(n);
-      if (n * size >= space.sequences) break;
+  for (Choice choice : ways(space)) {
+    const bool one_only = choice.strategy == Strategy::simple;
+    for (const int64_t size : micro_batch_sizes(space)) {
+      choice.micro_batch = size;
+      if (space.micro_batches || one_only) {
+        choice.micro_batches = one_only ? 1 : *space.micro_batches;
+        choices.push_back(choice);
+        continue;
+      }
+      for (int64_t n = 1; n <= kMostMicroBatches; n += std::max<int64_t>(1, n / 3)) {
+        choice.micro_batches = n;
+        choices.push_back(choice);
+        if (n * size >= space.sequences) break;
+      }
     }
   }
   return choices;
@@ -65,11 +90,8 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
     if (space.strategy) break;
     Choice other = choice;
     other.strategy = strategy;
-    if (strategy == Strategy::cgopipe) {
-      const auto& places = space.cpu_attention;
-      if (std::find(places.begin(), places.end(), true) == places.end()) continue;
-      other.cpu_attention = true;
-    }
+    if (processors(other) != processors(choice)) continue;
+    if (!attends_there(strategy, other.cpu_attention)) continue;
     if (other.strategy == Strategy::simple) {
       if (space.micro_batches.value_or(1) > 1) continue;  // it knows no more than one
       other.micro_batches = 1;
@@ -149,14 +171,9 @@ size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& sp
   return best;
 }
 
-// Rough predictions are off by other factors where other processors compute.
-auto processors(const Choice& choice) {
-  const bool shared = needs_device(choice.strategy);
-  return std::pair(shared ? choice.strategy : Strategy::klotski, choice.cpu_attention);
-}
-
-// Puts behind the first `count` the fastest of each way to use the processors that is not among
-// them, if it comes near the first one; returns how many there are then.
+// Rough predictions are off by other factors where other processors compute: puts behind the first
+// `count` the fastest of each way that is not among them, if it comes near the first one; returns
+// how many there are then.
 size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
   for (size_t i = count; i < candidates.size(); ++i) {
     const auto here = candidates.begin() + static_cast<std::ptrdiff_t>(i);

@@ -39,12 +39,13 @@ struct SearchSpace {
   Strategy usual_strategy() const { return strategy.value_or(strategies.back()); }
 };
 
-// The group sizes worth trying: micro-batches of powers of two, and numbers of them that grow by a
-// third to a half, until all sequences are in one group. With keys and values in another memory
-// other sizes fit: both are tried.
+// The group sizes worth trying, for each way to use the processors (who computes experts, who
+// attends): what is fastest for one may be far from it for another, and not all sizes fit each.
+// Micro-batches of powers of two, and numbers of them that grow by a third to a half, until all
+// sequences are in one group.
 std::vector<Choice> group_sizes(const SearchSpace& space);
 
-// The same group by other strategies and with other K.
+// The same group by other strategies that use the processors alike, and with other K.
 std::vector<Choice> variants(const SearchSpace& space, const Choice& choice);
 
 // A group that has been given its memory.
@@ -62,8 +63,8 @@ struct Candidate {
 };
 
 // Predicts roughly every group size that fits (`fit` gives nothing for one that does not), then the
-// variants of the fastest, and with care the best three and the best of each other way to use the
-// processors that comes near. The chosen one comes first, then these others, then the rest by the
+// variants of the fastest, and with care the best three and the best of each other way that comes
+// near. The chosen one comes first, then these others, then the rest by the
 // tokens they generate a second, roughly predicted and scaled by how far off that was for the best.
 // Where several are within a hundredth of the fastest, the smallest group is chosen, and among
 // groups of one size the usual strategy and K.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,6 +20,8 @@ constexpr std::array<uint64_t, 7> kSizes = {4 * kKiB, 64 * kKiB, 256 * kKiB, kMi
                                             4 * kMiB, 16 * kMiB, 128 * kMiB};
 constexpr uint64_t kMostRowBytes = 16 * kMiB;
 constexpr int kInARow = 4;
+constexpr uint64_t kRowBytes = kMiB;  // some rows that something waits for
+constexpr double kAbout = 0.02;       // seconds, of them alone and of them beside other copies
 
 // One way and its other end.
 struct Way {
@@ -58,6 +61,27 @@ struct Way {
   }
 };
 
+// How many times as long rows take while other copies follow each other on the same way. The last
+// bytes here and there are theirs.
+double rows_beside_copies(Device& device, std::span<std::byte> here, std::span<std::byte> there) {
+  const size_t others = std::min(here.size(), there.size()) - kRowBytes;
+  const std::unique_ptr<CopyQueue> large = device.new_queue(CopySize::large);
+  const std::unique_ptr<CopyQueue> small = device.new_queue(CopySize::small);
+  const std::function<void()> rows = [&] {
+    small->to_device(there.data() + others, here.data() + others, kRowBytes);
+    small->finish();
+  };
+  rows();  // the first one does not count
+  const double alone = seconds_each(rows, kAbout);
+  Repeating beside([&] {
+    for (int i = 0; i < kInARow; ++i) large->to_device(there.data(), here.data(), others);
+    large->finish();
+  });
+  const double together = seconds_each(rows, kAbout);
+  beside.end();
+  return std::max(1.0, together / alone);
+}
+
 }  // namespace
 
 PinnedArena::PinnedArena(Device& device, Tier& tier, uint64_t bytes)
@@ -84,6 +108,9 @@ void measure_link(Device& device, Tier& tier, std::span<std::byte> there, Machin
   };
   measure(CopySize::large, machine.link, machine.link_back);
   measure(CopySize::small, machine.rows_up, machine.rows_down);
+  if (most >= 2 * kRowBytes) {
+    machine.rows_take_while_copying = rows_beside_copies(device, memory.bytes(), there.first(most));
+  }
 }
 
 }  // namespace klotski

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/cuda/context_cuda.h"
@@ -18,28 +17,9 @@ namespace klotski {
 
 namespace {
 
-struct DestroyStream {
-  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
-};
-using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
-struct DestroyEvent {
-  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
-};
-using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
-
-Stream new_stream(const Device& device) {
+cuda::Stream stream_on(const Device& device) {
   cuda::check_cuda(cudaSetDevice(device.info().index), "cudaSetDevice");
-  cudaStream_t stream = nullptr;
-  cuda::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                   "cudaStreamCreateWithFlags");
-  return Stream(stream);
-}
-
-Event new_event() {
-  cudaEvent_t event = nullptr;
-  cuda::check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                   "cudaEventCreateWithFlags");
-  return Event(event);
+  return cuda::new_stream();
 }
 
 std::span<std::byte> workspace_of(std::span<std::byte> arena) {
@@ -55,25 +35,25 @@ std::span<std::byte> workspace_of(std::span<std::byte> arena) {
 struct Resources {
   Resources(const Device& opened, std::span<std::byte> arena)
       : device(opened.info().index),
-        stream(new_stream(opened)),
+        stream(stream_on(opened)),
         staging(stream.get()),
         cublas(stream.get(), workspace_of(arena)),
         memory(arena.subspan(CudaOps::kProductWorkspace)),
         context{stream.get(), opened.info().multiprocessors,
                 10 * opened.info().major + opened.info().minor} {
-    for (Event& event : events) event = new_event();
+    for (cuda::Event& event : events) event = cuda::new_event(cuda::Waiting::spins);
   }
 
   // Of the latest places.
-  const Event& place(uint64_t number) const { return events[number % events.size()]; }
+  const cuda::Event& place(uint64_t number) const { return events[number % events.size()]; }
 
   int device;
-  Stream stream;
+  cuda::Stream stream;
   cuda::Staging staging;
   cuda::Cublas cublas;
   cuda::WorkingMemory memory;
   cuda::Context context;
-  std::array<Event, OpsMemory::kMostPlaces> events;
+  std::array<cuda::Event, OpsMemory::kMostPlaces> events;
   uint64_t places = 0;
 };
 

@@ -18,16 +18,10 @@ static_assert(kEarlyBytes < kPieceBytes);
 
 }  // namespace
 
-Staging::Piece::Piece() {
-  void* memory = nullptr;
-  check_cuda(cudaHostAlloc(&memory, kPieceBytes, cudaHostAllocMapped), "cudaHostAlloc");
-  host.reset(static_cast<std::byte*>(memory));
+Staging::Piece::Piece() : host(new_pinned(kPieceBytes)), emptied(new_event(Waiting::spins)) {
   void* as_seen = nullptr;
-  check_cuda(cudaHostGetDevicePointer(&as_seen, memory, 0), "cudaHostGetDevicePointer");
+  check_cuda(cudaHostGetDevicePointer(&as_seen, host.get(), 0), "cudaHostGetDevicePointer");
   device = static_cast<std::byte*>(as_seen);
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  emptied.reset(event);
 }
 
 void Staging::next_piece() {

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <type_traits>
+
+#include "device/cuda_owned_cuda.h"
 
 namespace klotski::cuda {
 
@@ -21,18 +21,13 @@ class Staging {
   const std::byte* begin_download(const std::byte* from, uint64_t bytes);
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { cudaFreeHost(memory); }
-    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
-  };
   // Pinned memory, and as the device addresses it.
   struct Piece {
     Piece();
 
-    std::unique_ptr<std::byte, Free> host;
+    Pinned host;
     std::byte* device = nullptr;
-    // All that was put into it has been read.
-    std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Free> emptied;
+    Event emptied;  // all that was put into it has been read
   };
 
   void next_piece();
