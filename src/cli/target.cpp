@@ -32,6 +32,7 @@ std::shared_ptr<OpenedTarget> device_target(int index) {
   Target target{.ops = CudaOps::table(),
                 .device = device.get(),
                 .cpu = &cpu_ops(),
+                .device_own_bytes = device->own_bytes(),
                 .ops_bytes = CudaOps::kProductWorkspace,
                 .start_ops = [device = device.get()](std::span<std::byte> arena) {
                   return std::static_pointer_cast<void>(std::make_shared<CudaOps>(*device, arena));

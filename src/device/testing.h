@@ -48,6 +48,9 @@ class HostDevice final : public Device {
     copies_left_ = k;
   }
 
+  // As if its driver took so much more for itself.
+  void take_own(uint64_t bytes) { limits_.own_bytes += bytes; }
+
   // Done since the beginning.
   uint64_t bytes_to_device() const { return bytes_to_device_; }
   uint64_t bytes_to_host() const { return bytes_to_host_; }

@@ -111,8 +111,11 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   int lending_ = 0;
   HostDevice device_{{.bytes = kGiB, .own_bytes = 100 * kMiB, .pin_bytes = kMiB}};
   const Ops ops_ = ops_in_arena();
-  Target target_{
-      .ops = ops_, .device = &device_, .cpu = &reference_ops(), .start_ops = start_in_arena};
+  Target target_{.ops = ops_,
+                 .device = &device_,
+                 .cpu = &reference_ops(),
+                 .device_own_bytes = device_.own_bytes(),
+                 .start_ops = start_in_arena};
   PipelineOptions options_;
 };
 
@@ -385,6 +388,19 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
     }
   }
   EXPECT_GT(fitted, 0);
+}
+
+// What the driver takes for what runs first was thought of before; what it takes beyond that
+// counts.
+TEST_P(DevicePipeline, APlanIsTheSameWhateverRanBefore) {
+  const RunLimits limits{.ram_bytes = 2 * kGiB, .vram_bytes = 400 * kMiB};
+  const Workload workload{.sequences = 16, .tokens_per_sequence = 40, .prompt_tokens = 8};
+  const auto program_bytes = [&] { return plan(limits, workload).memory.process_bytes; };
+  const uint64_t before = program_bytes();
+  device_.take_own(100 * kMiB);
+  EXPECT_EQ(program_bytes(), before);
+  device_.take_own(80 * kMiB);
+  EXPECT_EQ(program_bytes(), before + (100 + 80 - 192 + 48) * kMiB);
 }
 
 TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {

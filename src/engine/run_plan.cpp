@@ -24,8 +24,10 @@ constexpr int64_t kMicroBatchRows = 512;
 constexpr int64_t kDeviceMicroBatchRows = 4096;
 constexpr int64_t kDeviceDecodeBatch = 256;  // sequences: the memory of their logits stays small
 
-// Of a device: what the driver and the products' library take while they are used first.
+// Of a device: what the driver and the products' library take while they are used first. Where they
+// have taken more of it than was thought, this is what they still may.
 constexpr uint64_t kDeviceMargin = 192 * kMiB;
+constexpr uint64_t kLeastDeviceMargin = 48 * kMiB;
 constexpr uint64_t kPinnedPerTableByte =
     512;  // of pinned memory, for a byte of the device's tables
 // Rows of a group that the CPU may share the experts of, at least: with many more it takes longer
@@ -347,16 +349,18 @@ class MemoryDivision {
   static uint64_t with_gaps(uint64_t bytes) { return bytes + bytes / kOpsSlack; }
 
   // The driver's own, and its tables of the program's memory that is going to be pinned: weights,
-  // and keys and values that may lie there.
+  // and keys and values that may lie there. The same whatever ran on the device before: one command
+  // always gets one plan.
   uint64_t device_process_bytes(const Policy& policy) const {
     uint64_t to_pin = spill_bytes(policy, 0);
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       to_pin += static_cast<uint64_t>(layouts_.units(kind)) * layouts_.buffer_bytes(kind);
     }
-    to_pin = std::min(to_pin, ram_bytes_);
-    return device_own_bytes_ + kDeviceMargin +
-           (to_pin - std::min(to_pin, pinned_bytes_)) / kPinnedPerTableByte;
+    to_pin = std::max(std::min(to_pin, ram_bytes_), pinned_bytes_);
+    return std::max(
+        target_.device_own_bytes + kDeviceMargin + to_pin / kPinnedPerTableByte,
+        device_own_bytes_ + kLeastDeviceMargin + (to_pin - pinned_bytes_) / kPinnedPerTableByte);
   }
 
   // Of what the device and the CPU exchange. On the device, rows of experts lie with the group's.

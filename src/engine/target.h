@@ -21,10 +21,11 @@ struct MemoryBelow {
 // What computes: the CPU, or a device.
 struct Target {
   const Ops& ops;
-  Device* device = nullptr;  // null: the CPU
-  const Ops* cpu = nullptr;  // what the CPU beside a device computes with, where it may
-  uint64_t ops_bytes = 0;    // of the device's memory that the operations take besides what they
-                             // compute with
+  Device* device = nullptr;       // null: the CPU
+  const Ops* cpu = nullptr;       // what the CPU beside a device computes with, where it may
+  uint64_t device_own_bytes = 0;  // Device::own_bytes before anything ran there
+  uint64_t ops_bytes = 0;  // of the device's memory that the operations take besides what they
+                           // compute with
   // Gives the operations their part of the device's memory, for as long as the result lives.
   std::function<std::shared_ptr<void>(std::span<std::byte>)> start_ops = {};
   std::shared_ptr<MemoryBelow> below = {};  // of the last run

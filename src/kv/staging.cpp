@@ -64,20 +64,25 @@ void PagedKvCache::load(KvStage& stage, std::span<KvSequence* const> sequences,
   stage.areas_ = std::move(areas);
 }
 
+// All writes are under way before any is waited for: where one fails, what those before it left is
+// not known either.
 void PagedKvCache::store(const KvStage& stage) {
-  for (const KvStage::Area& area : stage.areas_) {
-    KvSequence& sequence = *area.sequence;
-    const int64_t first = sequence.length_ / kPageTokens;
-    const int64_t end = pages_for(sequence.length_ + sequence.reserved_);
-    try {
+  size_t begun = 0;
+  try {
+    for (const KvStage::Area& area : stage.areas_) {
+      ++begun;
+      const int64_t first = area.sequence->length_ / kPageTokens;
+      const int64_t end = pages_for(area.sequence->length_ + area.sequence->reserved_);
       visit_runs(area, stage.layer_, first, end, [&](int32_t place, std::span<std::byte> pages) {
         spill_.write(stage.layer_, place, pages);
       });
-      spill_.finish_writes();
-    } catch (...) {
-      sequence.lost_ = sequence.length_ % kPageTokens != 0;
-      throw;
     }
+    if (begun > 0) spill_.finish_writes();
+  } catch (...) {
+    for (const KvStage::Area& area : std::span(stage.areas_).first(begun)) {
+      area.sequence->lost_ = area.sequence->length_ % kPageTokens != 0;
+    }
+    throw;
   }
 }
 

@@ -112,6 +112,33 @@ TEST(Prediction, ManyGroupsAreLikeSome) {
 }
 
 // Prompts longer than a pass has rows take several, and those that are done generate meanwhile.
+// Prompts borrow slots that the passes after them fill again: once a group, not once a pass.
+TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
+  Bench bench;
+  for (const LinkCurve& one : kLinkCurves) bench.profile.machine.*one.curve = growing(1e-9);
+  Policy policy = resident_policy(bench.model);
+  for (size_t kind = 0; kind < kUnitKinds; ++kind) policy.slots_below[kind] = policy.slots[kind];
+  policy.rows_in_place = policy.group_sequences();
+  const auto loaded = [&](int64_t groups, int64_t generated) {
+    const PlannedWork work{.sequences = groups * policy.group_sequences(),
+                           .prompt_tokens = 8,
+                           .generated_tokens = generated,
+                           .at_once = policy.group_sequences()};
+    Machinery with = bench.machinery();
+    with.facts = [](const WeightUnit&) { return UnitFacts{1000, false, 1000}; };
+    const Prediction found = predict(with, policy, work);
+    return found.totals.lane(Lane::to_device).bytes;
+  };
+  EXPECT_EQ(loaded(3, 9), 0u) << "all is there before the first pass";
+  policy.lent_slots = 5;
+  const double one = static_cast<double>(loaded(1, 9));
+  EXPECT_GT(one, 0.0);
+  EXPECT_NEAR(static_cast<double>(loaded(1, 33)), one, 0.1 * one);
+  const double more = static_cast<double>(loaded(3, 9)) - one;  // the first finds all there
+  EXPECT_GT(more, 1.5 * one);
+  EXPECT_LE(more, 2.0 * one);
+}
+
 TEST(Prediction, PromptsAreCutIntoPasses) {
   const Bench bench;
   const Machinery with = bench.machinery();

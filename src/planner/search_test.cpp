@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "planner/excerpt.h"
 #include "planner/testing.h"
@@ -33,6 +35,55 @@ TEST(Search, SizesCoverTheWorkAndKeepWhatIsFixed) {
   for (const Choice& size :
        group_sizes({.sequences = 64, .micro_batches = 4, .strategy = Strategy::simple})) {
     EXPECT_EQ(size.micro_batches, 1) << "it knows no more";
+  }
+}
+
+SearchSpace space_of_a_device(int64_t sequences) {
+  SearchSpace space{.sequences = sequences, .most_experts = 8, .top_k = 2};
+  space.strategies.insert(space.strategies.end(), {Strategy::cgopipe, Strategy::hybrid});
+  space.cpu_attention = {false, true};
+  return space;
+}
+
+TEST(Search, EveryWayToUseTheProcessorsHasAllSizes) {
+  SearchSpace space = space_of_a_device(64);
+  using Way = std::pair<Strategy, bool>;
+  const auto ways = [&] {
+    std::map<Way, size_t> found;
+    for (const Choice& size : group_sizes(space)) ++found[{size.strategy, size.cpu_attention}];
+    return found;
+  };
+  const size_t sizes = group_sizes({.sequences = 64}).size();
+  EXPECT_EQ(ways(), (std::map<Way, size_t>{{{Strategy::klotski, false}, sizes},
+                                           {{Strategy::hybrid, false}, sizes},
+                                           {{Strategy::cgopipe, true}, sizes},
+                                           {{Strategy::hybrid, true}, sizes}}));
+  space.cpu_attention = {true};
+  EXPECT_EQ(ways(), (std::map<Way, size_t>{{{Strategy::cgopipe, true}, sizes},
+                                           {{Strategy::hybrid, true}, sizes}}));
+  space.cpu_attention = {false, true};
+  space.strategy = Strategy::hybrid;
+  EXPECT_EQ(ways(), (std::map<Way, size_t>{{{Strategy::hybrid, false}, sizes},
+                                           {{Strategy::hybrid, true}, sizes}}));
+}
+
+// Whatever way fits, and in whatever size: it is found.
+TEST(Search, AWayThatFitsInOneSizeIsFound) {
+  const Bench bench;
+  const PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 64};
+  for (const Choice& only : group_sizes(space_of_a_device(64))) {
+    if (only.micro_batches != 4 && only.micro_batch != 2) continue;
+    const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
+      if (size != only) return {};
+      FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = 64};
+      group.policy.micro_batch = size.micro_batch;
+      group.policy.micro_batches = size.micro_batches;
+      return group;
+    };
+    const std::vector<Candidate> found =
+        search(bench.machinery(), work, space_of_a_device(64), fit);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found.front().choice, only);
   }
 }
 
