@@ -89,6 +89,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   reading_share_ = busy_share(Lane::disk_read);
   copying_share_ = busy_share(Lane::to_device);
   cpu_share_ = busy_share(Lane::cpu);
+  kv_share_ = policy_.memory_below() ? busy_share(Lane::kv_in) : 0.0;
   return pass;
 }
 
@@ -270,7 +271,9 @@ double PassSimulator::up_seconds(double bytes) const {
 double PassSimulator::weight_link_seconds(double bytes) const {
   const MachineProfile& machine = with_.profile.machine;
   const double alone = bytes > 0 ? machine.link.at(bytes) : 0.0;
-  return alone * (1.0 + cpu_share_ * (machine.copying_takes_while_cpu_computes - 1.0));
+  // Keys and values take their part of the bus while they come.
+  const double left = 1.0 - kv_share_ * (1.0 - 1.0 / machine.copying_takes_while_rows_come);
+  return alone / left * (1.0 + cpu_share_ * (machine.copying_takes_while_cpu_computes - 1.0));
 }
 
 double PassSimulator::disk_bytes_per_second() const {

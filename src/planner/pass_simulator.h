@@ -79,6 +79,7 @@ class PassSimulator {
   double reading_share_ = 1.0;
   double copying_share_ = 1.0;
   double cpu_share_ = 1.0;
+  double kv_share_ = 0.0;       // of what comes to a device, by the same bus as weights
   double taken_seconds_ = 0.0;  // from computing, by finding memory; not yet spent on a task
   std::map<WeightUnit, int64_t> loads_;
   std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded

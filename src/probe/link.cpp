@@ -21,7 +21,7 @@ constexpr std::array<uint64_t, 7> kSizes = {4 * kKiB, 64 * kKiB, 256 * kKiB, kMi
 constexpr uint64_t kMostRowBytes = 16 * kMiB;
 constexpr int kInARow = 4;
 constexpr uint64_t kRowBytes = kMiB;  // some rows that something waits for
-constexpr double kAbout = 0.02;       // seconds, of them alone and of them beside other copies
+constexpr double kAbout = 0.02;       // seconds, of each alone and of each beside the other
 
 // One way and its other end.
 struct Way {
@@ -61,9 +61,10 @@ struct Way {
   }
 };
 
-// How many times as long rows take while other copies follow each other on the same way. The last
-// bytes here and there are theirs.
-double rows_beside_copies(Device& device, std::span<std::byte> here, std::span<std::byte> there) {
+// How much rows and copies that follow each other on the same way hold each other up. The last
+// bytes here and there are those of the rows.
+void measure_together(Device& device, std::span<std::byte> here, std::span<std::byte> there,
+                      MachineProfile& machine) {
   const size_t others = std::min(here.size(), there.size()) - kRowBytes;
   const std::unique_ptr<CopyQueue> large = device.new_queue(CopySize::large);
   const std::unique_ptr<CopyQueue> small = device.new_queue(CopySize::small);
@@ -71,15 +72,22 @@ double rows_beside_copies(Device& device, std::span<std::byte> here, std::span<s
     small->to_device(there.data() + others, here.data() + others, kRowBytes);
     small->finish();
   };
-  rows();  // the first one does not count
-  const double alone = seconds_each(rows, kAbout);
-  Repeating beside([&] {
+  const std::function<void()> copies = [&] {
     for (int i = 0; i < kInARow; ++i) large->to_device(there.data(), here.data(), others);
     large->finish();
-  });
-  const double together = seconds_each(rows, kAbout);
+  };
+  rows();  // the first ones do not count
+  copies();
+  const double rows_alone = seconds_each(rows, kAbout);
+  const double copies_alone = seconds_each(copies, kAbout);
+  Repeating beside(copies);
+  const double rows_beside = seconds_each(rows, kAbout);
   beside.end();
-  return std::max(1.0, together / alone);
+  Repeating coming(rows);
+  const double copies_beside = seconds_each(copies, kAbout);
+  coming.end();
+  machine.rows_take_while_copying = std::max(1.0, rows_beside / rows_alone);
+  machine.copying_takes_while_rows_come = std::max(1.0, copies_beside / copies_alone);
 }
 
 }  // namespace
@@ -109,7 +117,7 @@ void measure_link(Device& device, Tier& tier, std::span<std::byte> there, Machin
   measure(CopySize::large, machine.link, machine.link_back);
   measure(CopySize::small, machine.rows_up, machine.rows_down);
   if (most >= 2 * kRowBytes) {
-    machine.rows_take_while_copying = rows_beside_copies(device, memory.bytes(), there.first(most));
+    measure_together(device, memory.bytes(), there.first(most), machine);
   }
 }
 
