@@ -82,6 +82,7 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
     fixed.cpu_attention = choice.cpu_attention;
     RunPlan plan =
         plan_run(ground.model, ground.layouts, ground.target, fixed, workload, ground.options);
+    if (ground.target.device) plan.policy.expert_shares = ground.shares.all();
     if (plan.policy.shared_rows > 0) {
       plan.policy.costs = expert_costs(ground.machinery(), plan.policy,
                                        static_cast<double>(workload.usual_tokens()));

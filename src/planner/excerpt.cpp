@@ -91,6 +91,7 @@ Policy Excerpt::policy(Policy whole) const {
   if (whole.kept_experts > 0) {
     whole.kept_experts = std::max<int64_t>(0, slots - whole.lent_slots - passed_through);
   }
+  if (!whole.expert_shares.empty()) whole.expert_shares = shares_.all();
   if (whole.costs.empty()) return whole;
   std::vector<int> kinds;
   for (const LayerId layer : layers_) {

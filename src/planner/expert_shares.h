@@ -18,6 +18,7 @@ class ExpertShares {
   const std::vector<double>& of(LayerId layer) const {
     return shares_[static_cast<size_t>(layer.value)];
   }
+  const std::vector<std::vector<double>>& all() const { return shares_; }
   // The most popular ones, as many as asked for, ascending.
   std::vector<ExpertId> hottest(LayerId layer, int64_t count) const;
 

@@ -50,6 +50,8 @@ class FragmentBuilder {
   // What the layer's experts cost here and there, where the CPU shares them; else nothing.
   const ExpertCosts* shared_costs(LayerId layer) const;
   bool resident(const WeightUnit& unit) const { return residency_.resident(unit); }
+  // A layer's experts, those chosen most first, as far as that is known.
+  const std::vector<ExpertId>& ranked(LayerId layer) const { return residency_.ranked(layer); }
   // Bytes that the link to the compute tier was asked for since the last call.
   uint64_t take_link_bytes() { return std::exchange(link_bytes_, 0); }
   int32_t micro_batches() const { return static_cast<int32_t>(known_.group.size()); }

@@ -131,12 +131,11 @@ class Hybrid : public Schedule {
   }
 
   // The next layer's rows are taken to fall on its experts as this one's did: most on those that
-  // are foretold to be hot.
+  // are foretold to be hot, then on those that are chosen most.
   std::vector<RoutedExpert> expected(FragmentBuilder& build, LayerId layer) const {
     std::vector<ExpertId> ranked = build.known().hot(layer);
-    const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
-    for (int64_t e = 0; e < experts && ranked.size() < expected_rows_.size(); ++e) {
-      const ExpertId expert(e);
+    for (const ExpertId expert : build.ranked(layer)) {
+      if (ranked.size() >= expected_rows_.size()) break;
       if (std::find(ranked.begin(), ranked.end(), expert) == ranked.end()) ranked.push_back(expert);
     }
     std::vector<RoutedExpert> routed;

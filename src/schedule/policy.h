@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "model/units.h"
@@ -50,8 +51,10 @@ struct Policy {
   std::array<int64_t, kUnitKinds> slots_below{};
   // Experts that stay in the compute tier once they are there, as long as there are others to take
   // the place of: so many, the same number of every layer as far as that goes, so that no layer has
-  // to wait for all of its experts.
+  // to wait for all of its experts; of each layer those that are chosen most.
   int64_t kept_experts = 0;
+  // By layer and expert, the share of a layer's choices that goes to each; empty: not known.
+  std::vector<std::vector<double>> expert_shares{};
   // Experts that are brought before they are used, at most, so that the others keep their slots; 0:
   // as many as there are slots. What is certain to be used counts not; nor does it hold while slots
   // are lent: with so many rows an expert computes longer than the next one takes to come.

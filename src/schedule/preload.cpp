@@ -1,18 +1,14 @@
 #include "schedule/preload.h"
 
-#include <algorithm>
-
 namespace klotski {
 
 namespace {
 
-// The first expert of every layer, then the second of every layer: those that stay come first, into
-// the slots that are never lent, and no layer has to wait for all of its experts.
+// Those that stay come first, into the slots that are never lent.
 std::vector<WeightUnit> in_order(const ModelDescription& model, const Policy& policy,
                                  UnitKind kind) {
-  std::vector<WeightUnit> units = units_of(model, kind);
-  if (policy.memory_below()) std::stable_sort(units.begin(), units.end(), by_expert);
-  return units;
+  if (kind == UnitKind::expert && policy.memory_below()) return experts_by_rank(model, policy);
+  return units_of(model, kind);
 }
 
 }  // namespace

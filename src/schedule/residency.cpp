@@ -57,11 +57,37 @@ CacheCounters sum_of(CacheCounters sum, const ExpertCache* cache) {
 
 }  // namespace
 
+std::vector<ExpertId> ranked_experts(const ModelDescription& model, const Policy& policy,
+                                     LayerId layer) {
+  std::vector<ExpertId> ranked;
+  for (int64_t e = 0; e < model.layer(layer).feed_forward.experts; ++e) ranked.emplace_back(e);
+  if (policy.expert_shares.empty()) return ranked;
+  const std::vector<double>& shares = policy.expert_shares[static_cast<size_t>(layer.value)];
+  std::stable_sort(ranked.begin(), ranked.end(), [&](ExpertId a, ExpertId b) {
+    return shares[static_cast<size_t>(a.value)] > shares[static_cast<size_t>(b.value)];
+  });
+  return ranked;
+}
+
+std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Policy& policy) {
+  std::vector<std::pair<int64_t, WeightUnit>> ranked;
+  for (int64_t i = 0; i < model.layer_count(); ++i) {
+    int64_t rank = 0;
+    for (const ExpertId expert : ranked_experts(model, policy, LayerId(i))) {
+      const WeightUnit unit = expert_unit(model, LayerId(i), expert);
+      if (unit.kind == UnitKind::expert) ranked.emplace_back(rank++, unit);
+    }
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<WeightUnit> units;
+  for (const auto& [rank, unit] : ranked) units.push_back(unit);
+  return units;
+}
+
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy) {
-  std::vector<WeightUnit> units = units_of(model, UnitKind::expert);
-  std::stable_sort(units.begin(), units.end(), by_expert);
   std::vector<ExpertKey> kept;
-  for (const WeightUnit& unit : units) {
+  for (const WeightUnit& unit : experts_by_rank(model, policy)) {
     if (std::ssize(kept) == policy.kept_experts) break;
     kept.push_back({unit.layer, unit.expert});
   }
@@ -71,6 +97,9 @@ std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy&
 Residency::Residency(const ModelDescription& model, const Policy& policy)
     : layers_(model.layer_count()), kept_(kept_experts(model, policy)), policy_(policy) {
   std::sort(kept_.begin(), kept_.end());
+  for (int64_t i = 0; i < layers_; ++i) {
+    ranked_.push_back(ranked_experts(model, policy, LayerId(i)));
+  }
   make_shelves();
 }
 

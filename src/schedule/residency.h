@@ -12,8 +12,12 @@
 
 namespace klotski {
 
-// The first expert of every layer before the second of any.
-inline bool by_expert(const WeightUnit& a, const WeightUnit& b) { return a.expert < b.expert; }
+// A layer's experts, those chosen most first; as they are numbered where the policy knows no more.
+std::vector<ExpertId> ranked_experts(const ModelDescription& model, const Policy& policy,
+                                     LayerId layer);
+
+// The first of every layer by that order, before the second of any.
+std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Policy& policy);
 
 // Those that a policy keeps, in the order in which they are brought.
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy);
@@ -41,6 +45,11 @@ class Residency {
   // place there until some others of its kind were asked for, so that the disk reads those
   // meanwhile.
   Leased below(const WeightUnit& unit);
+
+  // As ranked_experts says.
+  const std::vector<ExpertId>& ranked(LayerId layer) const {
+    return ranked_[static_cast<size_t>(layer.value)];
+  }
 
   // Lies in the compute tier, under lease or not.
   bool resident(const WeightUnit& unit) const;
@@ -87,7 +96,8 @@ class Residency {
   const Shelf& shelf(UnitKind kind) const { return shelves_[index_of(kind)]; }
 
   int64_t layers_;
-  std::vector<ExpertKey> kept_;  // ascending
+  std::vector<std::vector<ExpertId>> ranked_;  // by layer
+  std::vector<ExpertKey> kept_;                // ascending
   Policy policy_;
   std::array<Shelf, kUnitKinds> shelves_;
   std::array<Shelf, kUnitKinds> below_;  // held: those asked for last

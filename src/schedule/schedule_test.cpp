@@ -329,6 +329,27 @@ TEST(Schedule, KeptExpertsStayAndFewComeAhead) {
   EXPECT_LE(reloaded, 2 * 24 + 4);
 }
 
+// As many of every layer, and of each layer those that are chosen most; they are brought first.
+TEST(Residency, WhatIsChosenMostIsKept) {
+  const ModelDescription model = shape_of(3, 4, 2);
+  Policy policy;
+  policy.kept_experts = 5;
+  const auto kept = [&] {
+    std::vector<std::pair<int64_t, int64_t>> found;
+    for (const ExpertKey& key : kept_experts(model, policy)) {
+      found.emplace_back(key.layer.value, key.expert.value);
+    }
+    return found;
+  };
+  using Kept = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(kept(), (Kept{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}}));
+  policy.expert_shares = {{0.1, 0.2, 0.3, 0.4}, {0.4, 0.3, 0.2, 0.1}, {0.2, 0.4, 0.2, 0.2}};
+  EXPECT_EQ(kept(), (Kept{{0, 3}, {1, 0}, {2, 1}, {0, 2}, {1, 1}}));
+  policy.kept_experts = 12;
+  EXPECT_EQ(kept().size(), 12u);
+  EXPECT_EQ(kept().back(), (std::pair<int64_t, int64_t>(2, 3))) << "equals as they are numbered";
+}
+
 TEST(Residency, LentSlotsAreForgottenAndGivenBack) {
   const ModelDescription model = shape_of(1, 8, 2);
   Policy policy;

@@ -79,6 +79,14 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   }
   policy.loads_ahead = between(random, 0, 4);
   policy.kept_experts = between(random, 0, policy.slots[static_cast<size_t>(UnitKind::expert)]);
+  if (between(random, 0, 1) == 1) {
+    for (const Layer& layer : model.layers) {
+      std::vector<double>& shares = policy.expert_shares.emplace_back();
+      for (int64_t e = 0; e < layer.feed_forward.experts; ++e) {
+        shares.push_back(static_cast<double>(between(random, 0, 3)));
+      }
+    }
+  }
   policy.cpu_attention = below && between(random, 0, 1) == 1;
   if (below && policy.strategy == Strategy::hybrid) {
     policy.shared_rows = between(random, 0, 60);
