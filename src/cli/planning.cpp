@@ -36,6 +36,14 @@ const Candidate* best_other(const std::vector<Candidate>& candidates, const Othe
   return best;
 }
 
+// Why these units of a kind are in memory, and not all.
+const char* why_these(UnitKind kind, const Policy& policy) {
+  if (kind != UnitKind::expert) return "before experts: every token uses them";
+  if (policy.kept_experts > 0) return "those of each layer that are chosen most stay";
+  if (policy.eviction != "furthest") return "those that are used most stay";
+  return "what is needed furthest from now leaves first, of those the least popular";
+}
+
 std::string strategy_of(const Choice& choice) {
   return describe_strategy(choice.strategy, choice.cpu_attention);
 }
@@ -108,15 +116,9 @@ std::vector<Reason> Planning::reasons() const {
     const int64_t units = foresight_.layouts().units(kind);
     if (units == 0) continue;
     const int64_t slots = plan.policy.slots[index_of(kind)];
-    const char* why = slots >= units ? "all fit"
-                      : kind == UnitKind::expert
-                          ? plan.policy.eviction == "furthest"
-                                ? "what is needed furthest from now leaves first, of those the "
-                                  "least popular"
-                                : "those that are used most stay"
-                          : "before experts: every token uses them";
     reasons.push_back({std::string(unit_kind_name(kind)),
-                       fmt::format("{} of {} in memory", std::min(slots, units), units), why});
+                       fmt::format("{} of {} in memory", std::min(slots, units), units),
+                       slots >= units ? "all fit" : why_these(kind, plan.policy)});
   }
   return reasons;
 }

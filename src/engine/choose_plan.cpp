@@ -72,7 +72,7 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
   RunLimits base = limits;
   // The same for every choice, whatever others take meanwhile.
   base.ram_bytes = ram_limit(limits, ground.options);
-  if (ground.target.device) base.vram_bytes = vram_limit(limits, *ground.target.device);
+  if (ground.target.device) base.vram_bytes = vram_limit(limits, ground.target);
   const auto plan_of = [&](const Choice& choice) {
     RunLimits fixed = base;
     fixed.micro_batch = choice.micro_batch;

@@ -403,6 +403,13 @@ TEST_P(DevicePipeline, APlanIsTheSameWhateverRanBefore) {
   EXPECT_EQ(program_bytes(), before + (100 + 80 - 192 + 48) * kMiB);
 }
 
+TEST_P(DevicePipeline, SoIsWhatItMayUseOfAWholeDevice) {
+  const uint64_t before = vram_limit({}, target_);
+  EXPECT_EQ(before, device_.info().total_bytes - (kGiB - 100 * kMiB) / 16);
+  device_.take_own(100 * kMiB);
+  EXPECT_EQ(vram_limit({}, target_), before);
+}
+
 TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {
   const Workload workload{.sequences = 1, .tokens_per_sequence = 8, .prompt_tokens = 4};
   const RunLimits limits{.vram_bytes = 64 * kMiB};

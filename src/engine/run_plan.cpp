@@ -238,7 +238,7 @@ class MemoryDivision {
     MemoryLimits limits{
         .bytes = 0, .kv_bytes = limits_.kv_bytes, .expert_slots = limits_.expert_slots};
     if (target_.device) {
-      limits.bytes = vram_limit(limits_, *target_.device);
+      limits.bytes = vram_limit(limits_, target_);
       limits.memory = "VRAM";
       limits.flag = "--vram";
     } else {
@@ -349,8 +349,8 @@ class MemoryDivision {
   static uint64_t with_gaps(uint64_t bytes) { return bytes + bytes / kOpsSlack; }
 
   // The driver's own, and its tables of the program's memory that is going to be pinned: weights,
-  // and keys and values that may lie there. The same whatever ran on the device before: one command
-  // always gets one plan.
+  // and keys and values that may lie there. The same whatever ran on the device before, as long as
+  // that took no more than was thought: one command gets one plan.
   uint64_t device_process_bytes(const Policy& policy) const {
     uint64_t to_pin = spill_bytes(policy, 0);
     for (size_t k = 0; k < kUnitKinds; ++k) {
@@ -436,11 +436,11 @@ uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options) {
   return allowed_bytes(limits, options, resident_bytes());
 }
 
-uint64_t vram_limit(const RunLimits& limits, const Device& device) {
-  const uint64_t own = device.own_bytes();
-  const uint64_t free_bytes = device.free_bytes();
-  if (!limits.vram_bytes) return own + free_bytes - free_bytes / 16;
-  return limits.hypothetical ? *limits.vram_bytes : std::min(*limits.vram_bytes, own + free_bytes);
+// All that was free before anything ran, less a sixteenth of it for what else the device is doing.
+uint64_t vram_limit(const RunLimits& limits, const Target& target) {
+  const uint64_t all = target.device->own_bytes() + target.device->free_bytes();
+  if (!limits.vram_bytes) return all - (all - std::min(all, target.device_own_bytes)) / 16;
+  return limits.hypothetical ? *limits.vram_bytes : std::min(*limits.vram_bytes, all);
 }
 
 RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const Target& target,

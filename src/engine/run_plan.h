@@ -52,7 +52,7 @@ struct RunPlan {
 // What the user allows or what is free now less a sixteenth, within every limit of the process; of
 // a device likewise.
 uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options);
-uint64_t vram_limit(const RunLimits& limits, const Device& device);
+uint64_t vram_limit(const RunLimits& limits, const Target& target);
 
 // Gives a group as large as the work and the limits allow its memory, and makes it smaller where
 // that is not enough; refuses (does_not_fit) what cannot run within the limits. Touches no weight.

@@ -21,9 +21,10 @@ struct MemoryBelow {
 // What computes: the CPU, or a device.
 struct Target {
   const Ops& ops;
-  Device* device = nullptr;       // null: the CPU
-  const Ops* cpu = nullptr;       // what the CPU beside a device computes with, where it may
-  uint64_t device_own_bytes = 0;  // Device::own_bytes before anything ran there
+  Device* device = nullptr;  // null: the CPU
+  const Ops* cpu = nullptr;  // what the CPU beside a device computes with, where it may
+  // Device::own_bytes before anything ran there: plans of a device count on it.
+  uint64_t device_own_bytes = 0;
   uint64_t ops_bytes = 0;  // of the device's memory that the operations take besides what they
                            // compute with
   // Gives the operations their part of the device's memory, for as long as the result lives.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/noise.h"
+#include "schedule/policy.h"
 
 namespace klotski {
 
@@ -55,12 +56,7 @@ ExpertShares::ExpertShares(const ModelDescription& model, std::vector<std::vecto
 }
 
 std::vector<ExpertId> ExpertShares::hottest(LayerId layer, int64_t count) const {
-  const std::vector<double>& shares = of(layer);
-  std::vector<ExpertId> experts;
-  for (size_t e = 0; e < shares.size(); ++e) experts.emplace_back(static_cast<int64_t>(e));
-  std::stable_sort(experts.begin(), experts.end(), [&](ExpertId a, ExpertId b) {
-    return shares[static_cast<size_t>(a.value)] > shares[static_cast<size_t>(b.value)];
-  });
+  std::vector<ExpertId> experts = by_share(of(layer));
   experts.resize(static_cast<size_t>(std::min<int64_t>(count, std::ssize(experts))));
   std::sort(experts.begin(), experts.end());
   return experts;

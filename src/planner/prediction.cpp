@@ -38,7 +38,7 @@ class Run {
   Prediction all(double times_more) {
     for (admit(); !running_.empty(); admit()) pass();
     if (times_more <= 0) return result_;
-    const TimelineTotals first_again = simulator_.play(first_shape_);
+    const TimelineTotals first_again = simulate(first_shape_);
     Prediction more = result_;
     more.prefill_seconds -= in_seconds(first_.elapsed) - in_seconds(first_again.elapsed);
     more.totals -= first_;

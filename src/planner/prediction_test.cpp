@@ -111,7 +111,6 @@ TEST(Prediction, ManyGroupsAreLikeSome) {
   EXPECT_LT(many.tokens_per_second(), 1.1 * some.tokens_per_second());
 }
 
-// Prompts longer than a pass has rows take several, and those that are done generate meanwhile.
 // Prompts borrow slots that the passes after them fill again: once a group, not once a pass.
 TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
   Bench bench;
@@ -139,6 +138,7 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
   EXPECT_LE(more, 2.0 * one);
 }
 
+// Prompts longer than a pass has rows take several, and those that are done generate meanwhile.
 TEST(Prediction, PromptsAreCutIntoPasses) {
   const Bench bench;
   const Machinery with = bench.machinery();

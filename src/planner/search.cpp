@@ -47,7 +47,8 @@ std::vector<Choice> ways(const SearchSpace& space) {
       const bool known = std::any_of(found.begin(), found.end(), [&](const Choice& other) {
         return processors(other) == processors(way);
       });
-      if (!known && attends_there(strategy, cpu_attention)) found.push_back(way);
+      const bool can = space.strategy || attends_there(strategy, cpu_attention);
+      if (can && !known) found.push_back(way);
     }
   }
   return found;

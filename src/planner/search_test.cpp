@@ -67,6 +67,15 @@ TEST(Search, EveryWayToUseTheProcessorsHasAllSizes) {
                                            {{Strategy::hybrid, true}, sizes}}));
 }
 
+// What the user fixed is not doubted, even where it needs a device and none is there.
+TEST(Search, AFixedStrategyAlwaysHasSizes) {
+  for (size_t i = 0; i < kStrategies; ++i) {
+    const SearchSpace space{.sequences = 8, .strategy = static_cast<Strategy>(i)};
+    ASSERT_FALSE(group_sizes(space).empty());
+    EXPECT_EQ(group_sizes(space).front().strategy, *space.strategy);
+  }
+}
+
 // Whatever way fits, and in whatever size: it is found.
 TEST(Search, AWayThatFitsInOneSizeIsFound) {
   const Bench bench;

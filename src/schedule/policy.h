@@ -104,6 +104,9 @@ struct Policy {
   int64_t most_own_rows() const { return lent_slots > 0 ? rows_in_place : group_rows(); }
 };
 
+// Of a layer, those with the larger share first; equals as they are numbered.
+std::vector<ExpertId> by_share(const std::vector<double>& shares);
+
 // The group a strategy works on: `simple` knows no more than one micro-batch.
 Policy with_strategy(Policy policy, Strategy strategy);
 

@@ -59,14 +59,11 @@ CacheCounters sum_of(CacheCounters sum, const ExpertCache* cache) {
 
 std::vector<ExpertId> ranked_experts(const ModelDescription& model, const Policy& policy,
                                      LayerId layer) {
-  std::vector<ExpertId> ranked;
-  for (int64_t e = 0; e < model.layer(layer).feed_forward.experts; ++e) ranked.emplace_back(e);
-  if (policy.expert_shares.empty()) return ranked;
-  const std::vector<double>& shares = policy.expert_shares[static_cast<size_t>(layer.value)];
-  std::stable_sort(ranked.begin(), ranked.end(), [&](ExpertId a, ExpertId b) {
-    return shares[static_cast<size_t>(a.value)] > shares[static_cast<size_t>(b.value)];
-  });
-  return ranked;
+  if (!policy.expert_shares.empty()) {
+    return by_share(policy.expert_shares[static_cast<size_t>(layer.value)]);
+  }
+  return by_share(
+      std::vector<double>(static_cast<size_t>(model.layer(layer).feed_forward.experts), 1.0));
 }
 
 std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Policy& policy) {

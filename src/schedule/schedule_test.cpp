@@ -350,6 +350,44 @@ TEST(Residency, WhatIsChosenMostIsKept) {
   EXPECT_EQ(kept().back(), (std::pair<int64_t, int64_t>(2, 3))) << "equals as they are numbered";
 }
 
+// A later run finds the memory below as this one left it, whatever went up.
+TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
+  const ModelDescription model = shape_of(3, 4, 2);
+  Policy policy;
+  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+    policy.slots[kind] = policy.slots_below[kind] =
+        std::ssize(units_of(model, static_cast<UnitKind>(kind)));
+  }
+  policy.slots[index_of(UnitKind::expert)] = 5;
+  const auto tasks_of = [&](Work work) {
+    Residency residency(model, policy);
+    FragmentBuilder build(policy, residency,
+                          {.model = model,
+                           .group = {},
+                           .facts =
+                               [](const WeightUnit&) {
+                                 return UnitFacts{1, false, 1};
+                               },
+                           .hot = {}});
+    std::map<WeightUnit, int32_t> slots;
+    for_each_preloaded(model, policy, build, [&] {
+      for (const Task& task : build.take()) {
+        if (task.work == work && task.unit.kind == UnitKind::expert) {
+          EXPECT_TRUE(slots.emplace(task.unit, task.slot_below).second) << "once";
+        }
+      }
+    });
+    return slots;
+  };
+  const auto below = tasks_of(Work::fetch);
+  const auto above = tasks_of(Work::load);
+  EXPECT_EQ(below.size(), 12u);
+  EXPECT_EQ(above.size(), 5u);
+  policy.expert_shares = {{0.1, 0.2, 0.3, 0.4}, {0.4, 0.3, 0.2, 0.1}, {0.2, 0.4, 0.2, 0.2}};
+  EXPECT_EQ(tasks_of(Work::fetch), below);
+  EXPECT_NE(tasks_of(Work::load), above);
+}
+
 TEST(Residency, LentSlotsAreForgottenAndGivenBack) {
   const ModelDescription model = shape_of(1, 8, 2);
   Policy policy;
