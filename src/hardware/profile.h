@@ -56,7 +56,6 @@ struct MachineProfile {
   // Seconds by bytes copied between the device and pinned memory: one of several copies that follow
   // each other, and one by itself of rows that something waits for.
   Curve link{};       // to the device
-  Curve link_back{};  // from it
   Curve rows_up{};    // to the device
   Curve rows_down{};  // from it
   // Rows on their way up and copies that follow each other beside them: both take of the bus.
@@ -84,8 +83,7 @@ struct LinkCurve {
   const char* name;
   Curve MachineProfile::*curve;
 };
-inline constexpr std::array<LinkCurve, 4> kLinkCurves{{{"link", &MachineProfile::link},
-                                                       {"link_back", &MachineProfile::link_back},
+inline constexpr std::array<LinkCurve, 3> kLinkCurves{{{"link", &MachineProfile::link},
                                                        {"rows_up", &MachineProfile::rows_up},
                                                        {"rows_down", &MachineProfile::rows_down}}};
 

@@ -226,8 +226,8 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
   };
   refused("/format", 7);
   for (const char* curve :
-       {"/machine/link", "/machine/link_back", "/machine/rows_up", "/machine/rows_down",
-        "/model/kinds/0/expert_on_cpu", "/model/kinds/1/attend_decode_on_cpu"}) {
+       {"/machine/link", "/machine/rows_up", "/machine/rows_down", "/model/kinds/0/expert_on_cpu",
+        "/model/kinds/1/attend_decode_on_cpu"}) {
     const std::string place(curve);
     for (const Json& value : {Json(), Json(1), Json::array(), Json::object()}) {
       refused(curve, value);
@@ -250,7 +250,7 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
     }
   }
   const Json nothing{{"sizes", Json::array()}, {"seconds", Json::array()}};
-  refused("/machine/link_back", nothing);
+  refused("/machine/link", nothing);
   refused("/model/kinds/0/expert", nothing);
 }
 

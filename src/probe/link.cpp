@@ -21,8 +21,7 @@ constexpr std::array<uint64_t, 7> kSizes = {4 * kKiB, 64 * kKiB, 256 * kKiB, kMi
 constexpr uint64_t kMostRowBytes = 16 * kMiB;
 constexpr int kInARow = 4;
 constexpr uint64_t kRowBytes = kMiB;  // some rows that something waits for
-constexpr double kAbout =
-    0.01;  // seconds, of each alone and of each beside the other, in each round
+constexpr double kAbout = 0.01;       // seconds, of each way in each round
 
 // One way and its other end.
 struct Way {
@@ -64,18 +63,16 @@ struct Way {
 
 // How much rows and copies that follow each other on the same way hold each other up. The last
 // bytes here and there are those of the rows.
-void measure_together(Device& device, std::span<std::byte> here, std::span<std::byte> there,
-                      MachineProfile& machine) {
+void measure_together(CopyQueue& large, CopyQueue& small, std::span<std::byte> here,
+                      std::span<std::byte> there, MachineProfile& machine) {
   const size_t others = std::min(here.size(), there.size()) - kRowBytes;
-  const std::unique_ptr<CopyQueue> large = device.new_queue(CopySize::large);
-  const std::unique_ptr<CopyQueue> small = device.new_queue(CopySize::small);
   const std::function<void()> rows = [&] {
-    small->to_device(there.data() + others, here.data() + others, kRowBytes);
-    small->finish();
+    small.to_device(there.data() + others, here.data() + others, kRowBytes);
+    small.finish();
   };
   const std::function<void()> copies = [&] {
-    for (int i = 0; i < kInARow; ++i) large->to_device(there.data(), here.data(), others);
-    large->finish();
+    for (int i = 0; i < kInARow; ++i) large.to_device(there.data(), here.data(), others);
+    large.finish();
   };
   rows();  // the first ones do not count
   copies();
@@ -111,18 +108,14 @@ void measure_link(Device& device, Tier& tier, std::span<std::byte> there, Machin
   const uint64_t most = std::min<uint64_t>({kSizes.back(), tier.limit_bytes() / 2, there.size()});
   const PinnedArena memory(device, tier, most);
   std::byte* const here = memory.bytes().data();
-  const auto measure = [&](CopySize size, Curve& up, Curve& down) {
-    const std::unique_ptr<CopyQueue> queue = device.new_queue(size);
-    const bool small = size == CopySize::small;
-    const int in_a_row = small ? 1 : kInARow;
-    const uint64_t largest = small ? std::min(most, kMostRowBytes) : most;
-    up = Way{*queue, there.data(), here, true, in_a_row}.curve(largest);
-    down = Way{*queue, there.data(), here, false, in_a_row}.curve(largest);
-  };
-  measure(CopySize::large, machine.link, machine.link_back);
-  measure(CopySize::small, machine.rows_up, machine.rows_down);
+  const uint64_t most_of_rows = std::min(most, kMostRowBytes);
+  const std::unique_ptr<CopyQueue> large = device.new_queue(CopySize::large);
+  const std::unique_ptr<CopyQueue> small = device.new_queue(CopySize::small);
+  machine.link = Way{*large, there.data(), here, true, kInARow}.curve(most);
+  machine.rows_up = Way{*small, there.data(), here, true, 1}.curve(most_of_rows);
+  machine.rows_down = Way{*small, there.data(), here, false, 1}.curve(most_of_rows);
   if (most >= 2 * kRowBytes) {
-    measure_together(device, memory.bytes(), there.first(most), machine);
+    measure_together(*large, *small, memory.bytes(), there.first(most), machine);
   }
 }
 

@@ -165,7 +165,7 @@ TEST_F(Probe, ReallyMeasured) {
   EXPECT_TRUE(second.cached);
   EXPECT_EQ(first.profile, second.profile);
   EXPECT_GT(first.profile.machine.disk_bytes_per_second, 0);
-  EXPECT_TRUE(first.profile.machine.link_back.empty());
+  EXPECT_TRUE(first.profile.machine.link.empty());
   EXPECT_TRUE(first.profile.model.of_layer(0).expert_on_cpu.empty());
   EXPECT_TRUE(first.profile.model.of_layer(0).attend_decode_on_cpu.empty());
   EXPECT_LT(second.seconds, first.seconds);

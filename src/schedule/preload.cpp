@@ -10,10 +10,11 @@ void for_each_preloaded(const ModelDescription& model, const Policy& policy, Fra
     const int64_t below = policy.memory_below() ? policy.slots_below[k] : 0;
     // As they are numbered, whatever goes up: a later run finds each in the same slot.
     const bool all_below = below >= std::ssize(units);
-    for (const WeightUnit& unit : units) {
-      if (!all_below) break;
-      build.preload_below(unit);
-      after_each();
+    if (all_below) {
+      for (const WeightUnit& unit : units) {
+        build.preload_below(unit);
+        after_each();
+      }
     }
     // Those that stay come first, into the slots that are never lent. A unit goes to the compute
     // tier through the memory below, and stays there as long as nothing else takes its slot.
