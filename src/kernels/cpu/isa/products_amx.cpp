@@ -26,17 +26,15 @@ static_assert(kTileSide == kBlockRows && kStep <= kColumnStep && kHalfBlock == k
 // one.
 constexpr int64_t kPiece = 512;
 
-// Few rows keep their sums in registers, of two tiles of outputs at a time. Compact weights are
-// expanded fewer columns at a time, so that the copies (16 KiB) are still in the first-level cache,
-// which two threads may share, when they are multiplied.
+// Few rows keep their sums in registers, of two tiles of outputs at a time.
 constexpr int64_t kFewRows = 2 * kBlockRows;
 constexpr int64_t kFewOutputs = 2 * kTileSide;
-constexpr int64_t kFewCompactPiece = 256;
-static_assert(kPiece % kCompactColumns == 0 && kFewCompactPiece % kCompactColumns == 0);
 
-int64_t few_rows_piece(const Strip& strip) {
-  return strip.compact_header > 0 ? kFewCompactPiece : kPiece;
-}
+// Compact weights of few rows: one tile of outputs, and so few columns that two copies of them (16
+// KiB) stay in the first-level cache, which two threads may share.
+constexpr int64_t kFewCompactPiece = 256;
+constexpr int64_t kFewCompactBytes = kFewCompactPiece / kCompactColumns * kCompactBytes;
+static_assert(kPiece % kCompactColumns == 0 && kFewCompactPiece % kCompactColumns == 0);
 
 // The scratch: sums of a strip, tile by tile, and copies of two tiles of weights.
 constexpr int64_t kMostTiles = kStripOutputs / kTileSide;
@@ -93,9 +91,9 @@ class Ahead {
 };
 
 // What will be read after the piece that begins at `column`.
-Ahead after(const Strip& strip, int64_t column, int64_t columns) {
-  if (column + columns < strip.width) return {strip, strip.weight, column + columns, columns};
-  if (strip.next) return {strip, strip.next, 0, columns};
+Ahead after(const Strip& strip, int64_t column) {
+  if (column + kPiece < strip.width) return {strip, strip.weight, column + kPiece, kPiece};
+  if (strip.next) return {strip, strip.next, 0, kPiece};
   return {};
 }
 
@@ -121,19 +119,33 @@ TileWeights padded_copy(std::byte* copy, const uint16_t* from, int64_t stride, i
   return {copy, kTileRowBytes, kTileBytes};
 }
 
-// Weights of 16 outputs, or of the last ones of a strip, piece by piece.
-class TileReader {
+// Plain weights of 16 outputs, or of the last ones of a strip, in a piece: where they lie, if that
+// can be.
+TileWeights plain_tile(const Strip& strip, int64_t tile, std::byte* copy, int64_t begin,
+                       int64_t size) {
+  const int64_t first = tile * kTileSide;
+  const int64_t outputs = least(kTileSide, strip.outputs - first);
+  const auto* weight = static_cast<const uint16_t*>(strip.weight) + first * strip.weight_stride +
+                       begin * (strip.arranged ? kTileSide : 1);
+  if (strip.arranged) {
+    return {reinterpret_cast<const std::byte*>(weight), kTileRowBytes, kTileBytes};
+  }
+  if (strip.rows <= kFewRows && outputs == kTileSide && size % kStep == 0) {
+    return {reinterpret_cast<const std::byte*>(weight), strip.weight_stride * kElementBytes,
+            kTileRowBytes};
+  }
+  return padded_copy(copy, weight, strip.weight_stride, outputs, size);
+}
+
+// Compact weights of 16 outputs, or of the last ones of a strip, piece by piece.
+class CompactTile {
  public:
-  // `begin`: columns before the first piece. `piece`: columns of each but the last.
-  TileReader(const Strip& strip, int64_t tile, int64_t begin, int64_t piece)
-      : strip_(strip),
-        first_(tile * kTileSide),
-        outputs_(least(kTileSide, strip.outputs - first_)),
-        piece_(piece) {
-    if (strip.compact_header == 0) return;
+  // `begin`: columns before the first piece.
+  CompactTile(const Strip& strip, int64_t tile, int64_t begin)
+      : strip_(strip), outputs_(least(kTileSide, strip.outputs - tile * kTileSide)) {
     for (int64_t n = 0; n < outputs_; ++n) {
-      const std::byte* row =
-          static_cast<const std::byte*>(strip.weight) + (first_ + n) * strip.weight_stride;
+      const std::byte* row = static_cast<const std::byte*>(strip.weight) +
+                             (tile * kTileSide + n) * strip.weight_stride;
       rows_[n].uppers = _mm512_castsi512_si128(upper_bytes(row));
       rows_[n].block = block_at(row, strip.compact_header, strip.first_column + begin);
       const bool ordered = in_order(row, strip.compact_header);
@@ -142,13 +154,56 @@ class TileReader {
     }
   }
 
-  // The piece that begins here. The copy has room for it, where one is needed. With each row that
-  // is expanded some of what comes next is called for.
-  TileWeights read(std::byte* copy, int64_t begin, Ahead& ahead, int64_t ahead_lines) {
-    const int64_t size = least(piece_, strip_.width - begin);
-    return strip_.compact_header > 0 ? expanded_copy(copy, begin, size, ahead, ahead_lines)
-                                     : plain(copy, begin, size);
+  // The next piece of one output, which begins here, as in a padded copy. Meanwhile as many bytes
+  // from `later` on are called for, without the line in which they begin; null: none.
+  KLOTSKI_INLINE void expand(int64_t output, std::byte* copy, int64_t begin, int64_t size,
+                             const std::byte* later) {
+    std::byte* to = copy + output * kTileRowBytes;
+    if (output >= outputs_) {
+      for (int64_t k = 0; k < size; k += kStep) {
+        _mm512_storeu_si512(to + k / kStep * kTileBytes, _mm512_setzero_si512());
+      }
+      return;
+    }
+    CompactRow& row = rows_[output];
+    const __m512i uppers = _mm512_broadcast_i32x4(row.uppers);
+    const std::byte* block = row.block;
+    int64_t k = 0;
+    for (; k + 2 * kCompactColumns <= size; k += 2 * kCompactColumns) {
+      std::byte* tile = to + k / kStep * kTileBytes;
+      put_block(tile, expanded(block, uppers));
+      put_block(tile + 2 * kTileBytes, expanded(block + kCompactBytes, uppers));
+      block += 2 * kCompactBytes;
+      if (!later) continue;
+      static_assert(2 * kCompactBytes == 3 * kCacheLine);
+#pragma GCC unroll 3
+      for (int line = 0; line < 3; ++line, later += kCacheLine) {
+        __builtin_prefetch(later + kCacheLine - 1, 0, 2);  // to the second level
+      }
+    }
+    for (; k < size; k += kCompactColumns, block += kCompactBytes) {
+      const ExpandedBlock numbers = expanded(block, uppers);
+      const uint32_t in_upper = size - k > kStep ? lower_bits(size - k - kStep) : 0;
+      put_block(to + k / kStep * kTileBytes,
+                {_mm512_maskz_mov_epi16(lower_bits(size - k), numbers.lower),
+                 _mm512_maskz_mov_epi16(in_upper, numbers.upper)});
+    }
+    row.block = block;
+    const auto put = [&](int64_t at, uint16_t number) {
+      std::memcpy(to + at / kStep * kTileBytes + at % kStep * kElementBytes, &number,
+                  sizeof(number));
+    };
+    if (row.disordered) {
+      for_listed(row.disordered, strip_.compact_header, strip_.first_column + begin, size, put);
+    }
+    for (; row.listed.column() < begin + size; row.listed.advance()) {
+      const int64_t at = row.listed.column() - begin;
+      if (at >= 0) put(at, row.listed.number());
+    }
   }
+
+  // What an output's next piece is read from.
+  const std::byte* block(int64_t output) const { return rows_[output].block; }
 
  private:
   struct CompactRow {
@@ -158,69 +213,14 @@ class TileReader {
     const std::byte* disordered;  // the row then: nobody wrote it so
   };
 
-  // Where they lie, if that can be.
-  TileWeights plain(std::byte* copy, int64_t begin, int64_t size) const {
-    const auto* weight = static_cast<const uint16_t*>(strip_.weight) +
-                         first_ * strip_.weight_stride + begin * (strip_.arranged ? kTileSide : 1);
-    if (strip_.arranged) {
-      return {reinterpret_cast<const std::byte*>(weight), kTileRowBytes, kTileBytes};
-    }
-    if (strip_.rows <= kFewRows && outputs_ == kTileSide && size % kStep == 0) {
-      return {reinterpret_cast<const std::byte*>(weight), strip_.weight_stride * kElementBytes,
-              kTileRowBytes};
-    }
-    return padded_copy(copy, weight, strip_.weight_stride, outputs_, size);
-  }
-
-  // As a padded copy.
-  TileWeights expanded_copy(std::byte* copy, int64_t begin, int64_t size, Ahead& ahead,
-                            int64_t ahead_lines) {
-    for (int64_t n = 0; n < outputs_; ++n) {
-      CompactRow& row = rows_[n];
-      std::byte* to = copy + n * kTileRowBytes;
-      const __m512i uppers = _mm512_broadcast_i32x4(row.uppers);
-      int64_t k = 0;
-      for (; k + kCompactColumns <= size; k += kCompactColumns, row.block += kCompactBytes) {
-        const ExpandedBlock numbers = expanded(row.block, uppers);
-        std::byte* tile = to + k / kStep * kTileBytes;
-        _mm512_storeu_si512(tile, numbers.lower);
-        _mm512_storeu_si512(tile + kTileBytes, numbers.upper);
-      }
-      if (k < size) {
-        const ExpandedBlock numbers = expanded(row.block, uppers);
-        std::byte* tile = to + k / kStep * kTileBytes;
-        _mm512_storeu_si512(tile, _mm512_maskz_mov_epi16(lower_bits(size - k), numbers.lower));
-        if (size - k > kStep) {
-          _mm512_storeu_si512(tile + kTileBytes,
-                              _mm512_maskz_mov_epi16(lower_bits(size - k - kStep), numbers.upper));
-        }
-      }
-      const auto put = [&](int64_t at, uint16_t number) {
-        std::memcpy(to + at / kStep * kTileBytes + at % kStep * kElementBytes, &number,
-                    sizeof(number));
-      };
-      if (row.disordered) {
-        for_listed(row.disordered, strip_.compact_header, strip_.first_column + begin, size, put);
-      }
-      for (; row.listed.column() < begin + size; row.listed.advance()) {
-        const int64_t at = row.listed.column() - begin;
-        if (at >= 0) put(at, row.listed.number());
-      }
-      ahead.fetch(ahead_lines);
-    }
-    for (int64_t n = outputs_; n < kTileSide; ++n) {
-      for (int64_t k = 0; k < size; k += kStep) {
-        _mm512_storeu_si512(copy + k / kStep * kTileBytes + n * kTileRowBytes,
-                            _mm512_setzero_si512());
-      }
-    }
-    return {copy, kTileRowBytes, kTileBytes};
+  // Two steps of a copy.
+  static KLOTSKI_INLINE void put_block(std::byte* tile, const ExpandedBlock& numbers) {
+    _mm512_storeu_si512(tile, numbers.lower);
+    _mm512_storeu_si512(tile + kTileBytes, numbers.upper);
   }
 
   const Strip& strip_;
-  int64_t first_;
   int64_t outputs_;
-  int64_t piece_;
   CompactRow rows_[kTileSide];
 };
 
@@ -303,9 +303,9 @@ struct Piece {
   int64_t step_lines;  // and each step
 };
 
-Piece piece_of(const Strip& strip, int64_t begin, int64_t columns) {
-  const int64_t steps = quotient_up(least(columns, strip.width - begin), kStep);
-  const Ahead ahead = after(strip, begin, columns);
+Piece piece_of(const Strip& strip, int64_t begin) {
+  const int64_t steps = quotient_up(least(kPiece, strip.width - begin), kStep);
+  const Ahead ahead = after(strip, begin);
   const int64_t all_steps =
       steps * quotient_up(strip.outputs, 2 * kTileSide) * quotient_up(strip.rows, 2 * kBlockRows);
   // A processor waits for few lines at a time: they are spread over all that it does meanwhile.
@@ -354,36 +354,110 @@ KLOTSKI_INLINE void add_piece(Piece& piece, int64_t block) {
   piece.ahead = ahead;
 }
 
-std::byte* copy_of(const Strip& strip, int64_t tile) {
-  return strip.scratch + kSumBytes + tile * kCopyBytes;
+std::byte* copy_of(const Strip& strip, int64_t number) {
+  return strip.scratch + kSumBytes + number * kCopyBytes;
 }
 
-// All columns of few rows, by one or two tiles of weights.
+// A tile of a piece, for which there is room at one of the copies.
+TileWeights plain_piece(const Piece& piece, int64_t tile, int64_t copy) {
+  return plain_tile(piece.strip, tile, copy_of(piece.strip, copy), piece.begin,
+                    least(kPiece, piece.strip.width - piece.begin));
+}
+
+// The same of compact weights. With each row that is expanded some of what comes next is called
+// for.
+TileWeights expanded_piece(Piece& piece, int64_t tile, int64_t copy) {
+  CompactTile rows(piece.strip, tile, piece.begin);
+  std::byte* const to = copy_of(piece.strip, copy);
+  for (int64_t n = 0; n < kTileSide; ++n) {
+    rows.expand(n, to, piece.begin, least(kPiece, piece.strip.width - piece.begin), nullptr);
+    piece.ahead.fetch(piece.row_lines);
+  }
+  return {to, kTileRowBytes, kTileBytes};
+}
+
+// All columns of few rows, by one or two tiles of plain weights.
 template <int kTiles, int kBlocks>
 void multiply_few(const Strip& strip) {
-  const int64_t columns = few_rows_piece(strip);
-  TileReader first(strip, 0, 0, columns);
-  TileReader second(strip, 1, 0, columns);  // of nothing, if there is one tile
   zero_sums<kTiles, kBlocks>();
-  for (int64_t begin = 0; begin < strip.width; begin += columns) {
-    Piece piece = piece_of(strip, begin, columns);
-    piece.weights[0] = first.read(copy_of(strip, 0), begin, piece.ahead, piece.row_lines);
-    if constexpr (kTiles == 2) {
-      piece.weights[1] = second.read(copy_of(strip, 1), begin, piece.ahead, piece.row_lines);
-    }
+  for (int64_t begin = 0; begin < strip.width; begin += kPiece) {
+    Piece piece = piece_of(strip, begin);
+    for (int64_t t = 0; t < kTiles; ++t) piece.weights[t] = plain_piece(piece, t, t);
     add_piece<kTiles, kBlocks>(piece, 0);
   }
   store_sums<kTiles, kBlocks>(strip, 0, 0);
   write_out<kTiles, kBlocks>(strip, 0, 0);
 }
 
-template <int kTiles>
-void multiply_few(const Strip& strip) {
-  if (strip.rows > kBlockRows) {
-    multiply_few<kTiles, 2>(strip);
-  } else {
-    multiply_few<kTiles, 1>(strip);
+// What is read after an output's present piece, which begins here: its next one, or the first of
+// the rows that follow.
+KLOTSKI_INLINE const std::byte* read_later(const Strip& strip, const CompactTile& tile,
+                                           int64_t output, int64_t begin) {
+  if (output >= strip.outputs) return nullptr;
+  if (begin + kFewCompactPiece < strip.width) return tile.block(output) + kFewCompactBytes;
+  if (!strip.next) return nullptr;
+  const std::byte* row = static_cast<const std::byte*>(strip.next) + output * strip.weight_stride;
+  const std::byte* first = block_at(row, strip.compact_header, strip.first_column);
+  for (int64_t at = 0; at < strip.compact_header; at += kCacheLine) {
+    __builtin_prefetch(row + at, 0, 2);
   }
+  __builtin_prefetch(first, 0, 2);
+  return first;
+}
+
+// All columns of few rows, by one tile of compact weights. Between the steps of a piece the next
+// one is expanded, and with it the one after that called for: products wait for each other and
+// calls for memory, neither for long enough to do nothing else.
+template <int kBlocks>
+void multiply_few_compact(const Strip& strip) {
+  constexpr int64_t kSteps = kFewCompactPiece / kStep;
+  constexpr int64_t kOutputsAStep = kTileSide / kSteps;
+  static_assert(kOutputsAStep * kSteps == kTileSide);
+  CompactTile tile(strip, 0, 0);
+  const auto expand = [&](int64_t output, std::byte* copy, int64_t begin) {
+    tile.expand(output, copy, begin, least(kFewCompactPiece, strip.width - begin),
+                read_later(strip, tile, output, begin));
+  };
+  std::byte* copy = copy_of(strip, 0);
+  std::byte* next_copy = copy_of(strip, 1);
+  for (int64_t n = 0; n < kTileSide; ++n) expand(n, copy, 0);
+  const int64_t next_block = block_bytes(strip.width);
+  const std::byte* in = strip.blocks;
+  zero_sums<1, kBlocks>();
+  for (int64_t begin = 0; begin < strip.width; begin += kFewCompactPiece) {
+    const int64_t next = begin + kFewCompactPiece;
+    const int64_t steps = least(kSteps, quotient_up(strip.width - begin, kStep));
+    for (int64_t step = 0; step < steps; ++step, in += kTileBytes) {
+      load_tile<6>(in, kTileRowBytes);
+      load_tile<4>(copy + step * kTileBytes, kTileRowBytes);
+      add_product<0, 4, 6>();
+      if constexpr (kBlocks == 2) {
+        load_tile<7>(in + next_block, kTileRowBytes);
+        add_product<1, 4, 7>();
+      }
+      if (next >= strip.width) continue;
+      for (int64_t n = step * kOutputsAStep; n < (step + 1) * kOutputsAStep; ++n) {
+        expand(n, next_copy, next);
+      }
+    }
+    std::byte* const multiplied = copy;
+    copy = next_copy;
+    next_copy = multiplied;
+  }
+  store_sums<1, kBlocks>(strip, 0, 0);
+  write_out<1, kBlocks>(strip, 0, 0);
+}
+
+// So many outputs as one of these takes.
+void multiply_few_rows(const Strip& part) {
+  const bool two_blocks = part.rows > kBlockRows;
+  if (part.compact_header > 0) {
+    return two_blocks ? multiply_few_compact<2>(part) : multiply_few_compact<1>(part);
+  }
+  if (part.outputs > kTileSide) {
+    return two_blocks ? multiply_few<2, 2>(part) : multiply_few<2, 1>(part);
+  }
+  return two_blocks ? multiply_few<1, 2>(part) : multiply_few<1, 1>(part);
 }
 
 // One piece of one or two blocks of rows by one or two tiles of weights.
@@ -406,8 +480,8 @@ template <int kTiles>
 void add_rows(Piece& piece, int64_t tile) {
   const Strip& strip = piece.strip;
   for (int64_t t = 0; t < kTiles; ++t) {
-    TileReader reader(strip, tile + t, piece.begin, kPiece);
-    piece.weights[t] = reader.read(copy_of(strip, t), piece.begin, piece.ahead, piece.row_lines);
+    piece.weights[t] = strip.compact_header > 0 ? expanded_piece(piece, tile + t, t)
+                                                : plain_piece(piece, tile + t, t);
   }
   const int64_t blocks = quotient_up(strip.rows, kBlockRows);
   int64_t block = 0;
@@ -418,7 +492,7 @@ void add_rows(Piece& piece, int64_t tile) {
 void multiply_many(const Strip& strip) {
   const int64_t tiles = quotient_up(strip.outputs, kTileSide);
   for (int64_t begin = 0; begin < strip.width; begin += kPiece) {
-    Piece piece = piece_of(strip, begin, kPiece);
+    Piece piece = piece_of(strip, begin);
     int64_t tile = 0;
     for (; tile + 2 <= tiles; tile += 2) add_rows<2>(piece, tile);
     if (tile < tiles) add_rows<1>(piece, tile);
@@ -489,14 +563,12 @@ void multiply(const Strip& strip) {
     multiply_many(strip);
     return;
   }
-  for (int64_t first = 0; first < strip.outputs; first += kFewOutputs) {
-    const Strip part = part_of(strip, first, kFewOutputs);
-    if (first == 0) fetch_first(part, few_rows_piece(part));
-    if (part.outputs > kTileSide) {
-      multiply_few<2>(part);
-    } else {
-      multiply_few<1>(part);
-    }
+  const bool compact = strip.compact_header > 0;
+  const int64_t most = compact ? kTileSide : kFewOutputs;
+  for (int64_t first = 0; first < strip.outputs; first += most) {
+    const Strip part = part_of(strip, first, most);
+    if (first == 0) fetch_first(part, compact ? kFewCompactPiece : kPiece);
+    multiply_few_rows(part);
   }
 }
 
