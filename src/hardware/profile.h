@@ -55,12 +55,10 @@ struct MachineProfile {
   std::string device{};                // that computes, in words; empty: the CPU
   // Seconds by bytes copied between the device and pinned memory: one of several copies that follow
   // each other, and one by itself of rows that something waits for.
-  Curve link{};       // to the device
-  Curve rows_up{};    // to the device
-  Curve rows_down{};  // from it
-  // Rows on their way up and copies that follow each other beside them: both take of the bus.
-  double rows_take_while_copying = 1;        // times as long
-  double copying_takes_while_rows_come = 1;  // times as long
+  Curve link{};                        // to the device
+  Curve rows_up{};                     // to the device
+  Curve rows_down{};                   // from it
+  double rows_take_while_copying = 1;  // on their way up, times as long
   // While the CPU computes beside a device and weights are copied to it all the time: both take of
   // the memory's rate.
   double cpu_takes_while_copying = 1;           // times as long an expert takes

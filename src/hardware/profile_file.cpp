@@ -32,7 +32,6 @@ Json to_json(const MachineProfile& machine) {
       {"memory_bytes_per_second", machine.memory_bytes_per_second},
       {"device", machine.device},
       {"rows_take_while_copying", machine.rows_take_while_copying},
-      {"copying_takes_while_rows_come", machine.copying_takes_while_rows_come},
       {"cpu_takes_while_copying", machine.cpu_takes_while_copying},
       {"copying_takes_while_cpu_computes", machine.copying_takes_while_cpu_computes},
       {"disk", std::move(disk)},
@@ -94,8 +93,6 @@ MachineProfile machine_in(const JsonFields& fields) {
     for (const LinkCurve& one : kLinkCurves) machine.*one.curve = curve_in(fields, one.name);
   }
   machine.rows_take_while_copying = fields.number("rows_take_while_copying", 1.0, kMost);
-  machine.copying_takes_while_rows_come =
-      fields.number("copying_takes_while_rows_come", 1.0, kMost);
   machine.cpu_takes_while_copying = fields.number("cpu_takes_while_copying", 1.0, kMost);
   machine.copying_takes_while_cpu_computes =
       fields.number("copying_takes_while_cpu_computes", 1.0, kMost);

@@ -115,7 +115,6 @@ Profile random_device_profile(std::mt19937& random) {
   profile.machine.device = "a device";
   for (const LinkCurve& one : kLinkCurves) profile.machine.*one.curve = random_curve(random);
   profile.machine.rows_take_while_copying = 1.0 / 7 + 1;
-  profile.machine.copying_takes_while_rows_come = 1.0 / 11 + 1;
   profile.machine.cpu_takes_while_copying = 1.0 / 3 + 1;
   profile.machine.copying_takes_while_cpu_computes = 1.0 / 9 + 1;
   for (LayerProfile& layer : profile.model.kinds) {
@@ -242,9 +241,8 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
     absent[at.parent_pointer()].erase(at.back());
     EXPECT_FALSE(read(absent)) << place;
   }
-  for (const char* ratio :
-       {"/machine/rows_take_while_copying", "/machine/copying_takes_while_rows_come",
-        "/machine/cpu_takes_while_copying", "/machine/copying_takes_while_cpu_computes"}) {
+  for (const char* ratio : {"/machine/rows_take_while_copying", "/machine/cpu_takes_while_copying",
+                            "/machine/copying_takes_while_cpu_computes"}) {
     for (const Json& value : {Json(0), Json(0.99), Json(-1), Json(1e300), Json("1"), Json()}) {
       refused(ratio, value);
     }

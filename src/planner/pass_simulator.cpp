@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kv/paged_cache.h"
 #include "schedule/preload.h"
@@ -13,6 +14,9 @@ namespace {
 std::chrono::nanoseconds nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
+
+// Of the time of a bus, what keys and values take from weights that come too.
+constexpr double kMostOfBus = 0.5;
 
 // A rate of zero was not measured, since weights come from no disk: they take no time.
 double seconds_at(double bytes_per_second, double bytes) {
@@ -89,7 +93,8 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   reading_share_ = busy_share(Lane::disk_read);
   copying_share_ = busy_share(Lane::to_device);
   cpu_share_ = busy_share(Lane::cpu);
-  kv_share_ = policy_.memory_below() ? busy_share(Lane::kv_in) : 0.0;
+  const double on_bus = with_.profile.machine.link.at(std::exchange(kv_bytes_on_bus_, 0.0));
+  kv_share_ = std::min(kMostOfBus, on_bus / std::chrono::duration<double>(pass.elapsed).count());
   return pass;
 }
 
@@ -110,14 +115,20 @@ double PassSimulator::kv_pages(const Task& task) const {
              : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
 }
 
-// A sequence's pages lie side by side: over a link they come as rows do. A file is taken to be
-// written as fast as it is read.
-double PassSimulator::kv_seconds(const Task& task) const {
+// A sequence's pages lie side by side: over a link they come as rows do, and go back in a copy for
+// each sequence, which are few bytes. A file is taken to be written as fast as it is read.
+double PassSimulator::kv_seconds(const Task& task) {
   const double bytes =
       kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
   if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), bytes);
   if (bytes <= 0) return 0.0;
-  return task.work == Work::load_kv ? up_seconds(bytes) : with_.profile.machine.rows_down.at(bytes);
+  if (task.work != Work::load_kv) {
+    const double prompts = shape_.prompt_rows / static_cast<double>(shape_.prompt_tokens);
+    const double copies = shape_.decoding_rows + (shape_.prompt_rows > 0 ? prompts : 0.0);
+    return copies * with_.profile.machine.rows_down.at(bytes / copies);
+  }
+  kv_bytes_on_bus_ += bytes;
+  return up_seconds(bytes) * beside_cpu();
 }
 
 void PassSimulator::choose(LayerId layer) {
@@ -261,6 +272,11 @@ double PassSimulator::beside_copies() const {
   return 1.0 + copying_share_ * (with_.profile.machine.cpu_takes_while_copying - 1.0);
 }
 
+// And so many times as long copies take.
+double PassSimulator::beside_cpu() const {
+  return 1.0 + cpu_share_ * (with_.profile.machine.copying_takes_while_cpu_computes - 1.0);
+}
+
 // What something waits for on its way to a device, beside the weights that come too.
 double PassSimulator::up_seconds(double bytes) const {
   const MachineProfile& machine = with_.profile.machine;
@@ -271,9 +287,7 @@ double PassSimulator::up_seconds(double bytes) const {
 double PassSimulator::weight_link_seconds(double bytes) const {
   const MachineProfile& machine = with_.profile.machine;
   const double alone = bytes > 0 ? machine.link.at(bytes) : 0.0;
-  // Keys and values take their part of the bus while they come.
-  const double left = 1.0 - kv_share_ * (1.0 - 1.0 / machine.copying_takes_while_rows_come);
-  return alone / left * (1.0 + cpu_share_ * (machine.copying_takes_while_cpu_computes - 1.0));
+  return alone / (1.0 - kv_share_) * beside_cpu();
 }
 
 double PassSimulator::disk_bytes_per_second() const {

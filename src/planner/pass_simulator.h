@@ -54,9 +54,10 @@ class PassSimulator {
   double up_seconds(double bytes) const;
   double output_share(LayerId layer) const;
   double beside_copies() const;
+  double beside_cpu() const;
   int64_t spilled_micro_batches() const;
   double kv_pages(const Task& task) const;
-  double kv_seconds(const Task& task) const;
+  double kv_seconds(const Task& task);
   double expert_seconds(const Task& task);
   double slice_of(const Task& task) const;
   double rows_of(ExpertId expert, int32_t micro_batch) const;
@@ -79,8 +80,10 @@ class PassSimulator {
   double reading_share_ = 1.0;
   double copying_share_ = 1.0;
   double cpu_share_ = 1.0;
-  double kv_share_ = 0.0;       // of what comes to a device, by the same bus as weights
-  double taken_seconds_ = 0.0;  // from computing, by finding memory; not yet spent on a task
+  // Of that time, what a bus needs for keys and values, which come by the same as weights.
+  double kv_share_ = 0.0;
+  double kv_bytes_on_bus_ = 0.0;  // in the pass at hand
+  double taken_seconds_ = 0.0;    // from computing, by finding memory; not yet spent on a task
   std::map<WeightUnit, int64_t> loads_;
   std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded
 };

@@ -170,6 +170,60 @@ TEST(Prediction, SpilledKeysAndValuesTakeTime) {
   EXPECT_GT(outside.decode_seconds, inside.decode_seconds);
 }
 
+// A device whose weights and keys and values come by one bus, a byte in a nanosecond.
+struct BesideWeights {
+  Bench bench;
+  Policy policy;
+
+  BesideWeights() {
+    for (Layer& layer : bench.model.layers) {
+      layer.attention.kv_heads = 2;
+      layer.attention.head_dim = 64;
+    }
+    MachineProfile& machine = bench.profile.machine;
+    machine.link = machine.rows_up = growing(1e-9);
+    machine.rows_down = constant(1e-4);
+    LayerProfile& layer = bench.profile.model.kinds[0];
+    layer.expert = layer.attention_products = constant(1e-6);
+    policy = resident_policy(bench.model);
+    policy.slots_below = policy.slots;
+    policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
+    policy.kv_stages = 2;
+    policy.kv_bytes = 1;
+    policy.kv_spill_bytes = 64 * kMiB;  // of all sequences
+  }
+  Prediction predicted(const PlannedWork& work) const {
+    Machinery with = bench.machinery();
+    with.facts = [](const WeightUnit&) { return UnitFacts{300'000, false, 300'000}; };
+    return predict(with, policy, work);
+  }
+};
+
+TEST(Prediction, ABusCarriesNoMoreThanItCan) {
+  const BesideWeights both;
+  for (const int64_t tokens : {16, 200, 800, 2000}) {
+    const Prediction found = both.predicted(
+        {.sequences = 8, .prompt_tokens = tokens, .generated_tokens = 40, .at_once = 8});
+    const auto weights = static_cast<double>(found.totals.lane(Lane::to_device).bytes) * 1e-9;
+    const double kv = in_seconds(found.totals.lane(Lane::kv_in).busy);
+    EXPECT_GT(kv, 0.0);
+    EXPECT_GT(weights, 0.0);
+    EXPECT_LE(weights + kv, 1.1 * found.seconds()) << tokens;
+  }
+}
+
+// They are written back in a copy for each sequence, however few bytes that is.
+TEST(Prediction, KeysAndValuesGoBackSequenceBySequence) {
+  const BesideWeights both;
+  const auto written = [&](int64_t generated) {
+    const Prediction found = both.predicted(
+        {.sequences = 8, .prompt_tokens = 16, .generated_tokens = generated, .at_once = 8});
+    return in_seconds(found.totals.lane(Lane::kv_out).busy);
+  };
+  const auto layers = static_cast<double>(both.bench.model.layers.size());
+  EXPECT_NEAR(written(21) - written(11), 10 * layers * 8 * 1e-4, 1e-9) << "ten passes of 8 rows";
+}
+
 // As of a disk beyond measure: weights that come from none, keys and values too.
 TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   Bench bench;

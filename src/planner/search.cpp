@@ -158,11 +158,12 @@ class RoughPrediction {
   std::vector<Candidate> candidates_;
 };
 
-// Of those as fast as the first, the smallest group with the usual strategy and K.
+// Of those as fast as the first, the smallest group whose processors wait for each other least,
+// with the usual strategy and K.
 size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& space) {
   const auto rank = [&](const Candidate& c) {
-    return std::tuple(c.choice.group(), c.choice.strategy != space.usual_strategy(),
-                      c.choice.cpu_attention != space.cpu_attention.front(), c.choice.hot_experts);
+    return std::tuple(c.choice.group(), processors(c.choice),
+                      c.choice.strategy != space.usual_strategy(), c.choice.hot_experts);
   };
   size_t best = 0;
   for (size_t i = 1; i < candidates.size(); ++i) {

@@ -96,6 +96,23 @@ TEST(Search, AWayThatFitsInOneSizeIsFound) {
   }
 }
 
+// Where nothing is gained by several processors one of them computes: they would have to wait for
+// each other.
+TEST(Search, OneProcessorWhereSeveralAreNoFaster) {
+  const Bench bench;
+  const PlannedWork work{.sequences = 1, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 1};
+  const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
+    FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = 1};
+    group.policy.micro_batch = size.micro_batch;
+    group.policy.micro_batches = size.micro_batches;
+    group.policy.strategy = size.strategy;
+    return group;
+  };
+  const Choice found = search(bench.machinery(), work, space_of_a_device(1), fit).front().choice;
+  EXPECT_NE(found.strategy, Strategy::hybrid);
+  EXPECT_FALSE(found.cpu_attention);
+}
+
 TEST(Search, VariantsDifferInWhatIsNotFixed) {
   const Choice choice{.micro_batch = 4, .micro_batches = 3};
   SearchSpace space{.sequences = 12, .most_experts = 8, .top_k = 2};

@@ -16,8 +16,8 @@ namespace klotski {
 
 namespace {
 
-constexpr std::array<uint64_t, 7> kSizes = {4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB,
-                                            4 * kMiB, 16 * kMiB, 128 * kMiB};
+constexpr std::array<uint64_t, 8> kSizes = {4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB,
+                                            4 * kMiB, 16 * kMiB, 128 * kMiB, 256 * kMiB};
 constexpr uint64_t kMostRowBytes = 16 * kMiB;
 constexpr int kInARow = 4;
 constexpr uint64_t kRowBytes = kMiB;  // some rows that something waits for
@@ -61,10 +61,10 @@ struct Way {
   }
 };
 
-// How much rows and copies that follow each other on the same way hold each other up. The last
+// How many times as long rows take beside copies that follow each other on the same way. The last
 // bytes here and there are those of the rows.
-void measure_together(CopyQueue& large, CopyQueue& small, std::span<std::byte> here,
-                      std::span<std::byte> there, MachineProfile& machine) {
+double times_beside_copies(CopyQueue& large, CopyQueue& small, std::span<std::byte> here,
+                           std::span<std::byte> there) {
   const size_t others = std::min(here.size(), there.size()) - kRowBytes;
   const std::function<void()> rows = [&] {
     small.to_device(there.data() + others, here.data() + others, kRowBytes);
@@ -76,20 +76,14 @@ void measure_together(CopyQueue& large, CopyQueue& small, std::span<std::byte> h
   };
   rows();  // the first ones do not count
   copies();
-  std::array<double, 5> rows_take{};
-  std::array<double, 5> copies_take{};
-  for (size_t round = 0; round < rows_take.size(); ++round) {
-    const double rows_alone = seconds_each(rows, kAbout);
-    const double copies_alone = seconds_each(copies, kAbout);
+  std::array<double, 5> times{};
+  for (double& one : times) {
+    const double alone = seconds_each(rows, kAbout);
     Repeating copying(copies);
-    rows_take[round] = seconds_each(rows, kAbout) / rows_alone;
+    one = seconds_each(rows, kAbout) / alone;
     copying.end();
-    Repeating coming(rows);
-    copies_take[round] = seconds_each(copies, kAbout) / copies_alone;
-    coming.end();
   }
-  machine.rows_take_while_copying = std::max(1.0, median(rows_take));
-  machine.copying_takes_while_rows_come = std::max(1.0, median(copies_take));
+  return std::max(1.0, median(times));
 }
 
 }  // namespace
@@ -115,7 +109,8 @@ void measure_link(Device& device, Tier& tier, std::span<std::byte> there, Machin
   machine.rows_up = Way{*small, there.data(), here, true, 1}.curve(most_of_rows);
   machine.rows_down = Way{*small, there.data(), here, false, 1}.curve(most_of_rows);
   if (most >= 2 * kRowBytes) {
-    measure_together(*large, *small, memory.bytes(), there.first(most), machine);
+    machine.rows_take_while_copying =
+        times_beside_copies(*large, *small, memory.bytes(), there.first(most));
   }
 }
 
