@@ -49,7 +49,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   }
 
   // The bundled model takes longer than those of the tests.
-  static int trials(int most) { return GetParam() == std::string_view(kCompact) ? most / 6 : most; }
+  static int trials(int most) { return GetParam() == std::string_view(kCompact) ? most / 3 : most; }
 
   // Fewer slots than the plan has room for: the models of the tests are small.
   void take_slots_away(RunPlan& plan) {

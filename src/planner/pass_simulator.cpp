@@ -15,7 +15,8 @@ std::chrono::nanoseconds nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
 
-// Of the time of a bus, what keys and values take from weights that come too.
+// Of the time of a bus, what keys and values take at most from weights that come too: who waits for
+// it takes turns.
 constexpr double kMostOfBus = 0.5;
 
 // A rate of zero was not measured, since weights come from no disk: they take no time.
@@ -89,12 +90,14 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   const auto busy_share = [&](Lane lane) {
     return std::min(1.0, pass.percent(pass.lane(lane).busy) / 100.0);
   };
+  const double kv_bytes = std::exchange(kv_bytes_on_bus_, 0.0);
+  const double elapsed = std::chrono::duration<double>(pass.elapsed).count();
+  const double kv_seconds = kv_bytes > 0 ? with_.profile.machine.link.at(kv_bytes) : 0.0;
+  kv_share_ = elapsed > 0 ? std::min(kMostOfBus, kv_seconds * beside_cpu() / elapsed) : 0.0;
   computing_share_ = busy_share(Lane::compute);
   reading_share_ = busy_share(Lane::disk_read);
   copying_share_ = busy_share(Lane::to_device);
   cpu_share_ = busy_share(Lane::cpu);
-  const double on_bus = with_.profile.machine.link.at(std::exchange(kv_bytes_on_bus_, 0.0));
-  kv_share_ = std::min(kMostOfBus, on_bus / std::chrono::duration<double>(pass.elapsed).count());
   return pass;
 }
 
@@ -124,7 +127,8 @@ double PassSimulator::kv_seconds(const Task& task) {
   if (bytes <= 0) return 0.0;
   if (task.work != Work::load_kv) {
     const double prompts = shape_.prompt_rows / static_cast<double>(shape_.prompt_tokens);
-    const double copies = shape_.decoding_rows + (shape_.prompt_rows > 0 ? prompts : 0.0);
+    const double copies =
+        shape_.decoding_rows + (shape_.prompt_rows > 0 ? std::max(1.0, prompts) : 0.0);
     return copies * with_.profile.machine.rows_down.at(bytes / copies);
   }
   kv_bytes_on_bus_ += bytes;

@@ -159,11 +159,12 @@ class RoughPrediction {
 };
 
 // Of those as fast as the first, the smallest group whose processors wait for each other least,
-// with the usual strategy and K.
+// with the last of the strategies and the usual K.
 size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& space) {
   const auto rank = [&](const Candidate& c) {
-    return std::tuple(c.choice.group(), processors(c.choice),
-                      c.choice.strategy != space.usual_strategy(), c.choice.hot_experts);
+    const auto& all = space.strategies;
+    const auto from_last = std::find(all.rbegin(), all.rend(), c.choice.strategy) - all.rbegin();
+    return std::tuple(c.choice.group(), processors(c.choice), from_last, c.choice.hot_experts);
   };
   size_t best = 0;
   for (size_t i = 1; i < candidates.size(); ++i) {

@@ -30,13 +30,11 @@ struct SearchSpace {
   std::optional<int64_t> micro_batches{};
   std::optional<Strategy> strategy{};
   std::optional<int64_t> hot_experts{};
-  // To choose from; the last one is what is used unless another is faster.
+  // To choose from; of those as fast as each other that use the processors alike, the last.
   std::vector<Strategy> strategies = {Strategy::simple, Strategy::multi_batch,
                                       Strategy::hot_prefetch, Strategy::klotski};
 
-  std::vector<bool> cpu_attention = {false};  // likewise; the first one is the usual
-
-  Strategy usual_strategy() const { return strategy.value_or(strategies.back()); }
+  std::vector<bool> cpu_attention = {false};  // to choose from
 };
 
 // The group sizes worth trying, for each way to use the processors (who computes experts, who
@@ -66,8 +64,9 @@ struct Candidate {
 // variants of the fastest, and with care the best three and the best of each other way that comes
 // near. The chosen one comes first, then these others, then the rest by the
 // tokens they generate a second, roughly predicted and scaled by how far off that was for the best.
-// Where several are within a hundredth of the fastest, the smallest group is chosen, and among
-// groups of one size the usual strategy and K.
+// Where several are within a hundredth of the fastest, the smallest group is chosen, among groups
+// of one size that whose processors wait for each other least, then the last strategy and the usual
+// K.
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space,
                               const std::function<std::optional<FittedGroup>(const Choice&)>& fit);

@@ -183,7 +183,7 @@ TEST(BesideDevice, ALostDeviceIsSaid) {
   const TinyModel tiny("mixtral");
   const StoredTypes types = tiny.types();
   const ProbeLimits limits = quick();
-  for (const int copies : {0, 3, 10}) {  // 11 are made at least
+  for (const int copies : {0, 3, 10}) {  // 16 are made at least
     Profile profile = kind_for_each_layer(tiny.description);
     Tier tier("test", 128 * kMiB);
     const There there(32 * kMiB);  // a copy takes milliseconds

@@ -36,7 +36,7 @@ constexpr int64_t kFewCompactPiece = 256;
 constexpr int64_t kFewCompactBytes = kFewCompactPiece / kCompactColumns * kCompactBytes;
 static_assert(kPiece % kCompactColumns == 0 && kFewCompactPiece % kCompactColumns == 0);
 
-// The scratch: sums of a strip, tile by tile, and copies of two tiles of weights.
+// The scratch: sums of a strip, tile by tile, and two copies of a tile of weights.
 constexpr int64_t kMostTiles = kStripOutputs / kTileSide;
 constexpr int64_t kSumBytes = kStripRows / kBlockRows * kMostTiles * kTileBytes;
 constexpr int64_t kCopyBytes = kTileSide * kPiece * kElementBytes;
