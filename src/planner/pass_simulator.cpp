@@ -91,9 +91,9 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
     return std::min(1.0, pass.percent(pass.lane(lane).busy) / 100.0);
   };
   const double kv_bytes = std::exchange(kv_bytes_on_bus_, 0.0);
-  const double elapsed = std::chrono::duration<double>(pass.elapsed).count();
-  const double kv_seconds = kv_bytes > 0 ? with_.profile.machine.link.at(kv_bytes) : 0.0;
-  kv_share_ = elapsed > 0 ? std::min(kMostOfBus, kv_seconds * beside_cpu() / elapsed) : 0.0;
+  const double on_bus = kv_bytes > 0 ? with_.profile.machine.link.at(kv_bytes) * beside_cpu() : 0.0;
+  const double elapsed = in_seconds(pass.elapsed);
+  kv_share_ = elapsed > 0 ? std::min(kMostOfBus, on_bus / elapsed) : 0.0;
   computing_share_ = busy_share(Lane::compute);
   reading_share_ = busy_share(Lane::disk_read);
   copying_share_ = busy_share(Lane::to_device);
@@ -126,9 +126,10 @@ double PassSimulator::kv_seconds(const Task& task) {
   if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), bytes);
   if (bytes <= 0) return 0.0;
   if (task.work != Work::load_kv) {
-    const double prompts = shape_.prompt_rows / static_cast<double>(shape_.prompt_tokens);
-    const double copies =
-        shape_.decoding_rows + (shape_.prompt_rows > 0 ? std::max(1.0, prompts) : 0.0);
+    const auto prompt = static_cast<double>(shape_.prompt_tokens);
+    const double prompts =
+        shape_.prompt_rows > 0 ? std::max(1.0, shape_.prompt_rows / prompt) : 0.0;
+    const double copies = shape_.decoding_rows + prompts;
     return copies * with_.profile.machine.rows_down.at(bytes / copies);
   }
   kv_bytes_on_bus_ += bytes;

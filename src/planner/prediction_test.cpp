@@ -116,7 +116,7 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
   Bench bench;
   for (const LinkCurve& one : kLinkCurves) bench.profile.machine.*one.curve = growing(1e-9);
   Policy policy = resident_policy(bench.model);
-  for (size_t kind = 0; kind < kUnitKinds; ++kind) policy.slots_below[kind] = policy.slots[kind];
+  policy.slots_below = policy.slots;
   policy.rows_in_place = policy.group_sequences();
   const auto loaded = [&](int64_t groups, int64_t generated) {
     const PlannedWork work{.sequences = groups * policy.group_sequences(),
@@ -151,13 +151,18 @@ TEST(Prediction, PromptsAreCutIntoPasses) {
   EXPECT_LE(found.passes, 8 + 3);
 }
 
-// Half of the keys and values pass through a file in every layer.
-TEST(Prediction, SpilledKeysAndValuesTakeTime) {
-  Bench bench;
-  for (Layer& layer : bench.model.layers) {
+// Layers whose keys and values take some bytes.
+void widen_keys_and_values(ModelDescription& model) {
+  for (Layer& layer : model.layers) {
     layer.attention.kv_heads = 2;
     layer.attention.head_dim = 64;
   }
+}
+
+// Half of the keys and values pass through a file in every layer.
+TEST(Prediction, SpilledKeysAndValuesTakeTime) {
+  Bench bench;
+  widen_keys_and_values(bench.model);
   Policy policy = resident_policy(bench.model);
   const PlannedWork work{
       .sequences = 8, .prompt_tokens = 4000, .generated_tokens = 11, .at_once = 8};
@@ -176,10 +181,7 @@ struct BesideWeights {
   Policy policy;
 
   BesideWeights() {
-    for (Layer& layer : bench.model.layers) {
-      layer.attention.kv_heads = 2;
-      layer.attention.head_dim = 64;
-    }
+    widen_keys_and_values(bench.model);
     MachineProfile& machine = bench.profile.machine;
     machine.link = machine.rows_up = growing(1e-9);
     machine.rows_down = constant(1e-4);
@@ -228,10 +230,7 @@ TEST(Prediction, KeysAndValuesGoBackSequenceBySequence) {
 TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   Bench bench;
   bench.unit_bytes = 10'000'000;
-  for (Layer& layer : bench.model.layers) {
-    layer.attention.kv_heads = 2;
-    layer.attention.head_dim = 64;
-  }
+  widen_keys_and_values(bench.model);
   Policy policy = resident_policy(bench.model);
   policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
   policy.kv_stages = 2;

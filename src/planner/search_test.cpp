@@ -76,6 +76,16 @@ TEST(Search, AFixedStrategyAlwaysHasSizes) {
   }
 }
 
+// A choice with everything in memory.
+FittedGroup resident_group(const Bench& bench, const Choice& choice, int64_t at_once) {
+  FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = at_once};
+  group.policy.micro_batch = choice.micro_batch;
+  group.policy.micro_batches = choice.micro_batches;
+  group.policy.strategy = choice.strategy;
+  group.policy.hot_experts = choice.hot_experts;
+  return group;
+}
+
 // Whatever way fits, and in whatever size: it is found.
 TEST(Search, AWayThatFitsInOneSizeIsFound) {
   const Bench bench;
@@ -84,10 +94,7 @@ TEST(Search, AWayThatFitsInOneSizeIsFound) {
     if (only.micro_batches != 4 && only.micro_batch != 2) continue;
     const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
       if (size != only) return {};
-      FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = 64};
-      group.policy.micro_batch = size.micro_batch;
-      group.policy.micro_batches = size.micro_batches;
-      return group;
+      return resident_group(bench, size, 64);
     };
     const std::vector<Candidate> found =
         search(bench.machinery(), work, space_of_a_device(64), fit);
@@ -101,13 +108,7 @@ TEST(Search, AWayThatFitsInOneSizeIsFound) {
 TEST(Search, OneProcessorWhereSeveralAreNoFaster) {
   const Bench bench;
   const PlannedWork work{.sequences = 1, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 1};
-  const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
-    FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = 1};
-    group.policy.micro_batch = size.micro_batch;
-    group.policy.micro_batches = size.micro_batches;
-    group.policy.strategy = size.strategy;
-    return group;
-  };
+  const auto fit = [&](const Choice& size) { return resident_group(bench, size, 1); };
   const Choice found = search(bench.machinery(), work, space_of_a_device(1), fit).front().choice;
   EXPECT_NE(found.strategy, Strategy::hybrid);
   EXPECT_FALSE(found.cpu_attention);
@@ -150,11 +151,7 @@ TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
   int64_t expert_slots = 8;
   const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
     if (size.micro_batch > 16) return {};
-    FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = 64};
-    group.policy.micro_batch = size.micro_batch;
-    group.policy.micro_batches = size.micro_batches;
-    group.policy.strategy = size.strategy;
-    group.policy.hot_experts = size.hot_experts;
+    FittedGroup group = resident_group(bench, size, 64);
     group.policy.micro_batch_rows = 64;
     group.policy.slots[index_of(UnitKind::expert)] = expert_slots;
     return group;
