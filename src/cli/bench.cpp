@@ -103,7 +103,7 @@ std::vector<Setting> settings_of(const Options& options) {
 // What a setting is measured with, in every run of it.
 struct Prepared {
   MeasuredWork work;
-  CorrelationTable table;
+  LearntChoices learnt;
 };
 
 Prepared prepared(const Setting& setting, const OpenedModel& opened, const Tokenizer& tokenizer,
@@ -113,8 +113,8 @@ Prepared prepared(const Setting& setting, const OpenedModel& opened, const Token
                                                        limits.micro_batches.value_or(kBatch));
   MeasuredWork work =
       work_from_text(tokenizer, text, sequences, options.prompt_tokens, options.generate);
-  CorrelationTable table = learn_correlation(opened, setting.flags, work);
-  return {std::move(work), std::move(table)};
+  LearntChoices learnt = learn_choices(opened, setting.flags, work);
+  return {std::move(work), std::move(learnt)};
 }
 
 // By its first run.
@@ -140,10 +140,10 @@ void run_settings(std::vector<Setting>& settings, const OpenedModel& opened,
         continue;
       }
       write_err(fmt::format("measuring {} ({} of {})\n", setting.name, round + 1, options.repeat));
-      const auto& [work, table] = all_prepared[i];
+      const auto& [work, learnt] = all_prepared[i];
       setting.runs.push_back(
           measure(opened, setting.flags, work,
-                  {.table = table,
+                  {.learnt = learnt,
                    .foresight = foresight,
                    .label = options.several_strategies() ? setting.name : std::string()}));
     }
@@ -297,16 +297,18 @@ void add_bench_command(CLI::App& app, Action& action) {
               "what is a quarter slower than the fastest runs once",
               [options](int64_t value) { options->repeat = value; });
   command->add_flag("--json", options->json, "Print JSON instead of Markdown");
-  command->add_option("--json-file", options->json_file, "Write the results as JSON")
-      ->type_name("FILE");
-  command->add_option("--markdown", options->markdown_file, "Write the tables as Markdown")
-      ->type_name("FILE");
+  add_output_file(*command, "--json-file", "FILE", "Write the results as JSON", options->json_file);
+  add_output_file(*command, "--markdown", "FILE", "Write the tables as Markdown",
+                  options->markdown_file);
   add_pipeline_flags(*command, options->pipeline);
   command->footer(
       "Group size and strategy are chosen by prediction unless flags fix them; with --ablation "
       "and\n"
       "--sweep a group has 4 x 4 prompts unless flags say otherwise. Every setting starts with an\n"
-      "empty expert cache and a correlation table learnt from a pass over the first prompts.\n"
+      "empty expert cache and a correlation table learnt from the first prompts; plans count on "
+      "what\n"
+      "17 tokens generated after them choose, or where fewer are asked for on what the prompts "
+      "do.\n"
       "tokens/s counts generated tokens over prefill and decode; gain is over the line before. "
       "With\n"
       "--ablation the strategy's name is added to the names of --trace and --timeline.");

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -15,6 +16,21 @@
 #include "base/numbers.h"
 
 namespace klotski {
+
+namespace {
+
+// 0, or the number of the error that opening this file for writing would end with.
+int error_of_writing(const std::string& path) {
+  if (path.empty()) return ENOENT;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return EISDIR;
+  if (::access(path.c_str(), W_OK) == 0) return 0;
+  if (errno != ENOENT) return errno;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path() / ".";
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+}  // namespace
 
 void add_integer(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
                  const std::string& help, std::function<void(int64_t)> set) {
@@ -40,6 +56,21 @@ void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
     set(*number);
   };
   app.add_option_function<std::string>(name, read, help)->type_name("X");
+}
+
+CLI::Option* add_output_file(CLI::App& app, const std::string& names, const std::string& type,
+                             const std::string& help, std::string& file) {
+  const auto read = [option = names.substr(0, names.find(',')), &file](const std::string& path) {
+    if (const int error = error_of_writing(path); error != 0) {
+      fail(
+          ErrorKind::usage,
+          "{}: expected a file that can be written, found {}: {}; name one in a folder that exists "
+          "and is yours to write",
+          option, in_quotes(path, 300), std::strerror(error));
+    }
+    file = path;
+  };
+  return app.add_option_function<std::string>(names, read, help)->type_name(type);
 }
 
 void add_size(CLI::App& app, const std::string& name, const std::string& help,

@@ -42,6 +42,11 @@ void add_integer(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
 void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
                 const std::string& help, std::function<void(double)> set);
 
+// A file that the command writes when it is done: one that cannot be written is refused here,
+// before hours of work are done for it. `names` as CLI11 takes them, "-o,--output".
+CLI::Option* add_output_file(CLI::App& app, const std::string& names, const std::string& type,
+                             const std::string& help, std::string& file);
+
 // A size such as 3GiB.
 void add_size(CLI::App& app, const std::string& name, const std::string& help,
               std::function<void(uint64_t)> set);

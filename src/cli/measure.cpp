@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/text_pass.h"
 
 namespace klotski {
 
 namespace {
 
-constexpr size_t kWarmUpTexts = 8;  // as many as the paper's pre-run takes
+constexpr size_t kWarmUpTexts = 8;     // as many as the paper's pre-run takes
+constexpr int64_t kWarmUpTokens = 17;  // generated after each of them; the first by the prompt
 
 // out.svg becomes out-klotski.svg.
 std::string labelled(const std::string& path, const std::string& label) {
@@ -22,6 +23,21 @@ std::string labelled(const std::string& path, const std::string& label) {
   name += "-" + label;
   name += given.extension();
   return given.parent_path() / name;
+}
+
+void submit(Engine& engine, const MeasuredWork& work) {
+  for (const std::vector<TokenId>& prompt : work.prompts) {
+    engine.submit(
+        {.prompt = prompt, .sampling = {}, .max_tokens = work.generate, .stop_tokens = {}});
+  }
+}
+
+std::vector<Progress> step(Engine& engine) {
+  std::vector<Progress> gained = engine.step();
+  for (const Progress& progress : gained) {
+    if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
+  }
+  return gained;
 }
 
 }  // namespace
@@ -78,37 +94,48 @@ double Measurement::decode_rate() const {
   return decode_seconds > 0 ? static_cast<double>(decoded_tokens) / decode_seconds : 0.0;
 }
 
-CorrelationTable learn_correlation(const OpenedModel& opened, const PipelineFlags& flags,
-                                   const MeasuredWork& work) {
+LearntChoices learn_choices(const OpenedModel& opened, const PipelineFlags& flags,
+                            const MeasuredWork& work) {
   MeasuredWork sample = work;
   sample.prompts.resize(std::min(kWarmUpTexts, sample.prompts.size()));
+  sample.generate = work.generate < kWarmUpTokens ? 1 : kWarmUpTokens;
   const auto model = prepare_model(opened, flags, sample.workload());
-  pass_texts(model->pipeline(), sample.prompts);
-  return model->pipeline().hot_experts().table();
+  CorrelationTable& table = model->pipeline().hot_experts().table();
+  Engine engine(model->pipeline());
+  submit(engine, sample);
+  // A sequence's first token ends its prompt.
+  std::set<int64_t> generating;
+  while (generating.size() < sample.prompts.size()) {
+    for (const Progress& progress : step(engine)) generating.insert(progress.sequence.value);
+  }
+  const CorrelationTable of_prompts = table;
+  if (engine.idle()) return {of_prompts, of_prompts};
+  table = CorrelationTable(of_prompts.shape(), of_prompts.path_length());
+  while (!engine.idle()) step(engine);
+  return {of_prompts, table};
 }
 
 Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const MeasuredWork& work,
                     const MeasuredWith& with) {
   using Clock = std::chrono::steady_clock;
-  if (with.foresight) with.foresight->learn(with.table);
+  // While prompts are computed nearly all experts are used: a plan turns on the others.
+  if (with.foresight) with.foresight->learn(with.learnt.of_generated);
   const auto model = prepare_model(opened, flags, work.workload(), with.foresight);
   Pipeline& pipeline = model->pipeline();
-  pipeline.hot_experts().table() = with.table;
+  pipeline.hot_experts().table() = with.learnt.of_prompts;
   Engine engine(pipeline);
   Measurement result;
   result.generated.resize(work.prompts.size());
+  submit(engine, work);
   for (const std::vector<TokenId>& prompt : work.prompts) {
-    engine.submit(
-        {.prompt = prompt, .sampling = {}, .max_tokens = work.generate, .stop_tokens = {}});
     result.prompt_tokens += static_cast<int64_t>(prompt.size());
   }
   const Clock::time_point start = Clock::now();
   PassClock clock;
   while (!engine.idle()) {
     const int64_t computed = pipeline.report().tokens;
-    const std::vector<Progress> gained = engine.step();
+    const std::vector<Progress> gained = step(engine);
     for (const Progress& progress : gained) {
-      if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
       result.generated[static_cast<size_t>(progress.sequence.value)].push_back(progress.token);
       ++result.generated_tokens;
     }

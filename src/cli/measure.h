@@ -43,13 +43,19 @@ struct Measurement {
   double decode_rate() const;
 };
 
-// A table of what experts follow on which, learnt from a pass of the text.
-CorrelationTable learn_correlation(const OpenedModel& opened, const PipelineFlags& flags,
-                                   const MeasuredWork& work);
+// What experts follow on which, learnt from the first prompts, until all of them were computed, and
+// from the tokens generated then, which may choose otherwise; from prompts as well where the work
+// generates fewer than such a sample takes.
+struct LearntChoices {
+  CorrelationTable of_prompts;
+  CorrelationTable of_generated;
+};
+LearntChoices learn_choices(const OpenedModel& opened, const PipelineFlags& flags,
+                            const MeasuredWork& work);
 
 // What a run is made with besides its flags.
 struct MeasuredWith {
-  const CorrelationTable& table;
+  const LearntChoices& learnt;
   Foresight* foresight = nullptr;  // may be null
   std::string label;               // in the names of files that the flags ask for; may be empty
 };

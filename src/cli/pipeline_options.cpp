@@ -122,16 +122,14 @@ void add_pipeline_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>&
           "Inputs of products with bf16 weights, and keys and values: bf16 (default) or f32; sums, "
           "router and what is passed from layer to layer are float32 either way")
       ->check(CLI::IsMember({"f32", "bf16"}));
-  command.add_option("--trace", flags->trace_file, "Write what every lane did, for Perfetto")
-      ->type_name("FILE.json");
-  command.add_option("--timeline", flags->timeline_file, "Draw one layer to scale")
-      ->type_name("FILE.svg");
+  add_output_file(command, "--trace", "FILE.json", "Write what every lane did, for Perfetto",
+                  flags->trace_file);
+  add_output_file(command, "--timeline", "FILE.svg", "Draw one layer to scale",
+                  flags->timeline_file);
   command.add_option("--correlation", flags->correlation_file, "Read the expert correlation table")
       ->type_name("FILE");
-  command
-      .add_option("--save-correlation", flags->save_correlation_file,
-                  "Write the expert correlation table when done")
-      ->type_name("FILE");
+  add_output_file(command, "--save-correlation", "FILE",
+                  "Write the expert correlation table when done", flags->save_correlation_file);
   command
       .add_option("--warm-up", flags->warm_up,
                   "Learn the correlation table first from this text (\"sample\": a built-in one)")

@@ -96,10 +96,9 @@ void add_plan_command(CLI::App& app, Action& action) {
           "What is to be generated (default prompt=512,gen=32,sequences=64)")
       ->type_name("prompt=N,gen=N,sequences=N");
   command->add_flag("--json", options->json, "Print JSON");
-  command
-      ->add_option("--html", options->html_file,
-                   "Write a page with rooflines, a predicted layer and what stays in memory")
-      ->type_name("FILE.html");
+  add_output_file(*command, "--html", "FILE.html",
+                  "Write a page with rooflines, a predicted layer and what stays in memory",
+                  options->html_file);
   add_pipeline_flags(*command, options->pipeline);
   command->callback([options, &action] { action = [options] { return plan_command(*options); }; });
 }

@@ -81,8 +81,8 @@ void add_trace_command(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("trace", "Write which experts each token of a text is routed to");
   command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
-  command->add_option("-o,--output", options->output, "The trace (format: docs/routing-trace.md)")
-      ->type_name("FILE")
+  add_output_file(*command, "-o,--output", "FILE", "The trace (format: docs/routing-trace.md)",
+                  options->output)
       ->required();
   command->add_option("-f,--file", options->text, "The text; - is stdin (default: a sample)")
       ->type_name("FILE");

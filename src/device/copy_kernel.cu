@@ -8,10 +8,19 @@ namespace klotski::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr unsigned kMostBlocks = 64;  // enough loads under way for the bus
+constexpr unsigned kMostBlocks = 64;  // about: enough loads under way for the bus
+constexpr size_t kMostPieces = 128;   // what a kernel is called with holds 4 KiB
+
+template <size_t kMost>
+struct Pieces {
+  CopyPiece one[kMost];
+};
 static_assert(sizeof(uint4) == kCopyVector);
 
-__global__ void copy_bytes(std::byte* to, const std::byte* from, uint64_t bytes) {
+// Block [of a piece][piece].
+template <size_t kMost>
+__global__ void copy_pieces(const __grid_constant__ Pieces<kMost> pieces) {
+  const auto [to, from, bytes] = pieces.one[blockIdx.y];
   const uint64_t thread = blockIdx.x * uint64_t{kThreads} + threadIdx.x;
   const uint64_t to_boundary =
       (kCopyVector - reinterpret_cast<uintptr_t>(to) % kCopyVector) % kCopyVector;
@@ -27,13 +36,30 @@ __global__ void copy_bytes(std::byte* to, const std::byte* from, uint64_t bytes)
   }
 }
 
+template <size_t kMost>
+void copy_in_one_call(std::span<const CopyPiece> pieces, cudaStream_t stream) {
+  Pieces<kMost> given;
+  uint64_t largest = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    given.one[i] = pieces[i];
+    largest = std::max(largest, pieces[i].bytes);
+  }
+  const auto count = static_cast<unsigned>(pieces.size());
+  const uint64_t wanted = largest / (kCopyVector * kThreads) + 1;
+  const uint64_t most = std::max(1U, kMostBlocks / count);
+  const dim3 blocks(static_cast<unsigned>(std::min(wanted, most)), count);
+  copy_pieces<kMost><<<blocks, kThreads, 0, stream>>>(given);
+  check_cuda(cudaGetLastError(), "copy_pieces");
+}
+
 }  // namespace
 
-void copy_by_kernel(std::byte* to, const std::byte* from, uint64_t bytes, cudaStream_t stream) {
-  const uint64_t blocks = bytes / (kCopyVector * kThreads) + 1;
-  copy_bytes<<<static_cast<unsigned>(std::min<uint64_t>(blocks, kMostBlocks)), kThreads, 0,
-               stream>>>(to, from, bytes);
-  check_cuda(cudaGetLastError(), "copy_bytes");
+void copy_by_kernel(std::span<const CopyPiece> pieces, cudaStream_t stream) {
+  if (pieces.size() == 1) return copy_in_one_call<1>(pieces, stream);
+  for (size_t begin = 0; begin < pieces.size(); begin += kMostPieces) {
+    const size_t count = std::min(kMostPieces, pieces.size() - begin);
+    copy_in_one_call<kMostPieces>(pieces.subspan(begin, count), stream);
+  }
 }
 
 }  // namespace klotski::cuda

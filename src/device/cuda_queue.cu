@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "device/copy_kernel_cuda.h"
 #include "device/cuda_call_cuda.h"
@@ -109,6 +111,13 @@ class CudaQueue final : public CopyQueue {
     copy_out(before);
   }
 
+  void pieces_to_device(std::span<const CopyPiece> pieces) override {
+    at_once(pieces, cudaMemcpyHostToDevice);
+  }
+  void pieces_to_host(std::span<const CopyPiece> pieces) override {
+    at_once(pieces, cudaMemcpyDeviceToHost);
+  }
+
   void finish() override {
     use_device();
     record(done_);
@@ -155,14 +164,40 @@ class CudaQueue final : public CopyQueue {
 
   void use_device() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
 
-  void enqueue(std::byte* to, const std::byte* from, uint64_t bytes, cudaMemcpyKind kind) {
-    if (size_ != CopySize::large && misalignment(to) == misalignment(from)) {
-      const bool up = kind == cudaMemcpyHostToDevice;
-      if (std::byte* seen = as_device_sees(up ? from : to)) {
-        return copy_by_kernel(up ? to : seen, up ? seen : from, bytes, stream_.get());
+  // By one kernel what a kernel can copy, the others one by one.
+  void at_once(std::span<const CopyPiece> pieces, cudaMemcpyKind kind) {
+    const bool up = kind == cudaMemcpyHostToDevice;
+    use_device();
+    std::vector<CopyPiece> by_kernel;
+    for (const CopyPiece& one : pieces) {
+      if (one.bytes == 0) continue;
+      const bool pinned = pinned_.hold(up ? one.from : one.to, one.bytes);
+      const std::optional<CopyPiece> seen = pinned ? for_kernel(one, kind) : std::nullopt;
+      if (seen) {
+        by_kernel.push_back(*seen);
+      } else if (up) {
+        to_device(one.to, one.from, one.bytes);
+      } else {
+        to_host(one.to, one.from, one.bytes);
       }
     }
+    copy_by_kernel(by_kernel, stream_.get());
+  }
+
+  // Of pinned memory.
+  void enqueue(std::byte* to, const std::byte* from, uint64_t bytes, cudaMemcpyKind kind) {
+    if (const auto seen = for_kernel({to, from, bytes}, kind)) {
+      return copy_by_kernel(*seen, stream_.get());
+    }
     check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()), "cudaMemcpyAsync");
+  }
+  // A copy of pinned memory as a kernel makes it; nothing where the device's copy engines are to.
+  std::optional<CopyPiece> for_kernel(const CopyPiece& copy, cudaMemcpyKind kind) const {
+    if (size_ == CopySize::large || misalignment(copy.to) != misalignment(copy.from)) return {};
+    const bool up = kind == cudaMemcpyHostToDevice;
+    std::byte* seen = as_device_sees(up ? copy.from : copy.to);
+    if (!seen) return {};
+    return CopyPiece{up ? copy.to : seen, up ? seen : copy.from, copy.bytes};
   }
   // Pinned memory of the program; null: the device does not address it.
   static std::byte* as_device_sees(const std::byte* pinned) {

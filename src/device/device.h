@@ -35,6 +35,12 @@ DeviceList list_devices();
 // are there before a thread that waits for them would be asleep.
 enum class CopySize { large, medium, small };
 
+struct CopyPiece {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+};
+
 // Copies between the program's memory and the device's that happen one after the other, beside
 // whatever else the device does. Used by one thread at a time; ends before the device. Its end
 // waits for copies under way, but only finish() says that all were made.
@@ -49,6 +55,13 @@ class CopyQueue {
   virtual void rows_to_device(std::byte* to, const std::byte* from, uint64_t row_bytes,
                               uint64_t rows, uint64_t from_stride) = 0;
   virtual void to_host(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
+  // Many copies, in whatever order or all at once; none touches another's bytes.
+  virtual void pieces_to_device(std::span<const CopyPiece> pieces) {
+    for (const CopyPiece& one : pieces) to_device(one.to, one.from, one.bytes);
+  }
+  virtual void pieces_to_host(std::span<const CopyPiece> pieces) {
+    for (const CopyPiece& one : pieces) to_host(one.to, one.from, one.bytes);
+  }
   virtual void finish() = 0;  // returns when all of them are done
 
   // Copies asked for after this happen once `count`, in the program's memory, has come to `least`;

@@ -294,6 +294,27 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesLieInTheProgramsMemory) {
   EXPECT_GT(device_.bytes_to_host(), 0u);
 }
 
+// A CPU that shares experts waits for all attention: as many micro-batches have a stage as memory
+// allows that no weights want.
+TEST_P(DevicePipeline, SpilledKeysAndValuesHaveStagesWhereTheCpuShares) {
+  RunLimits limits;
+  limits.micro_batch = 2;
+  limits.micro_batches = 6;
+  const Workload work{.sequences = 12, .tokens_per_sequence = 200, .prompt_tokens = 50};
+  limits.kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(200)) *  // of one sequence
+                    PagedKvCache::page_bytes(test_.description, kv_type(limits.precision));
+  const auto stages_with = [&](Strategy strategy) {
+    limits.strategy = strategy;
+    const Policy policy = plan(limits, work).policy;
+    EXPECT_GT(policy.kv_spill_bytes, 0u);
+    return policy.kv_stages;
+  };
+  EXPECT_EQ(stages_with(Strategy::hybrid), limits.micro_batches);
+  EXPECT_EQ(stages_with(Strategy::klotski), 2);
+  limits.cpu_attention = true;
+  EXPECT_EQ(stages_with(Strategy::hybrid), 2) << "only prompts pass through them";
+}
+
 // What the memory below holds is found there by the next model of the same plan.
 TEST_P(DevicePipeline, WeightsBelowAreReadOnce) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);

@@ -141,18 +141,37 @@ class MemoryDivision {
   // Gives every kind its memory; keys and values that find none go below where they may.
   MemoryPlan divide(Policy& policy, const MemoryLimits& limits) const {
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
-    const MemoryDemand spilling = demand(policy, kStages * stage_bytes(policy));
+    Policy staged = policy;
+    staged.kv_stages = kStages;
+    staged.kv_stage_bytes = stage_bytes(policy);
+    staged.kv_sequence_pages = kv_pages(policy);
+    const MemoryDemand spilling = demand(staged, kStages * staged.kv_stage_bytes);
     if (policy.cpu_attention || (may_spill() && plan.kv_bytes < kv_wanted(policy) &&
-                                 least_bytes(spilling) <= limits.bytes)) {
-      policy.kv_stages = kStages;
-      policy.kv_stage_bytes = stage_bytes(policy);
-      policy.kv_sequence_pages = kv_pages(policy);
+                                 one_fits_below(policy) && least_bytes(spilling) <= limits.bytes)) {
+      policy = staged;
       plan = plan_memory(spilling, limits);
+      if (policy.shared_rows > 0 && !policy.cpu_attention) add_stages(policy, plan, limits);
       policy.kv_spill_bytes = spill_bytes(policy, plan.kv_bytes);
     }
     policy.kv_bytes = plan.kv_bytes;
     policy.slots = plan.slots;
     return plan;
+  }
+
+  // A CPU that shares experts waits until the device has attended to all. What has a stage of its
+  // own comes while the layer before is computed; so as many micro-batches have one as cost no
+  // weights their place.
+  void add_stages(Policy& policy, MemoryPlan& plan, const MemoryLimits& limits) const {
+    const int64_t used = std::min(policy.micro_batches, workload_.sequences);
+    for (int64_t stages = used; stages > kStages; --stages) {
+      const MemoryDemand more = demand(policy, stages * policy.kv_stage_bytes);
+      if (least_bytes(more) > limits.bytes) continue;
+      MemoryPlan other = plan_memory(more, limits);
+      if (other.slots != plan.slots) continue;
+      policy.kv_stages = stages;
+      plan = std::move(other);
+      return;
+    }
   }
 
   // Slices are given up where more rows or sequences fit without them, unless few experts are used:
@@ -203,6 +222,11 @@ class MemoryDivision {
   // Of every layer, in a pass of decoding rows.
   bool uses_few_experts(const Policy& policy) const {
     return policy.group_sequences() * most_choices(model_) < most_experts(model_);
+  }
+
+  // A sequence: where none does, all have to find room above.
+  bool one_fits_below(const Policy& policy) const {
+    return !target_.device || room_below(policy) >= spilled_sequence_bytes(policy);
   }
 
   // For keys and values in the program's memory, beside what nothing runs without: with less than

@@ -99,9 +99,8 @@ class PagedKvCache {
   std::byte* page_at(const KvSequence& sequence, LayerId layer, size_t page,
                      const KvStage* stage) const;
   std::byte* staged_page(const KvStage::Area& area, LayerId layer, size_t page) const;
-  template <typename Visit>
-  void visit_runs(const KvStage::Area& area, LayerId layer, int64_t begin, int64_t end,
-                  const Visit& visit) const;
+  void add_runs(std::vector<SpillPages::Run>& runs, const KvStage::Area& area, LayerId layer,
+                int64_t begin, int64_t end) const;
 
   struct alignas(kLineBytes) Line {
     std::byte bytes[kLineBytes];

@@ -50,12 +50,16 @@ void SpillPages::give_back(std::span<const int32_t> places) {
   in_use_ -= static_cast<int64_t>(places.size());
 }
 
-void SpillPages::read(LayerId layer, int32_t first, std::span<std::byte> pages) const {
-  store_->read(offset_of(layer, first), pages);
+void SpillPages::read(LayerId layer, std::span<const Run> runs) const {
+  std::vector<SpillRead> reads;
+  for (const Run& run : runs) reads.push_back({offset_of(layer, run.first), run.pages});
+  if (!reads.empty()) store_->read(reads);
 }
 
-void SpillPages::write(LayerId layer, int32_t first, std::span<const std::byte> pages) {
-  store_->write(offset_of(layer, first), pages);
+void SpillPages::write(LayerId layer, std::span<const Run> runs) {
+  std::vector<SpillWrite> writes;
+  for (const Run& run : runs) writes.push_back({offset_of(layer, run.first), run.pages});
+  if (!writes.empty()) store_->write(writes);
 }
 
 std::byte* SpillPages::page(LayerId layer, int32_t place) const {

@@ -36,14 +36,16 @@ class SpillPages {
   [[nodiscard]] std::optional<std::vector<int32_t>> take(int64_t count);
   void give_back(std::span<const int32_t> places);
 
-  // Neighbouring pages of a layer from `first` on. Any thread, for places of different sequences.
-  void read(LayerId layer, int32_t first, std::span<std::byte> pages) const;
-  void write(LayerId layer, int32_t first, std::span<const std::byte> pages);
+  // Neighbouring pages of a layer, in places from `first` on and in memory.
+  struct Run {
+    int32_t first = 0;
+    std::span<std::byte> pages;
+  };
+  // All of them, in whatever order. Any thread, for places of different sequences.
+  void read(LayerId layer, std::span<const Run> runs) const;
+  void write(LayerId layer, std::span<const Run> runs);
   // The page itself, where the program may use it in its place; else null.
   std::byte* page(LayerId layer, int32_t place) const;
-  // What was read or written has arrived when these return.
-  void finish_reads() const { store_->finish_reads(); }
-  void finish_writes() { store_->finish_writes(); }
 
  private:
   struct Region {

@@ -75,13 +75,15 @@ TEST(SpillPages, LayersAndPlacesDoNotOverlap) {
     for (int32_t place = 0; place < 4; ++place) {
       const auto bytes = block(LayerId(layer));
       std::memset(bytes.data(), 1 + layer * 4 + place, bytes.size());
-      pages.write(LayerId(layer), place, bytes);
+      const SpillPages::Run run{place, bytes};
+      pages.write(LayerId(layer), std::span(&run, 1));
     }
   }
   for (int32_t layer = 0; layer < 2; ++layer) {
     for (int32_t place = 0; place < 4; ++place) {
       const auto bytes = block(LayerId(layer));
-      pages.read(LayerId(layer), place, bytes);
+      const SpillPages::Run run{place, bytes};
+      pages.read(LayerId(layer), std::span(&run, 1));
       for (const std::byte byte : bytes) ASSERT_EQ(byte, std::byte(1 + layer * 4 + place));
     }
   }

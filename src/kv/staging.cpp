@@ -22,17 +22,16 @@ std::byte* PagedKvCache::staged_page(const KvStage::Area& area, LayerId layer, s
 }
 
 // Pages begin .. end - 1 of an area, as runs that are neighbours both in the file and in the stage.
-template <typename Visit>
-void PagedKvCache::visit_runs(const KvStage::Area& area, LayerId layer, int64_t begin, int64_t end,
-                              const Visit& visit) const {
+void PagedKvCache::add_runs(std::vector<SpillPages::Run>& runs, const KvStage::Area& area,
+                            LayerId layer, int64_t begin, int64_t end) const {
   const std::vector<int32_t>& pages = area.sequence->pages_;
   const auto last = static_cast<size_t>(end);
   for (auto page = static_cast<size_t>(begin); page < last;) {
     const size_t first = page++;
     if (pages[first] == KvSequence::kGivenBack) continue;
     while (page < last && pages[page] == pages[page - 1] + 1) ++page;
-    visit(pages[first],
-          std::span(staged_page(area, layer, first), (page - first) * spill_.page_bytes(layer)));
+    const uint64_t bytes = (page - first) * spill_.page_bytes(layer);
+    runs.push_back({pages[first], std::span(staged_page(area, layer, first), bytes)});
   }
 }
 
@@ -54,32 +53,27 @@ void PagedKvCache::load(KvStage& stage, std::span<KvSequence* const> sequences,
          used);
   }
   stage.areas_.clear();  // what it held is overwritten from here on
+  std::vector<SpillPages::Run> runs;
   for (const KvStage::Area& area : areas) {
-    visit_runs(
-        area, layer, 0, pages_for(area.sequence->length_),
-        [&](int32_t place, std::span<std::byte> pages) { spill_.read(layer, place, pages); });
+    add_runs(runs, area, layer, 0, pages_for(area.sequence->length_));
   }
-  if (!areas.empty()) spill_.finish_reads();
+  spill_.read(layer, runs);
   stage.layer_ = layer;
   stage.areas_ = std::move(areas);
 }
 
-// All writes are under way before any is waited for: where one fails, what those before it left is
-// not known either.
+// Of many writes, where one fails, no other is known to have been made either.
 void PagedKvCache::store(const KvStage& stage) {
-  size_t begun = 0;
+  std::vector<SpillPages::Run> runs;
+  for (const KvStage::Area& area : stage.areas_) {
+    const KvSequence& sequence = *area.sequence;
+    add_runs(runs, area, stage.layer_, sequence.length_ / kPageTokens,
+             pages_for(sequence.length_ + sequence.reserved_));
+  }
   try {
-    for (const KvStage::Area& area : stage.areas_) {
-      ++begun;
-      const int64_t first = area.sequence->length_ / kPageTokens;
-      const int64_t end = pages_for(area.sequence->length_ + area.sequence->reserved_);
-      visit_runs(area, stage.layer_, first, end, [&](int32_t place, std::span<std::byte> pages) {
-        spill_.write(stage.layer_, place, pages);
-      });
-    }
-    if (begun > 0) spill_.finish_writes();
+    spill_.write(stage.layer_, runs);
   } catch (...) {
-    for (const KvStage::Area& area : std::span(stage.areas_).first(begun)) {
+    for (const KvStage::Area& area : stage.areas_) {
       area.sequence->lost_ = area.sequence->length_ % kPageTokens != 0;
     }
     throw;

@@ -83,11 +83,12 @@ TEST(DeviceSpill, BytesComeBackAsTheyWent) {
   std::vector<std::byte> expected(kMiB);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<std::byte>(i * 7);
   std::memcpy(there, expected.data(), expected.size());
-  spill.write(kMiB, {there, kMiB});
-  spill.finish_writes();
+  constexpr uint64_t kFirst = 100;  // bytes, in two pieces that are not neighbours below
+  const SpillWrite writes[] = {{kMiB, {there, kFirst}}, {0, {there + kFirst, kMiB - kFirst}}};
+  spill.write(writes);
   std::memset(there, 0, kMiB);
-  spill.read(kMiB, {there, kMiB});
-  spill.finish_reads();
+  const SpillRead reads[] = {{0, {there + kFirst, kMiB - kFirst}}, {kMiB, {there, kFirst}}};
+  spill.read(reads);
   EXPECT_EQ(std::memcmp(there, expected.data(), expected.size()), 0);
   EXPECT_EQ(device.bytes_to_host(), kMiB);
   EXPECT_EQ(device.bytes_to_device(), kMiB);

@@ -1,6 +1,18 @@
 #include "memory/device_spill.h"
 
+#include <vector>
+
+#include "device/copy_pieces.h"
+
 namespace klotski {
+
+namespace {
+
+// So many are copied at once, each as fast as the others: what is longer than they are goes in
+// parts.
+constexpr uint64_t kAtOnce = 64;
+
+}  // namespace
 
 DeviceSpill::DeviceSpill(Device& device, Tier& tier, uint64_t bytes)
     : memory_(tier, "KV cache", bytes),
@@ -8,12 +20,22 @@ DeviceSpill::DeviceSpill(Device& device, Tier& tier, uint64_t bytes)
       out_(device.new_queue(CopySize::medium)),
       pinning_(device, pieces_to_pin(memory_.bytes())) {}
 
-void DeviceSpill::write(uint64_t offset, std::span<const std::byte> data) {
-  out_->to_host(memory_.bytes().data() + offset, data.data(), data.size());
+void DeviceSpill::write(std::span<const SpillWrite> pieces) {
+  std::vector<CopyPiece> copies;
+  for (const auto& [offset, from] : pieces) {
+    copies.push_back({memory_.bytes().data() + offset, from.data(), from.size()});
+  }
+  out_->pieces_to_host(even_parts(copies, kAtOnce));
+  out_->finish();
 }
 
-void DeviceSpill::read(uint64_t offset, std::span<std::byte> out) const {
-  in_->to_device(out.data(), memory_.bytes().data() + offset, out.size());
+void DeviceSpill::read(std::span<const SpillRead> pieces) const {
+  std::vector<CopyPiece> copies;
+  for (const auto& [offset, to] : pieces) {
+    copies.push_back({to.data(), memory_.bytes().data() + offset, to.size()});
+  }
+  in_->pieces_to_device(even_parts(copies, kAtOnce));
+  in_->finish();
 }
 
 }  // namespace klotski

@@ -14,11 +14,9 @@ class DeviceSpill : public SpillStore {
   // Both must live longer.
   DeviceSpill(Device& device, Tier& tier, uint64_t bytes);
 
-  void write(uint64_t offset, std::span<const std::byte> data) override;
-  void read(uint64_t offset, std::span<std::byte> out) const override;
+  void write(std::span<const SpillWrite> pieces) override;
+  void read(std::span<const SpillRead> pieces) const override;
   std::byte* memory() const override { return memory_.bytes().data(); }
-  void finish_writes() override { out_->finish(); }
-  void finish_reads() const override { in_->finish(); }
 
  private:
   Arena memory_;

@@ -87,6 +87,14 @@ void SpillFile::reserve_space() {
   if (error != 0) fail_with(error, "reserving", 0, size_);
 }
 
+void SpillFile::write(std::span<const SpillWrite> pieces) {
+  for (const SpillWrite& one : pieces) write(one.offset, one.from);
+}
+
+void SpillFile::read(std::span<const SpillRead> pieces) const {
+  for (const SpillRead& one : pieces) read(one.offset, one.to);
+}
+
 void SpillFile::write(uint64_t offset, std::span<const std::byte> data) {
   transfer("writing", offset, data, [&](size_t done) {
     return calls_.pwrite(descriptor_, data.data() + done, data.size() - done,

@@ -41,8 +41,10 @@ class SpillFile : public SpillStore {
   // Offsets, lengths and addresses are multiples of kDirectAlignment. Any number of threads at
   // once, as long as they keep to different bytes. A failed write leaves its bytes in no known
   // state.
-  void write(uint64_t offset, std::span<const std::byte> data) override;
-  void read(uint64_t offset, std::span<std::byte> out) const override;
+  void write(std::span<const SpillWrite> pieces) override;
+  void read(std::span<const SpillRead> pieces) const override;
+  void write(uint64_t offset, std::span<const std::byte> data);
+  void read(uint64_t offset, std::span<std::byte> out) const;
 
  private:
   template <typename Call>

@@ -6,19 +6,26 @@
 
 namespace klotski {
 
+struct SpillWrite {
+  uint64_t offset = 0;
+  std::span<const std::byte> from;
+};
+struct SpillRead {
+  uint64_t offset = 0;
+  std::span<std::byte> to;
+};
+
 // A place of many bytes below the memory that is computed in. Several threads at once, as long as
 // they keep to different bytes; reads are made by one of them and writes by one.
 class SpillStore {
  public:
   virtual ~SpillStore() = default;
 
-  virtual void write(uint64_t offset, std::span<const std::byte> data) = 0;
-  virtual void read(uint64_t offset, std::span<std::byte> out) const = 0;
+  // All of them, in whatever order; where one fails, none is known to have been made.
+  virtual void write(std::span<const SpillWrite> pieces) = 0;
+  virtual void read(std::span<const SpillRead> pieces) const = 0;
   // Where the program may use it as memory of its own; null where it cannot.
   virtual std::byte* memory() const { return nullptr; }
-  // Nothing is sure to have arrived before these return.
-  virtual void finish_writes() {}
-  virtual void finish_reads() const {}
 };
 
 }  // namespace klotski

@@ -1,6 +1,9 @@
 #include "planner/expert_costs.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "kv/paged_cache.h"
 
 namespace klotski {
 
@@ -14,7 +17,7 @@ Curve by_rows(const Curve& by_bytes, const ModelDescription& model) {
 }
 
 // All that a pass of decoding rows computes of a layer besides experts.
-double seconds_between(const LayerProfile& layer, const Policy& policy, double positions) {
+double seconds_beside_experts(const LayerProfile& layer, const Policy& policy, double positions) {
   const auto rows = static_cast<double>(policy.decode_sequences());
   const Curve& attend = policy.cpu_attention ? layer.attend_decode_on_cpu : layer.attend_decode;
   return static_cast<double>(policy.decode_batches()) *
@@ -22,12 +25,41 @@ double seconds_between(const LayerProfile& layer, const Policy& policy, double p
           layer.combine.at(rows));
 }
 
+double seconds_besides_layers(const Machinery& with, const Policy& policy) {
+  const auto rows = static_cast<double>(policy.decode_sequences());
+  const ModelProfile& model = with.profile.model;
+  return static_cast<double>(policy.decode_batches()) *
+         (model.embed.at(rows) + model.logits.at(rows));
+}
+
+// Keys and values that come to the device for a layer's attention while a pass decodes: micro-batch
+// by micro-batch, some of them while the layer before is computed.
+struct ComingKv {
+  double batches = 0;
+  double hidden = 0;  // of these, in stages of their own
+  double bytes = 0;   // of one
+};
+
+// `page_bytes`: of the layer.
+ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, double positions) {
+  if (policy.cpu_attention || policy.kv_stages == 0) return {};
+  const double pages = std::ceil(positions / static_cast<double>(PagedKvCache::kPageTokens));
+  const double batches = policy.spilled_share() * static_cast<double>(policy.micro_batches);
+  return {
+      .batches = batches,
+      .hidden = std::min(batches, static_cast<double>(policy.kv_stages)),
+      .bytes = static_cast<double>(policy.micro_batch) * pages * static_cast<double>(page_bytes)};
+}
+
 }  // namespace
 
-LayerCosts expert_costs(const Machinery& with, const Policy& policy, double positions) {
+LayerCosts expert_costs(const Machinery& with, const Policy& policy, double all_positions) {
   const MachineProfile& machine = with.profile.machine;
+  const double positions = policy.attended(all_positions);
   if (machine.link.empty() || machine.rows_up.empty() || machine.rows_down.empty()) return {};
   const std::vector<LayerProfile>& kinds = with.profile.model.kinds;
+  const std::vector<uint64_t> page_bytes =
+      PagedKvCache::spilled_page_bytes(with.model, kv_type(policy.precision));
   LayerCosts costs{std::vector<ExpertCosts>(kinds.size()), with.profile.model.kind_of_layer};
   for (int64_t i = 0; i < with.model.layer_count(); ++i) {
     const auto kind = static_cast<size_t>(costs.kind_of_layer[static_cast<size_t>(i)]);
@@ -36,6 +68,11 @@ LayerCosts expert_costs(const Machinery& with, const Policy& policy, double posi
     const bool measured = !profile.attend_decode_on_cpu.empty() && !profile.expert_on_cpu.empty();
     if (routed && !measured) return {};
     const UnitFacts facts = with.facts(expert_unit(with.model, LayerId(i), ExpertId(0)));
+    const ComingKv kv = coming_kv(policy, page_bytes[static_cast<size_t>(i)], positions);
+    const double kv_load = kv.batches > 0 ? machine.rows_up.at(kv.bytes) : 0.0;
+    const double kv_on_link = kv.batches > 0 ? machine.link.at(kv.batches * kv.bytes) : 0.0;
+    // Keys and values are asked for when a pass begins, not by the one before.
+    if (i == 0) costs.between_passes = seconds_besides_layers(with, policy) + kv.hidden * kv_load;
     costs.kinds[kind] = {
         .device = profile.expert,
         .cpu = profile.expert_on_cpu.faster(1.0 / machine.cpu_takes_while_copying),
@@ -43,7 +80,9 @@ LayerCosts expert_costs(const Machinery& with, const Policy& policy, double posi
                 machine.copying_takes_while_cpu_computes,
         .down = by_rows(machine.rows_down, with.model),
         .up = by_rows(machine.rows_up.faster(1.0 / machine.rows_take_while_copying), with.model),
-        .between = seconds_between(profile, policy, positions),
+        .between =
+            seconds_beside_experts(profile, policy, positions) + (kv.batches - kv.hidden) * kv_load,
+        .kv = kv_on_link * machine.copying_takes_while_cpu_computes,
         .slices = policy.slices_experts};
   }
   return costs;

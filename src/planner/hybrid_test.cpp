@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
+#include "base/bytes.h"
 #include "planner/expert_costs.h"
 #include "planner/testing.h"
 
@@ -15,12 +19,12 @@ constexpr double kCpuRate = 240e9;
 
 // 32 layers of 8 large experts. Rows cost little beside the weights that are read for them.
 struct LargeMachine {
-  ModelDescription model = shape_of(32, 8, 2);
+  ModelDescription model;
   Profile profile = plain_profile(model);
   ExpertShares shares{model};
   bool slices = false;
 
-  LargeMachine() {
+  explicit LargeMachine(int64_t layers = 32) : model(shape_of(layers, 8, 2)) {
     model.hidden = 4096;
     for (const LinkCurve& one : kLinkCurves) {
       profile.machine.*one.curve = Curve({1e3, 1e9}, {1e3 / kLinkRate + 10e-6, 1e9 / kLinkRate});
@@ -121,6 +125,112 @@ TEST(Hybrid, WithSlicesLinkAndCpuEndTogether) {
   const TimelineTotals sliced = machine.decode_step(Strategy::hybrid, 64);
   EXPECT_LT(in_seconds(sliced.elapsed), 0.97 * in_seconds(whole.elapsed));
   EXPECT_GT(sliced.percent(sliced.lane(Lane::cpu).busy), 92.0);
+}
+
+// Keys and values of all sequences lie below and come for each layer's attention.
+Policy with_kv_below(const LargeMachine& machine, int64_t stages) {
+  Policy policy = machine.policy(Strategy::hybrid, 64);
+  policy.micro_batch = 16;
+  policy.micro_batches = 4;
+  policy.kv_stages = stages;
+  policy.kv_spill_bytes = kGiB;
+  policy.costs = expert_costs(machine.machinery(), policy, 512);
+  return policy;
+}
+
+struct LargeMachineWithKv : LargeMachine {
+  explicit LargeMachineWithKv(int64_t layers = 32) : LargeMachine(layers) {
+    for (Layer& layer : model.layers) {
+      layer.attention.query_heads = 32;
+      layer.attention.kv_heads = 8;
+      layer.attention.head_dim = 128;
+    }
+  }
+};
+
+// What has no stage of its own is waited for between layers, all of it between passes.
+TEST(Hybrid, CostsKnowWhatKeysAndValuesTakeOfTheLinkAndHowLongTheyAreWaitedFor) {
+  const LargeMachineWithKv machine;
+  const double bytes = 64.0 * 512 * 2 * 8 * 128 * sizeof(uint16_t);
+  const double on_link = bytes / kLinkRate;
+  const Policy none = machine.policy(Strategy::hybrid, 64);
+  const Policy few = with_kv_below(machine, 2);
+  const Policy all = with_kv_below(machine, 4);
+  const ExpertCosts& costs_few = few.costs.kinds.front();
+  const ExpertCosts& costs_all = all.costs.kinds.front();
+  EXPECT_EQ(none.costs.kinds.front().kv, 0.0);
+  EXPECT_NEAR(costs_few.kv, on_link, 0.05 * on_link);
+  EXPECT_EQ(costs_few.kv, costs_all.kv);
+  EXPECT_NEAR(costs_few.between - costs_all.between, on_link / 2, 0.05 * on_link);
+  EXPECT_NEAR(all.costs.between_passes - few.costs.between_passes, on_link / 2, 0.05 * on_link);
+  EXPECT_GT(none.costs.between_passes, 0.0) << "logits and embeddings";
+}
+
+// The link has less time for experts then: the CPU computes more of them, and both end together.
+TEST(Hybrid, KeysAndValuesOnTheLinkLeaveMoreToTheCpu) {
+  LargeMachineWithKv machine;
+  machine.slices = true;
+  const Machinery with = machine.machinery();
+  const PassShape shape{.micro_batches = 4, .decoding_rows = 16, .positions = 512};
+  const auto played = [&](const Policy& policy) {
+    PassSimulator simulator(with, policy);
+    for (int i = 0; i < 4; ++i) simulator.play(shape);
+    return simulator.play(shape);
+  };
+  const Policy knowing = with_kv_below(machine, 4);
+  Policy unknowing = knowing;
+  for (ExpertCosts& costs : unknowing.costs.kinds) costs.kv = 0.0;
+  const TimelineTotals known = played(knowing);
+  const TimelineTotals unknown = played(unknowing);
+  EXPECT_LT(known.lane(Lane::to_device).bytes, unknown.lane(Lane::to_device).bytes);
+  EXPECT_LT(known.elapsed, unknown.elapsed);
+}
+
+// All experts of all layers are chosen.
+struct Recorded : TaskSink {
+  std::vector<std::string> lines;
+
+  void submit(Fragment fragment) override {
+    for (const Task& task : fragment) lines.push_back(format_task(task));
+  }
+  std::vector<ExpertId> chosen(LayerId, int32_t) override {
+    std::vector<ExpertId> all;
+    for (int64_t e = 0; e < 8; ++e) all.emplace_back(e);
+    return all;
+  }
+};
+
+// The first layer is asked for by the pass before it and by its own: its keys and values take of
+// the link's time once, however often it is.
+TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
+  LargeMachineWithKv machine(2);
+  machine.slices = true;  // so that the division turns on every moment of the link
+  const Machinery with = machine.machinery();
+  Policy policy = with_kv_below(machine, 4);
+  policy.slots[index_of(UnitKind::expert)] = 6;
+  policy.kept_experts = 0;
+  policy.costs.kinds.front().kv = 0.3 * policy.costs.kinds.front().link;
+  const auto second_pass = [&](int asked_before) {
+    Residency residency(machine.model, policy);
+    const std::unique_ptr<Schedule> schedule = make_schedule(Strategy::hybrid);
+    const Known known{
+        .model = machine.model,
+        .group = std::vector<MicroBatchShape>(4, {.spilled = true, .rows = 16, .decodes = true}),
+        .facts = with.facts,
+        .hot = [&](LayerId layer) { return machine.shares.hottest(layer, 2); },
+        .rows = [](ExpertId) { return 16.0; }};
+    Recorded first;
+    FragmentBuilder build(policy, residency, known);
+    run_pass(*schedule, build, first);
+    Recorded second;
+    for (int i = 0; i < asked_before; ++i) schedule->prefetch(build, LayerId(0));
+    second.submit(build.take());
+    run_pass(*schedule, build, second);
+    std::sort(second.lines.begin(), second.lines.end());
+    return second.lines;
+  };
+  EXPECT_EQ(second_pass(0), second_pass(1));
+  EXPECT_EQ(second_pass(0), second_pass(4));
 }
 
 TEST(Hybrid, WithoutMeasurementsOfTheCpuThereAreNoCosts) {

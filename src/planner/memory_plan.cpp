@@ -11,9 +11,8 @@ namespace klotski {
 
 namespace {
 
-// Kinds that every token uses come before experts, of which it uses some.
-constexpr std::array kByUse = {UnitKind::attention, UnitKind::gate, UnitKind::dense,
-                               UnitKind::expert};
+// They come before experts, of which a token uses some.
+constexpr std::array kUsedByEveryToken = {UnitKind::attention, UnitKind::gate, UnitKind::dense};
 
 // Memory that is given away piece by piece.
 class Budget {
@@ -104,15 +103,24 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
   const uint64_t kv_wanted =
       std::max(demand.kv_least_bytes,
                std::min(demand.kv_wanted_bytes, limits.kv_bytes.value_or(UINT64_MAX)));
-  plan.kv_bytes = demand.kv_least_bytes + budget.take_up_to(kv_wanted - demand.kv_least_bytes);
-  plan.slots[index_of(UnitKind::model)] = demand.units[index_of(UnitKind::model)].least;
-  for (const UnitKind kind : kByUse) {
+  const auto give_to_kv = [&] {
+    plan.kv_bytes = demand.kv_least_bytes + budget.take_up_to(kv_wanted - demand.kv_least_bytes);
+  };
+  const auto give_to = [&](UnitKind kind, int64_t most) {
     const UnitDemand& units = demand.units[index_of(kind)];
-    int64_t most = units.units;
-    if (kind == UnitKind::expert) most = std::min(most, limits.expert_slots.value_or(most));
     plan.slots[index_of(kind)] =
         units.least + budget.take_pieces(most - units.least, units.buffer_bytes);
-  }
+  };
+  const auto all = [&](UnitKind kind) { return demand.units[index_of(kind)].units; };
+  plan.slots[index_of(UnitKind::model)] = demand.units[index_of(UnitKind::model)].least;
+  // What may lie below would be brought once a pass, as weights that all tokens use: these come in
+  // one piece, long before something waits for them.
+  const bool kv_may_lie_below = demand.kv_stage_bytes > 0;
+  if (!kv_may_lie_below) give_to_kv();
+  for (const UnitKind kind : kUsedByEveryToken) give_to(kind, all(kind));
+  if (kv_may_lie_below) give_to_kv();
+  const int64_t experts = all(UnitKind::expert);
+  give_to(UnitKind::expert, std::min(experts, limits.expert_slots.value_or(experts)));
 
   plan.lines.push_back({"program", demand.process_bytes, "code, tokenizer, margin"});
   plan.lines.push_back({"activations", demand.activation_bytes, ""});

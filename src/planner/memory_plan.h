@@ -65,8 +65,9 @@ uint64_t least_bytes(const MemoryDemand& demand);
 // Gives every kind its least, then keys and values what a full group wants: whether a smaller group
 // with more weights beside it is faster is for the search to find. Then makes the units resident
 // that every token uses (a byte of them saves a byte of reading in every pass, one of an expert
-// only where the expert is chosen), and gives experts the rest. Refuses (does_not_fit) with the
-// shortfall where the least does not fit.
+// only where the expert is chosen), and gives experts the rest. Keys and values that may lie below
+// as well come after these units. Refuses (does_not_fit) with the shortfall where the least does
+// not fit.
 MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits);
 
 // The table that is shown before a weight is read.

@@ -54,6 +54,19 @@ TEST(MemoryPlan, KeysAndValuesThenDenseThenExperts) {
   EXPECT_EQ(slots(plan, UnitKind::expert), 3);
 }
 
+TEST(MemoryPlan, WeightsOfEveryTokenBeforeKeysAndValuesThatMayLieBelow) {
+  MemoryDemand demand = small_model();
+  demand.kv_least_bytes = 0;
+  demand.kv_stage_bytes = 8;
+  const uint64_t least = least_bytes(demand);
+  EXPECT_EQ(plan_memory(demand, {.bytes = least + 9 + 3}).kv_bytes, 0u);
+  const MemoryPlan plan = plan_memory(demand, {.bytes = least + 9 + 3 + 30});
+  EXPECT_EQ(slots(plan, UnitKind::attention), 4);
+  EXPECT_EQ(slots(plan, UnitKind::gate), 4);
+  EXPECT_EQ(plan.kv_bytes, 30u) << "and before experts";
+  EXPECT_EQ(slots(plan, UnitKind::expert), 1);
+}
+
 TEST(MemoryPlan, EverythingResidentWhereItFits) {
   const MemoryPlan plan = plan_memory(small_model(), {.bytes = kGiB});
   EXPECT_EQ(slots(plan, UnitKind::expert), 32);

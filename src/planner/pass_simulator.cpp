@@ -57,11 +57,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   residency_.lend_slots(
       policy_.slots_lent_to(std::llround(shape.rows() * static_cast<double>(shape.micro_batches))));
   const TimelineTotals before = timeline_.totals();
-  // What was asked for ahead may arrive long after: the next pass has begun by then.
-  const auto pass_end = [this] {
-    return std::max(simulation_.end(Lane::compute), simulation_.end(Lane::kv_out));
-  };
-  const std::chrono::nanoseconds began = pass_end();
+  const std::chrono::nanoseconds began = simulation_.pass_end();
   Known known{.model = with_.model,
               .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),
               .facts = with_.facts,
@@ -86,7 +82,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   ++passes_;
   TimelineTotals pass = timeline_.totals();
   pass -= before;
-  pass.elapsed = pass_end() - began;
+  pass.elapsed = simulation_.pass_end() - began;
   const auto busy_share = [&](Lane lane) {
     return std::min(1.0, pass.percent(pass.lane(lane).busy) / 100.0);
   };
@@ -103,10 +99,8 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
 
 // Those whose keys and values find no room in memory, as if they were all of the same few.
 int64_t PassSimulator::spilled_micro_batches() const {
-  const auto spilled = static_cast<double>(policy_.kv_spill_bytes);
-  if (spilled <= 0) return 0;
-  const double share = spilled / (spilled + static_cast<double>(policy_.kv_bytes));
-  return std::llround(std::ceil(share * static_cast<double>(shape_.micro_batches)));
+  return std::llround(
+      std::ceil(policy_.spilled_share() * static_cast<double>(shape_.micro_batches)));
 }
 
 // Pages that a task moves below the compute tier or from there: all that the micro-batch's
@@ -118,20 +112,14 @@ double PassSimulator::kv_pages(const Task& task) const {
              : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
 }
 
-// A sequence's pages lie side by side: over a link they come as rows do, and go back in a copy for
-// each sequence, which are few bytes. A file is taken to be written as fast as it is read.
+// Over a link they come and go as rows do, those of a micro-batch in one copy. A file is taken to
+// be written as fast as it is read.
 double PassSimulator::kv_seconds(const Task& task) {
   const double bytes =
       kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
   if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), bytes);
   if (bytes <= 0) return 0.0;
-  if (task.work != Work::load_kv) {
-    const auto prompt = static_cast<double>(shape_.prompt_tokens);
-    const double prompts =
-        shape_.prompt_rows > 0 ? std::max(1.0, shape_.prompt_rows / prompt) : 0.0;
-    const double copies = shape_.decoding_rows + prompts;
-    return copies * with_.profile.machine.rows_down.at(bytes / copies);
-  }
+  if (task.work != Work::load_kv) return with_.profile.machine.rows_down.at(bytes);
   kv_bytes_on_bus_ += bytes;
   return up_seconds(bytes) * beside_cpu();
 }

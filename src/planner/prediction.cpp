@@ -33,11 +33,22 @@ class Run {
         simulator_(with, policy),
         waiting_(work.sequences) {}
 
-  // All of it, and so many times more what is left without the weights that only the first pass
-  // had to bring.
-  Prediction all(double times_more) {
+  // All of it; so many times more what is left without the weights that only the first pass had to
+  // bring; and `last` sequences after that.
+  Prediction all(double times_more, int64_t last) {
+    go_through();
+    if (times_more > 0) repeat(times_more);
+    waiting_ = last;
+    go_through();
+    return result_;
+  }
+
+ private:
+  void go_through() {
     for (admit(); !running_.empty(); admit()) pass();
-    if (times_more <= 0) return result_;
+  }
+
+  void repeat(double times_more) {
     const TimelineTotals first_again = simulate(first_shape_);
     Prediction more = result_;
     more.prefill_seconds -= in_seconds(first_.elapsed) - in_seconds(first_again.elapsed);
@@ -51,10 +62,8 @@ class Run {
     more.totals *= times_more;
     result_.totals += more.totals;
     result_.passes += static_cast<int64_t>(static_cast<double>(more.passes) * times_more);
-    return result_;
   }
 
- private:
   void admit() {
     const int64_t most = std::min(work_.at_once, policy_.group_sequences());
     for (; waiting_ > 0 && std::ssize(running_) < most; --waiting_) {
@@ -98,7 +107,8 @@ class Run {
     shape.decoding_rows = rounded(static_cast<double>(decoding) / batches);
     if (decoding > 0) {
       shape.positions =
-          rounded(static_cast<double>(seen) / static_cast<double>(decoding), kPositionSteps);
+          rounded(policy_.attended(static_cast<double>(seen) / static_cast<double>(decoding)),
+                  kPositionSteps);
     }
     if (gained > 0) {
       shape.logit_rows = std::max(0.25, rounded(static_cast<double>(gained) / batches));
@@ -165,11 +175,13 @@ class Run {
 
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
                    int64_t most_groups) {
+  const int64_t group = std::min(work.at_once, policy.group_sequences());
   PlannedWork simulated = work;
-  simulated.sequences =
-      std::min(work.sequences, most_groups * std::min(work.at_once, policy.group_sequences()));
-  const auto left = static_cast<double>(work.sequences - simulated.sequences);
-  return Run(with, policy, simulated).all(left / static_cast<double>(simulated.sequences));
+  simulated.sequences = std::min(work.sequences, most_groups * group);
+  const int64_t left = work.sequences - simulated.sequences;
+  const int64_t last = left % group;
+  return Run(with, policy, simulated)
+      .all(static_cast<double>(left - last) / static_cast<double>(simulated.sequences), last);
 }
 
 }  // namespace klotski

@@ -36,7 +36,8 @@ struct Prediction {
 
 // Goes through the passes of a run as the engine forms them, and adds up what a simulation says of
 // each: the first one with nothing in memory, the others with what those before left there.
-// After `most_groups` of sequences one group is taken to be like the other.
+// After `most_groups` of sequences one group is taken to be like the other, but for the last, which
+// may be smaller: it brings as many weights for fewer tokens.
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
                    int64_t most_groups = 8);
 

@@ -214,8 +214,8 @@ TEST(Prediction, ABusCarriesNoMoreThanItCan) {
   }
 }
 
-// They are written back in a copy for each sequence, however few bytes that is.
-TEST(Prediction, KeysAndValuesGoBackSequenceBySequence) {
+// Those of all sequences of a micro-batch are written back in one copy.
+TEST(Prediction, KeysAndValuesGoBackTogether) {
   const BesideWeights both;
   const auto written = [&](int64_t generated) {
     const Prediction found = both.predicted(
@@ -223,7 +223,41 @@ TEST(Prediction, KeysAndValuesGoBackSequenceBySequence) {
     return in_seconds(found.totals.lane(Lane::kv_out).busy);
   };
   const auto layers = static_cast<double>(both.bench.model.layers.size());
-  EXPECT_NEAR(written(21) - written(11), 10 * layers * 8 * 1e-4, 1e-9) << "ten passes of 8 rows";
+  const auto copies = static_cast<double>(both.policy.micro_batches);
+  EXPECT_NEAR(written(21) - written(11), 10 * layers * copies * 1e-4, 1e-9) << "ten passes";
+}
+
+// Two sequences beyond a group of 8 use some experts less: they take about half as long as 8 more
+// would, not a quarter.
+TEST(Prediction, ASmallLastGroupBringsAllWeights) {
+  const BesideWeights both;
+  const auto seconds = [&](int64_t sequences) {
+    Machinery with = both.bench.machinery();
+    with.facts = [](const WeightUnit&) { return UnitFacts{300'000, false, 300'000}; };
+    const PlannedWork work{
+        .sequences = sequences, .prompt_tokens = 16, .generated_tokens = 40, .at_once = 8};
+    const Prediction found = predict(with, both.policy, work, 1);
+    EXPECT_NEAR(found.generated_tokens, static_cast<double>(sequences) * 40, 1e-9);
+    return found.seconds();
+  };
+  EXPECT_GT(seconds(10), seconds(8) + 0.4 * (seconds(16) - seconds(8)));
+  EXPECT_LE(seconds(10), 1.05 * seconds(16));
+}
+
+// But not those that are there: all are, after the first group.
+TEST(Prediction, ALastGroupFindsWhatTheFirstOneLeft) {
+  Bench bench;
+  const Policy policy = resident_policy(bench.model);
+  const auto read = [&](int64_t sequences) {
+    const PlannedWork work{
+        .sequences = sequences, .prompt_tokens = 16, .generated_tokens = 4, .at_once = 8};
+    const Prediction found = predict(bench.machinery(), policy, work, 1);
+    EXPECT_NEAR(found.generated_tokens, static_cast<double>(sequences) * 4, 1e-9);
+    return found.totals.lane(Lane::disk_read).bytes;
+  };
+  EXPECT_GT(read(8), 0u);
+  EXPECT_EQ(read(10), read(8));
+  EXPECT_EQ(read(26), read(8));
 }
 
 // As of a disk beyond measure: weights that come from none, keys and values too.

@@ -35,6 +35,11 @@ const ExpertCosts* FragmentBuilder::shared_costs(LayerId layer) const {
   return routed && shares_experts() ? &policy_.costs.of(layer) : nullptr;
 }
 
+double FragmentBuilder::seconds_until_next(LayerId layer) const {
+  const bool last = layer.value + 1 == known_.model.layer_count();
+  return policy_.costs.of(layer).between + (last ? policy_.costs.between_passes : 0.0);
+}
+
 Resource FragmentBuilder::slot_of(const WeightUnit& unit) const {
   return {Place::slot, residency_.slot(unit), unit.kind};
 }
@@ -167,11 +172,19 @@ void FragmentBuilder::embed(int32_t micro_batch) {
   fragment_.push_back(std::move(task));
 }
 
-void FragmentBuilder::load_kv(LayerId layer, int32_t micro_batch) {
-  if (micro_batch >= micro_batches() || attends_below(micro_batch) ||
-      !known_.group[static_cast<size_t>(micro_batch)].spilled) {
-    return;
+bool FragmentBuilder::comes_through_stage(int32_t micro_batch) const {
+  return known_.group[static_cast<size_t>(micro_batch)].spilled && !attends_below(micro_batch);
+}
+
+bool FragmentBuilder::loads_kv() const {
+  for (int32_t k = 0; k < micro_batches(); ++k) {
+    if (comes_through_stage(k)) return true;
   }
+  return false;
+}
+
+void FragmentBuilder::load_kv(LayerId layer, int32_t micro_batch) {
+  if (micro_batch >= micro_batches() || !comes_through_stage(micro_batch)) return;
   fragment_.push_back({.work = Work::load_kv,
                        .lane = Lane::kv_in,
                        .layer = layer,

@@ -49,6 +49,10 @@ class FragmentBuilder {
   bool shares_experts() const;
   // What the layer's experts cost here and there, where the CPU shares them; else nothing.
   const ExpertCosts* shared_costs(LayerId layer) const;
+  // Whether keys and values have to come for attention on the compute tier.
+  bool loads_kv() const;
+  // From the end of a layer's experts to the choices of the layer that follows, by these costs.
+  double seconds_until_next(LayerId layer) const;
   bool resident(const WeightUnit& unit) const { return residency_.resident(unit); }
   // A layer's experts, those chosen most first, as far as that is known.
   const std::vector<ExpertId>& ranked(LayerId layer) const { return residency_.ranked(layer); }
@@ -125,6 +129,7 @@ class FragmentBuilder {
   Task compute(Work work, const WeightUnit& unit, LayerId layer, int32_t micro_batch) const;
   void on_rows_of(Task& expert, int32_t micro_batch) const;
   Resource slot_of(const WeightUnit& unit) const;
+  bool comes_through_stage(int32_t micro_batch) const;
   int32_t stage_of(int32_t micro_batch) const;
   std::vector<WeightUnit> units_of_layer(LayerId layer) const;
   int32_t attention_buffer(LayerId layer, int32_t micro_batch) const;

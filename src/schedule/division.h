@@ -19,6 +19,7 @@ struct ExpertCosts {
   Curve down;           // bringing the group's rows to the CPU, by rows
   Curve up;             // bringing an expert's results back, by rows
   double between = 0;   // from the end of a layer's experts to the next layer's choices, about
+  double kv = 0;        // of the link's time what a layer's keys and values take
   bool slices = false;  // the device may compute a slice of an expert, the CPU the rest
 };
 
@@ -29,6 +30,7 @@ inline constexpr double kMostSlice = 0.5;
 struct LayerCosts {
   std::vector<ExpertCosts> kinds;
   std::vector<int> kind_of_layer;  // indices into kinds
+  double between_passes = 0;       // more than between layers, about
 
   bool empty() const { return kinds.empty(); }
   const ExpertCosts& of(LayerId layer) const {

@@ -19,6 +19,7 @@ class Hybrid : public Schedule {
   void prefetch(FragmentBuilder& build, LayerId layer) override {
     const ExpertCosts* costs = build.shared_costs(layer);
     if (costs && !expected_rows_.empty()) {
+      book_kv(build, *costs);
       ask(build, attention_unit(layer), LoadReason::certain);
       ask(build, gate_unit(layer), LoadReason::certain);
       if (!most_are_used(build, layer)) return refill(build);
@@ -30,7 +31,7 @@ class Hybrid : public Schedule {
       }
     } else {
       link_only_->prefetch(build, layer);
-      if (!book_link(build)) return refill(build);
+      if (!book_weights(build)) return refill(build);
       for (const WeightUnit& unit : build.requested(layer)) arrivals_.emplace(unit, link_free_);
     }
     refill(build);
@@ -64,7 +65,7 @@ class Hybrid : public Schedule {
     if (!costs) {
       if (!build.shares_experts()) forget();
       link_only_->experts(build, layer, activated);
-      book_link(build);
+      book_weights(build);
       return;
     }
     link_seconds_per_byte_ =
@@ -79,8 +80,9 @@ class Hybrid : public Schedule {
     for (int32_t k = 0; k < build.micro_batches(); ++k) build.combine(layer, k);
     build.done(gate_unit(layer));
 
-    next_ = decided_ + division.seconds + costs->between;
+    next_ = decided_ + division.seconds + build.seconds_until_next(layer);
     computed_below_ = {layer, division.cpu};
+    kv_booked_ = false;
     arrivals_.clear();
     expected_rows_.clear();
     for (const RoutedExpert& expert : routed) expected_rows_.push_back(expert.rows);
@@ -95,16 +97,26 @@ class Hybrid : public Schedule {
   // Books the unit's way over the link, if it has to come.
   bool ask(FragmentBuilder& build, const WeightUnit& unit, LoadReason reason) {
     const bool asked = build.request(unit, reason);
-    if (book_link(build)) arrivals_[unit] = link_free_;
+    if (book_weights(build)) arrivals_[unit] = link_free_;
     return asked;
   }
 
+  // Books the way of a layer's keys and values, once: at a pass's first layer the last pass has
+  // asked for what comes ahead, and this one asks again.
+  void book_kv(const FragmentBuilder& build, const ExpertCosts& costs) {
+    if (kv_booked_ || !build.loads_kv()) return;
+    book_link(costs.kv);
+    kv_booked_ = true;
+  }
+
   // Whether anything has to come.
-  bool book_link(FragmentBuilder& build) {
+  bool book_weights(FragmentBuilder& build) {
     const auto bytes = static_cast<double>(build.take_link_bytes());
-    if (bytes > 0) link_free_ = std::max(link_free_, decided_) + bytes * link_seconds_per_byte_;
+    if (bytes > 0) book_link(bytes * link_seconds_per_byte_);
     return bytes > 0;
   }
+
+  void book_link(double seconds) { link_free_ = std::max(link_free_, decided_) + seconds; }
 
   // When an expert is on the device, seconds after `now`.
   double arrives(const FragmentBuilder& build, const WeightUnit& unit, double now) const {
@@ -163,7 +175,7 @@ class Hybrid : public Schedule {
       build.done(unit);
     }
     if (slice > 0) build.expert_slice(layer, last, slice);
-    book_link(build);
+    book_weights(build);
     for (const ExpertId expert : division.cpu) build.scatter(layer, expert, sliced(expert));
   }
 
@@ -187,12 +199,13 @@ class Hybrid : public Schedule {
     for (const ExpertId expert : computed_below_.experts) {
       if (link_free_ >= next_) return;
       build.refill(computed_below_.layer, expert);
-      book_link(build);
+      book_weights(build);
     }
   }
 
   void forget() {
     decided_ = next_ = link_free_ = 0;
+    kv_booked_ = false;
     arrivals_.clear();
     expected_rows_.clear();
     computed_below_ = {};
@@ -204,6 +217,7 @@ class Hybrid : public Schedule {
   double next_ = 0;       // when the next one will be
   double link_free_ = 0;  // when the link has brought all it was asked for
   double link_seconds_per_byte_ = 0;
+  bool kv_booked_ = false;                 // of the next layer, on the link
   std::map<WeightUnit, double> arrivals_;  // of experts that were asked for ahead
   std::vector<double> expected_rows_;      // of a layer's experts, most first; empty: not known
   ComputedBelow computed_below_;           // in the last layer

@@ -81,10 +81,20 @@ struct Policy {
   int64_t attention_sinks = 0;
   int64_t attention_window = 0;
 
+  // Of so many positions, those that attention sees.
+  double attended(double positions) const {
+    const auto most = static_cast<double>(attention_sinks + attention_window);
+    return attention_window > 0 ? std::min(positions, most) : positions;
+  }
   // K of a layer whose tokens choose so many.
   int64_t hot_count(int64_t top_k) const { return hot_experts > 0 ? hot_experts : top_k; }
   bool memory_below() const { return slots_below[index_of(UnitKind::model)] > 0; }
   int64_t slots_lent_to(int64_t rows) const { return rows > rows_in_place ? lent_slots : 0; }
+  // Of all keys and values, those that find no room in the compute tier.
+  double spilled_share() const {
+    const auto spilled = static_cast<double>(kv_spill_bytes);
+    return spilled > 0 ? spilled / (spilled + static_cast<double>(kv_bytes)) : 0.0;
+  }
   int64_t group_sequences() const { return micro_batch * micro_batches; }
   // How many micro-batches are merged. Where keys and values pass through stages, or the CPU
   // attends to them, those of one are on their way while another is computed.

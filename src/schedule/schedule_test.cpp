@@ -557,6 +557,22 @@ TEST(Simulation, IsAsLongAsItsBusiestLaneWhereTheOtherIsFree) {
   EXPECT_GE(loads, nanoseconds(110));
 }
 
+// Nothing that a pass asks for comes before the pass begins, on whatever lane.
+TEST(Simulation, APassBeginsWhenTheOneBeforeHasEnded) {
+  using std::chrono::nanoseconds;
+  Timeline timeline(10);
+  Simulation simulation([](const Task&) { return nanoseconds(10); },
+                        [](LayerId, int32_t) { return std::vector<ExpertId>(); }, timeline);
+  simulation.begin_pass();
+  for (int i = 0; i < 3; ++i) simulation.submit({{.work = Work::embed, .lane = Lane::compute}});
+  simulation.submit({{.work = Work::load, .lane = Lane::to_device}});
+  simulation.submit({{.work = Work::load_kv, .lane = Lane::kv_in}});
+  EXPECT_EQ(simulation.end(Lane::kv_in), nanoseconds(10)) << "beside what is computed";
+  simulation.begin_pass();
+  simulation.submit({{.work = Work::load_kv, .lane = Lane::kv_in}});
+  EXPECT_EQ(simulation.end(Lane::kv_in), nanoseconds(40));
+}
+
 // With transfers slower than computing each step of the paper's ablation is a gain.
 TEST(Simulation, TheAblationsOrder) {
   using std::chrono::nanoseconds;

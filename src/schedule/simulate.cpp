@@ -12,6 +12,12 @@ void Simulation::begin_pass() {
   ended_.erase(ended_.begin(), ended_.begin() + (last_pass_ - first_ended_));
   first_ended_ = last_pass_;
   last_pass_ = dependencies_.next();
+  const std::chrono::nanoseconds ended = pass_end();
+  for (std::chrono::nanoseconds& free : lane_free_) free = std::max(free, ended);
+}
+
+std::chrono::nanoseconds Simulation::pass_end() const {
+  return std::max(end(Lane::compute), end(Lane::kv_out));
 }
 
 void Simulation::submit(Fragment fragment) {

@@ -24,10 +24,13 @@ class Simulation : public TaskSink {
     return routing_(layer, micro_batch);
   }
 
-  // A pass begins: the tasks of the pass before the last are done, since the last had to wait for
-  // whatever it used of them.
+  // A pass begins when the one before it has ended: what it asks for was not known earlier, though
+  // what that one asked for ahead may still be on its way. The tasks of the pass before the last
+  // are done, since the last had to wait for whatever it used of them.
   void begin_pass();
 
+  // Of the last pass: what was asked for ahead may arrive long after.
+  std::chrono::nanoseconds pass_end() const;
   std::chrono::nanoseconds end() const { return end_; }  // of the last task
   // Of the last task of a lane.
   std::chrono::nanoseconds end(Lane lane) const { return lane_free_[lane_index(lane)]; }

@@ -55,6 +55,7 @@ inline ExpertCosts random_costs(std::mt19937_64& random) {
           .down = curve(2),
           .up = curve(2),
           .between = static_cast<double>(between(random, 0, 20)),
+          .kv = static_cast<double>(between(random, 0, 20)),
           .slices = between(random, 0, 1) == 1};
 }
 
@@ -90,7 +91,9 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   policy.cpu_attention = below && between(random, 0, 1) == 1;
   if (below && policy.strategy == Strategy::hybrid) {
     policy.shared_rows = between(random, 0, 60);
-    policy.costs = {{random_costs(random)}, std::vector<int>(model.layers.size(), 0)};
+    policy.costs = {{random_costs(random)},
+                    std::vector<int>(model.layers.size(), 0),
+                    static_cast<double>(between(random, 0, 20))};
     policy.slices_experts = policy.costs.kinds[0].slices;
   }
   return policy;

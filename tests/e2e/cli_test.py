@@ -383,8 +383,6 @@ class Plan(Cli):
         self.assertGreaterEqual(text.count("<svg"), 3)
         for word in ("predicted", "P2", "expert"):
             self.assertIn(word, text)
-        self.refused(1, "plan", str(TINY), "--html", str(self.folder / "no" / "such"), says="--html",
-                     env=self.environment)
 
     def test_what_cannot_be_planned(self):
         for workload in ("", "prompt", "prompt=", "prompt=0", "prompt=1x", "tokens=3", "gen=1,,gen=2",
@@ -393,6 +391,19 @@ class Plan(Cli):
         self.refused(2, "plan", str(TINY), "--workload", "prompt=1000000", says="room for")
         self.refused(4, "plan", str(TINY), "--ram", "2MiB", says="memory",
                      env=self.environment)
+
+
+class OutputFiles(Cli):
+    # Refused before anything else is looked at: the model is none.
+    def test_what_cannot_be_written_is_refused_at_once(self):
+        file = self.folder / "file"
+        file.touch()
+        options = (("plan", "--html"), ("bench", "--json-file"), ("bench", "--markdown"), ("run", "--trace"),
+                   ("run", "--timeline"), ("run", "--save-correlation"), ("trace", "-o"))
+        for command, option in options:
+            for path in (self.folder / "no" / "such", self.folder, file / "below", ""):
+                self.refused(2, command, "no-such-model", option, str(path), says=option)
+            self.refused(3, command, "no-such-model", option, str(file), says="no-such-model")
 
 
 class Doctor(Cli):

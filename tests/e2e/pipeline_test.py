@@ -335,7 +335,7 @@ class Measuring(Pipeline):
         text = self.klotski("trace", "tiny", "-o", trace, "--sequence-tokens", "64")[0]
         self.assertIn("6 routed layers", text)
         self.assertTrue(trace.read_bytes().startswith(b"KLTRACE1"))
-        self.klotski("trace", "tiny", "-o", self.folder / "absent" / "file", code=1)
+        self.klotski("trace", "tiny", "-o", self.folder / "absent" / "file", code=2)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@
 #include "base/error.h"
 #include "kernels/ops.h"
 
-#if defined(KLOTSKI_X86_BF16)
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(KLOTSKI_X86_BF16)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -110,11 +112,15 @@ constexpr const Kernels* kAll[] = {&portable::kKernels, &avx2::kKernels, &avx512
 int count_bf16_supported() { return 0; }
 #endif
 
+// Asked of the processor itself: not every compiler knows its name.
+bool has_f16c() {
+  constexpr unsigned kF16c = 1u << 29;  // of leaf 1, ecx
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & kF16c);
+}
+
 int count_supported() {
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c")) {
-    return 1;
-  }
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return 1;
   return __builtin_cpu_supports("avx512f") ? 3 + count_bf16_supported() : 2;
 }
 #elif defined(__aarch64__)

@@ -38,7 +38,7 @@ void Staging::upload(std::byte* to, const std::byte* from, uint64_t bytes) {
     const uint64_t count = std::min(bytes, kPieceBytes - begin);
     const Piece& piece = sending_[current_];
     std::memcpy(piece.host.get() + begin, from, count);
-    copy_by_kernel(to, piece.device + begin, count, stream_);
+    copy_by_kernel({to, piece.device + begin, count}, stream_);
     used_ = (begin + count + kCopyVector - 1) / kCopyVector * kCopyVector;
     to += count;
     from += count;
@@ -50,7 +50,7 @@ void Staging::download(std::byte* to, const std::byte* from, uint64_t bytes) {
   while (bytes > 0) {
     const uint64_t begin = misalignment(from);
     const uint64_t count = std::min(bytes, kPieceBytes - kEarlyBytes - begin);
-    copy_by_kernel(landing_.device + begin, from, count, stream_);
+    copy_by_kernel({landing_.device + begin, from, count}, stream_);
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     std::memcpy(to, landing_.host.get() + begin, count);
     to += count;
@@ -66,7 +66,7 @@ const std::byte* Staging::begin_download(const std::byte* from, uint64_t bytes) 
   }
   const uint64_t early = landings_++ % OpsMemory::kMostLandings;
   const uint64_t begin = kPieceBytes - kEarlyBytes + early * kLandingBytes + misalignment(from);
-  if (bytes > 0) copy_by_kernel(landing_.device + begin, from, bytes, stream_);
+  if (bytes > 0) copy_by_kernel({landing_.device + begin, from, bytes}, stream_);
   return landing_.host.get() + begin;
 }
 
