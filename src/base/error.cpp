@@ -77,6 +77,11 @@ std::string in_quotes(std::string_view text, size_t max_bytes) {
   return out + "'";
 }
 
+std::string path_in_quotes(const std::filesystem::path& path) {
+  constexpr size_t kMostBytes = 300;
+  return in_quotes(path.native(), kMostBytes);
+}
+
 std::string one_line(std::string_view message, size_t max_bytes) {
   std::string out;
   append_escaped(out, message, max_bytes, "");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -40,6 +41,7 @@ template <typename... Args>
 // Text from a file or a user, made safe for a one-line message: control characters and quotes are
 // escaped, invalid UTF-8 becomes \xNN, and what is longer than max_bytes is cut with an ellipsis.
 std::string in_quotes(std::string_view text, size_t max_bytes = 80);
+std::string path_in_quotes(const std::filesystem::path& path);
 
 // A finished message made safe for a terminal and for one line: control characters and invalid
 // UTF-8 are escaped, what is longer than max_bytes is cut with an ellipsis.

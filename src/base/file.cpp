@@ -38,15 +38,15 @@ File::File(const std::filesystem::path& path) : path_(path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
-    fail(ErrorKind::bad_model, "{}: cannot be opened: {}", in_quotes(path.native(), 300),
+    fail(ErrorKind::bad_model, "{}: cannot be opened: {}", path_in_quotes(path),
          std::strerror(errno));
   }
   struct stat status {};
   const bool known = ::fstat(descriptor_, &status) == 0;
   if (!known || !S_ISREG(status.st_mode)) {
     ::close(std::exchange(descriptor_, -1));
-    fail(ErrorKind::bad_model, "{}: expected a regular file, found {}",
-         in_quotes(path.native(), 300), S_ISDIR(status.st_mode) ? "a folder" : "something else");
+    fail(ErrorKind::bad_model, "{}: expected a regular file, found {}", path_in_quotes(path),
+         S_ISDIR(status.st_mode) ? "a folder" : "something else");
   }
   size_ = static_cast<uint64_t>(status.st_size);
 }
@@ -77,11 +77,11 @@ void File::read_at(uint64_t offset, std::span<std::byte> out) const {
     }
     if (got < 0) {
       fail(ErrorKind::bad_model, "{}: reading {} bytes at offset {} failed: {}",
-           in_quotes(path_.native(), 300), out.size(), offset, std::strerror(errno));
+           path_in_quotes(path_), out.size(), offset, std::strerror(errno));
     }
     if (got == 0) {
       fail(ErrorKind::bad_model, "{}: ends at offset {}, {} more bytes were expected",
-           in_quotes(path_.native(), 300), offset, out.size());
+           path_in_quotes(path_), offset, out.size());
     }
     interrupted = 0;
     offset += static_cast<uint64_t>(got);
@@ -92,7 +92,7 @@ void File::read_at(uint64_t offset, std::span<std::byte> out) const {
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes) {
   const File file(path);
   if (file.size() > max_bytes) {
-    fail(ErrorKind::bad_model, "{}: expected at most {}, found {}", in_quotes(path.native(), 300),
+    fail(ErrorKind::bad_model, "{}: expected at most {}, found {}", path_in_quotes(path),
          format_bytes(max_bytes), format_bytes(file.size()));
   }
   std::string text(file.size(), '\0');

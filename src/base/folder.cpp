@@ -10,8 +10,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string shown(const fs::path& path) { return in_quotes(path.native(), 300); }
-
 bool is_inside(const fs::path& path, const fs::path& folder) {
   const auto mismatch = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   return mismatch.first == folder.end();
@@ -28,7 +26,8 @@ bool may_link_to(const fs::path& folder, const fs::path& target) {
 fs::path real_path(const fs::path& path) {
   std::error_code error;
   fs::path real = fs::canonical(path, error);
-  if (error) fail(ErrorKind::bad_model, "{}: cannot be found: {}", shown(path), error.message());
+  if (error)
+    fail(ErrorKind::bad_model, "{}: cannot be found: {}", path_in_quotes(path), error.message());
   return real;
 }
 
@@ -38,13 +37,13 @@ fs::path file_in_folder(const fs::path& folder, std::string_view name) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string_view::npos ||
       name.find('\0') != std::string_view::npos) {
     fail(ErrorKind::bad_model, "{}: expected the plain name of a file in this folder, found {}",
-         shown(folder), in_quotes(name));
+         path_in_quotes(folder), in_quotes(name));
   }
   const fs::path real_folder = real_path(folder);
   fs::path target = real_path(folder / name);
   if (!may_link_to(real_folder, target)) {
     fail(ErrorKind::bad_model, "{}: expected a file of the model folder, found a link to {}",
-         shown(folder / name), shown(target));
+         path_in_quotes(folder / name), path_in_quotes(target));
   }
   return target;
 }

@@ -2,6 +2,10 @@
 
 // What tests of several folders share.
 
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -17,6 +21,33 @@ inline std::string refusal(const std::function<void()>& action) {
     return error.what();
   }
   return "";
+}
+
+// Of this thread: a busy machine lengthens it less than the time on the wall.
+inline double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Whether four times the size take about four times as long; of a square it would be sixteen. Each
+// size counts with its shortest attempt, and there are more where the machine seems to be busy.
+inline bool takes_linear_time(const std::function<void(int64_t size)>& work, int64_t size) {
+  constexpr int kLeastAttempts = 2;
+  constexpr int kMostAttempts = 8;
+  double small = 1e9;
+  double large = 1e9;
+  const auto seconds = [&](int64_t of_size) {
+    const double start = processor_seconds();
+    work(of_size);
+    return processor_seconds() - start;
+  };
+  for (int attempt = 1; attempt <= kMostAttempts; ++attempt) {
+    small = std::min(small, seconds(size));
+    large = std::min(large, seconds(4 * size));
+    if (attempt >= kLeastAttempts && large < 8 * small) return true;
+  }
+  return false;
 }
 
 }  // namespace klotski

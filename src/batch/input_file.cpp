@@ -53,8 +53,7 @@ void refuse_equal_ids(InputFile& input, std::span<const IdHash> same_hash) {
     for (const Seen& other : seen) {
       if (other.id != id) continue;
       fail(ErrorKind::usage, "{}: custom_id {} is on lines {} and {}; each row needs its own",
-           in_quotes(input.path().native(), 300), in_quotes(id.value_or("")), other.line,
-           line.number);
+           path_in_quotes(input.path()), in_quotes(id.value_or("")), other.line, line.number);
     }
     seen.push_back({line.number, id});
   }

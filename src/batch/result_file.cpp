@@ -15,7 +15,7 @@ namespace {
 
 [[noreturn]] void refuse(ErrorKind kind, const std::filesystem::path& path,
                          std::string_view problem) {
-  fail(kind, "{}: {}: {}", in_quotes(path.native(), 300), problem, std::strerror(errno));
+  fail(kind, "{}: {}: {}", path_in_quotes(path), problem, std::strerror(errno));
 }
 
 }  // namespace
@@ -45,11 +45,11 @@ void ResultFile::open(bool overwrite, int input_descriptor) {
   regular_ = S_ISREG(there.st_mode);
   if (there.st_dev == input.st_dev && there.st_ino == input.st_ino) {
     fail(ErrorKind::usage, "{}: is the input; give the results another name",
-         in_quotes(path_.native(), 300));
+         path_in_quotes(path_));
   }
   if (regular_ && !overwrite) {
     fail(ErrorKind::usage, "{}: is there already; give another name or --overwrite",
-         in_quotes(path_.native(), 300));
+         path_in_quotes(path_));
   }
   if (regular_ && ::ftruncate(descriptor_, 0) != 0) {
     refuse(ErrorKind::internal, path_, "cannot be emptied");

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kCopiesOfARow = 4;  // its line, its JSON, its prompt, its tokens
 
-struct Options {
+struct BatchOptions {
   ModelChoice model;
   std::string input;
   std::string output;
@@ -107,7 +107,7 @@ class Report {
 
 // Few rows are tokenised before the plan is made; the size of the longest bounds what any may need.
 // A token has at least two bytes or so of JSON.
-Workload workload_of(const InputSize& size, const UsualRow& usual, const Options& options,
+Workload workload_of(const InputSize& size, const UsualRow& usual, const BatchOptions& options,
                      const ModelDescription& model) {
   const auto bound = [&](int64_t tokens) {
     return std::min({tokens, model.max_positions, options.context.value_or(INT64_MAX)});
@@ -133,7 +133,7 @@ BatchWindow window_for(const Policy& policy, const UsualRow& usual) {
 
 // Where the longest row cannot be planned for, rows as long as those that were looked at and the
 // average one can: longer ones become error rows.
-std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const Options& options,
+std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const BatchOptions& options,
                                        Workload workload, int64_t fallback_tokens,
                                        Foresight* foresight) {
   try {
@@ -147,7 +147,7 @@ std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const Options&
 }
 
 // An average row by its size, as English text, or the longest of those that were looked at.
-int64_t fallback_tokens(const InputSize& size, const UsualRow& usual, const Options& options) {
+int64_t fallback_tokens(const InputSize& size, const UsualRow& usual, const BatchOptions& options) {
   const int64_t average = size.rows == 0 ? 0 : static_cast<int64_t>(size.bytes) / size.rows;
   return std::max(usual.most_tokens, average / 4 + options.max_tokens);
 }
@@ -171,7 +171,7 @@ std::string comparison(const Foresight& foresight, const OpenedModel& opened,
                   .measured = figures_of(measured)});
 }
 
-int batch_command(const Options& options) {
+int batch_command(const BatchOptions& options) {
   options.pipeline->show_plan = true;
   InputFile input(options.input);
   const InputSize size = measure_rows(input);
@@ -220,7 +220,7 @@ int batch_command(const Options& options) {
 }  // namespace
 
 void add_batch_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BatchOptions>();
   CLI::App* command =
       app.add_subcommand("batch", "Answer the requests of a JSONL file in OpenAI's batch format");
   add_model_option(*command, options->model);

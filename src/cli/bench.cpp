@@ -23,7 +23,7 @@ constexpr int64_t kBatch = 4;  // sequences of a micro-batch and micro-batches o
 // Of the fastest's tokens a second: what reaches less is not run again to be compared.
 constexpr double kInTheRunning = 0.75;
 
-struct Options {
+struct BenchOptions {
   ModelChoice model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::string text;
@@ -58,7 +58,7 @@ constexpr std::array<StrategyRow, 7> kRows{{{Strategy::simple, false},
                                             {Strategy::cgopipe, true},
                                             {Strategy::hybrid, true}}};
 
-std::vector<Setting> settings_of(const Options& options) {
+std::vector<Setting> settings_of(const BenchOptions& options) {
   std::vector<Setting> settings;
   const auto add = [&](std::string name, const PipelineFlags& flags) {
     settings.push_back({.name = std::move(name), .flags = flags, .runs = {}});
@@ -107,7 +107,7 @@ struct Prepared {
 };
 
 Prepared prepared(const Setting& setting, const OpenedModel& opened, const Tokenizer& tokenizer,
-                  const Options& options, std::string_view text) {
+                  const BenchOptions& options, std::string_view text) {
   const RunLimits& limits = setting.flags.limits;
   const int64_t sequences = options.sequences.value_or(limits.micro_batch.value_or(kBatch) *
                                                        limits.micro_batches.value_or(kBatch));
@@ -128,7 +128,7 @@ bool out_of_the_running(const Setting& setting, const std::vector<Setting>& sett
 // One run of each setting after the other, then the next round: what comes and goes on a machine
 // meets all of them alike.
 void run_settings(std::vector<Setting>& settings, const OpenedModel& opened,
-                  const Tokenizer& tokenizer, const Options& options, std::string_view text,
+                  const Tokenizer& tokenizer, const BenchOptions& options, std::string_view text,
                   Foresight* foresight) {
   std::vector<Prepared> all_prepared;
   for (int64_t round = 0; round < options.repeat; ++round) {
@@ -196,7 +196,7 @@ std::string compared_output(const std::vector<Setting>& settings, bool on_device
   return text;
 }
 
-int bench_command(const Options& options) {
+int bench_command(const BenchOptions& options) {
   if (options.ablation + options.compare + !options.sweep.empty() > 1) {
     fail(ErrorKind::usage, "--ablation, --compare and --sweep: expected at most one of them");
   }
@@ -261,7 +261,7 @@ std::vector<int64_t> number_list(const std::string& option, const std::string& t
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand(
       "bench", "Measure a model on prompts of real text; compare strategies or group sizes");
   add_model_option(*command, options->model);

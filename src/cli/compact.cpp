@@ -13,12 +13,12 @@ namespace klotski {
 
 namespace {
 
-struct Options {
+struct CompactOptions {
   std::string model;
   std::string folder;
 };
 
-int compact_command(const Options& options) {
+int compact_command(const CompactOptions& options) {
   const OpenedModel model = open_model(options.model);
   CompactReport report;
   {
@@ -51,7 +51,7 @@ int compact_command(const Options& options) {
 }  // namespace
 
 void add_compact_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompactOptions>();
   CLI::App* command = app.add_subcommand(
       "compact",
       "Write a BF16 model anew with the weights of its experts in about 12 bits each, exactly");

@@ -26,7 +26,7 @@ std::optional<int> generation_of(const PcieLink& link) {
   return link.most_transfers ? pcie_generation(*link.most_transfers) : std::nullopt;
 }
 
-std::string link_text(const std::optional<PcieLink>& link) {
+std::string link_name(const std::optional<PcieLink>& link) {
   if (!link) return "PCIe link unknown";
   const std::optional<int> generation = generation_of(*link);
   return fmt::format("PCIe {} x{}", generation ? std::to_string(*generation) : "of unknown speed",
@@ -64,7 +64,7 @@ std::string devices_text(const DeviceList& found, const std::vector<DisplayDevic
   for (const DeviceInfo& device : found.devices) {
     text += fmt::format("{:<14}{}: {}, capability {}, {} of memory, {}\n", std::exchange(label, ""),
                         device.index, one_line(device.name), capability_of(device),
-                        format_bytes(device.total_bytes), link_text(link_of(device, displays)));
+                        format_bytes(device.total_bytes), link_name(link_of(device, displays)));
   }
   if (found.devices.empty()) {
     text += fmt::format("{:<14}none: {}\n", std::exchange(label, ""), one_line(found.why_none));

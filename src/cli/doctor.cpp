@@ -30,7 +30,7 @@ namespace klotski {
 
 namespace {
 
-struct Options {
+struct DoctorOptions {
   ModelChoice model;  // may be none
   bool json = false;
 };
@@ -132,7 +132,7 @@ struct ProbedModel {
   Probed probed;
 };
 
-int doctor_command(const Options& options) {
+int doctor_command(const DoctorOptions& options) {
   const Findings found = gather();
   std::optional<ProbedModel> model;
   if (options.model.given()) {
@@ -159,7 +159,7 @@ int doctor_command(const Options& options) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand(
       "doctor",
       "Say what this machine has: instruction set, threads, memory, disk reads, "

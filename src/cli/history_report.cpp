@@ -120,7 +120,7 @@ std::optional<std::string> history_advice(const HistorySummary& history,
       "runs generate {:.2f} times the planned tokens/s (median of {}): the machine is {} than when "
       "it was measured; delete profile-*.json and history.jsonl in {} to measure again",
       history.median, history.compared, history.median < 1 ? "slower" : "faster",
-      in_quotes(cache.native(), 300));
+      path_in_quotes(cache));
 }
 
 }  // namespace klotski

@@ -15,7 +15,7 @@ namespace klotski {
 
 namespace {
 
-struct Options {
+struct InfoOptions {
   ModelChoice model;
   bool json = false;
 };
@@ -173,7 +173,7 @@ std::string as_text(const Json& info) {
   return text;
 }
 
-int info_command(const Options& options) {
+int info_command(const InfoOptions& options) {
   const OpenedModel model = open_model(options.model);
   const Json info = gather(model);
   write_out(options.json ? info.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
@@ -184,7 +184,7 @@ int info_command(const Options& options) {
 }  // namespace
 
 void add_info_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InfoOptions>();
   CLI::App* command =
       app.add_subcommand("info", "Say what a model is: architecture, experts, parameters, bytes");
   add_model_option(*command, options->model);

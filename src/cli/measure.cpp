@@ -12,8 +12,7 @@ namespace klotski {
 
 namespace {
 
-constexpr size_t kWarmUpTexts = 8;     // as many as the paper's pre-run takes
-constexpr int64_t kWarmUpTokens = 17;  // generated after each of them; the first by the prompt
+constexpr int64_t kWarmUpGenerated = 17;  // generated after each of them; the first by the prompt
 
 // out.svg becomes out-klotski.svg.
 std::string labelled(const std::string& path, const std::string& label) {
@@ -98,7 +97,7 @@ LearntChoices learn_choices(const OpenedModel& opened, const PipelineFlags& flag
                             const MeasuredWork& work) {
   MeasuredWork sample = work;
   sample.prompts.resize(std::min(kWarmUpTexts, sample.prompts.size()));
-  sample.generate = work.generate < kWarmUpTokens ? 1 : kWarmUpTokens;
+  sample.generate = work.generate < kWarmUpGenerated ? 1 : kWarmUpGenerated;
   const auto model = prepare_model(opened, flags, sample.workload());
   CorrelationTable& table = model->pipeline().hot_experts().table();
   Engine engine(model->pipeline());

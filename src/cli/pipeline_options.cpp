@@ -17,8 +17,7 @@ namespace klotski {
 namespace {
 
 constexpr uint64_t kMaxWarmUpBytes = 64 * kMiB;
-constexpr size_t kWarmUpTexts = 8;
-constexpr int64_t kWarmUpTokens = 512;
+constexpr int64_t kWarmUpPromptTokens = 512;
 constexpr int64_t kMostSpans = 200'000;  // the latest ones
 
 void add_lossy_flags(CLI::App& command, const std::shared_ptr<PipelineFlags>& flags) {
@@ -259,7 +258,7 @@ void warm_up(const PipelineFlags& flags, PreparedModel& model, const Tokenizer& 
   const int64_t room =
       std::max(cache.capacity_pages(), cache.spill_capacity_pages()) * PagedKvCache::kPageTokens;
   const int64_t length =
-      std::min({kWarmUpTokens, room, model.pipeline().description().max_positions});
+      std::min({kWarmUpPromptTokens, room, model.pipeline().description().max_positions});
   std::vector<std::vector<TokenId>> texts = cut_into_sequences(tokens, length);
   texts.resize(std::min(texts.size(), kWarmUpTexts));
   pass_texts(model.pipeline(), texts);

@@ -12,6 +12,8 @@
 
 namespace klotski {
 
+inline constexpr size_t kWarmUpTexts = 8;  // as many as the paper's pre-run takes
+
 // What every command that computes lets the user fix: limits, strategy, and where to write what
 // happened.
 struct PipelineFlags {

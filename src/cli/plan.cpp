@@ -14,7 +14,7 @@ namespace klotski {
 
 namespace {
 
-struct Options {
+struct PlanOptions {
   ModelChoice model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   PlannedWork work{.sequences = 64, .prompt_tokens = 512, .generated_tokens = 32};
@@ -45,7 +45,7 @@ void read_workload(const std::string& text, PlannedWork& work) {
   }
 }
 
-void check(const Options& options, const ModelDescription& model) {
+void check(const PlanOptions& options, const ModelDescription& model) {
   const PipelineFlags& flags = *options.pipeline;
   const auto refuse_if = [](bool given, std::string_view flag) {
     if (given) fail(ErrorKind::usage, "{}: expected no such flag; a plan runs nothing", flag);
@@ -63,7 +63,7 @@ void check(const Options& options, const ModelDescription& model) {
   }
 }
 
-int plan_command(const Options& options) {
+int plan_command(const PlanOptions& options) {
   const OpenedModel opened = open_model(options.model);
   check(options, opened.description);
   const Workload workload{
@@ -86,7 +86,7 @@ int plan_command(const Options& options) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand(
       "plan", "Measure the machine, choose how to run a workload and predict what it takes");
   add_model_option(*command, options->model);

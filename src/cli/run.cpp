@@ -23,7 +23,7 @@ constexpr uint64_t kMaxPromptBytes = 256 * kMiB;
 constexpr int64_t kChatPositions =
     8192;  // context of an interactive chat, where the model has more
 
-struct Options {
+struct RunOptions {
   ModelChoice model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::optional<std::string> prompt;
@@ -42,7 +42,7 @@ struct Options {
 
 // Everything a run needs once the model is loaded.
 struct Session {
-  const Options& options;
+  const RunOptions& options;
   const OpenedModel& opened;
   const Tokenizer& tokenizer;
   const TokenizerConfig& config;
@@ -115,12 +115,12 @@ Outcome generate(const Session& session, Engine& engine, Request request,
 ChatTemplate template_of(const Session& session) {
   if (!session.config.chat_template) {
     fail(ErrorKind::usage, "--chat: {} has no chat template; leave --chat out to continue a text",
-         in_quotes(session.opened.folder.native(), 300));
+         path_in_quotes(session.opened.folder));
   }
   return ChatTemplate::parse(*session.config.chat_template, "chat template");
 }
 
-OrderedJson first_messages(const Options& options) {
+OrderedJson first_messages(const RunOptions& options) {
   OrderedJson messages = OrderedJson::array();
   if (!options.system.empty()) {
     messages.push_back({{"role", "system"}, {"content", options.system}});
@@ -129,7 +129,7 @@ OrderedJson first_messages(const Options& options) {
 }
 
 int run_once(const Session& session, const std::string& prompt) {
-  const Options& options = session.options;
+  const RunOptions& options = session.options;
   std::vector<TokenId> tokens;
   if (options.chat) {
     OrderedJson messages = first_messages(options);
@@ -243,7 +243,7 @@ int run_interactive(const Session& session) {
   return 0;
 }
 
-void check_options(const Options& options) {
+void check_options(const RunOptions& options) {
   const bool interactive = !options.prompt && options.file.empty();
   const auto refuse_if = [](bool wrong, std::string_view message) {
     if (wrong) fail(ErrorKind::usage, "{}", message);
@@ -260,7 +260,7 @@ void check_options(const Options& options) {
   }
 }
 
-int run_command(Options options) {
+int run_command(RunOptions options) {
   check_options(options);
   std::optional<std::string> prompt = options.prompt;
   if (!options.file.empty()) prompt = read_argument_file(options.file, "-f", kMaxPromptBytes);
@@ -294,7 +294,7 @@ std::vector<TokenId> token_ids(const std::vector<std::string>& values) {
   return ids;
 }
 
-void add_sampling_flags(CLI::App& command, Options& options) {
+void add_sampling_flags(CLI::App& command, RunOptions& options) {
   const auto number = [&](const char* name, Bounds<double> bounds, const char* help,
                           double SamplingOptions::*field) {
     add_number(command, name, bounds, help, [&options, field](double value) {
@@ -330,7 +330,7 @@ void add_sampling_flags(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_run_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand(
       "run", "Generate text from a prompt; without a prompt, chat interactively");
   add_model_option(*command, options->model);

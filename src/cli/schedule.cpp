@@ -13,7 +13,7 @@ namespace klotski {
 
 namespace {
 
-struct Options {
+struct ScheduleOptions {
   std::string model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   bool print = false;
@@ -48,7 +48,7 @@ double operations(const Task& task, const ModelDescription& model, int64_t batch
 }
 
 // Choices at random, the same for every strategy: each of a micro-batch's tokens takes top_k.
-std::vector<ExpertId> random_choice(const Options& options, const ModelDescription& model,
+std::vector<ExpertId> random_choice(const ScheduleOptions& options, const ModelDescription& model,
                                     LayerId layer, int64_t tokens, int32_t micro_batch) {
   const FeedForward& part = model.layer(layer).feed_forward;
   if (!part.routed) return {ExpertId(0)};
@@ -81,7 +81,7 @@ class PrintingSink : public TaskSink {
   bool print_;
 };
 
-int schedule_command(const Options& options) {
+int schedule_command(const ScheduleOptions& options) {
   const OpenedModel opened = open_model(options.model);
   const ModelDescription& model = opened.description;
   const RunLimits& limits = options.pipeline->limits;
@@ -153,7 +153,7 @@ int schedule_command(const Options& options) {
 }  // namespace
 
 void add_schedule_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand(
       "schedule", "Simulate passes of a strategy without computing; --print shows their tasks");
   command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMaxTemplateBytes = 16 * kMiB;
 constexpr uint64_t kMaxInputBytes = 512 * kMiB;
 
-struct Options {
+struct TemplateOptions {
   std::string file;
 };
 
@@ -51,7 +51,7 @@ OrderedJson context_of(const OrderedJson& input) {
   return context;
 }
 
-int template_command(const Options& options) {
+int template_command(const TemplateOptions& options) {
   const ChatTemplate chat_template =
       ChatTemplate::parse(read_text_file(options.file, kMaxTemplateBytes), options.file);
   const OrderedJson input =
@@ -69,7 +69,7 @@ int template_command(const Options& options) {
 }  // namespace
 
 void add_template_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TemplateOptions>();
   CLI::App* command = app.add_subcommand("template", "Render a chat template");
   command->add_option("TEMPLATE_FILE", options->file, "A Jinja chat template")->required();
   command->footer(

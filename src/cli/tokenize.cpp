@@ -13,11 +13,11 @@ namespace {
 
 constexpr uint64_t kMaxLineBytes = 256 * kMiB;
 
-struct Options {
+struct TokenizeOptions {
   std::string tokenizer;
 };
 
-int tokenize_command(const Options& options) {
+int tokenize_command(const TokenizeOptions& options) {
   std::error_code ignored;
   const bool is_path = std::filesystem::exists(options.tokenizer, ignored);
   const Tokenizer tokenizer = Tokenizer::load(is_path ? std::filesystem::path(options.tokenizer)
@@ -45,7 +45,7 @@ int tokenize_command(const Options& options) {
 }  // namespace
 
 void add_tokenize_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeOptions>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids and back");
   command
       ->add_option("TOKENIZER_DIR", options->tokenizer,

@@ -41,7 +41,7 @@ std::string speed_text(const std::optional<double>& transfers) {
   return transfers ? fmt::format("{:g} GT/s", *transfers) : "unknown speed";
 }
 
-std::string link_text(const std::optional<PcieLink>& link) {
+std::string width_and_speed(const std::optional<PcieLink>& link) {
   if (!link) return "no PCIe link";
   return fmt::format("PCIe x{} of x{}, {} of {}", link->width, link->most_width,
                      speed_text(link->transfers), speed_text(link->most_transfers));
@@ -79,7 +79,7 @@ std::string topology_text(const Topology& topology) {
   for (const DisplayDevice& device : topology.displays) {
     text += fmt::format("{:<14}{} {} {} {:04x}, {}\n", std::exchange(label, ""), device.address,
                         device.vendor_name(), kind_name(device.kind), device.device,
-                        link_text(device.link));
+                        width_and_speed(device.link));
   }
   return text;
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = 256 * kMiB;
 
-struct Options {
+struct TraceOptions {
   std::string model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::string text;
@@ -39,7 +39,7 @@ void append(RoutingTraceWriter& writer, const RoutedPiece& piece, const GroupCho
   }
 }
 
-int trace_command(const Options& options) {
+int trace_command(const TraceOptions& options) {
   const OpenedModel opened = open_model(options.model);
   const RoutingTraceShape shape = routing_shape(opened.description);
   if (shape.layers.empty()) {
@@ -77,7 +77,7 @@ int trace_command(const Options& options) {
 }  // namespace
 
 void add_trace_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TraceOptions>();
   CLI::App* command =
       app.add_subcommand("trace", "Write which experts each token of a text is routed to");
   command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMaxReferenceBytes = 1 * kGiB;
 
-struct Options {
+struct VerifyOptions {
   std::string model;
   std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
   std::string reference;
@@ -119,7 +119,7 @@ std::vector<ObservedPrompt> run(PreparedModel& model, const std::vector<Referenc
                  [&](uint64_t done, uint64_t total) { status.update(done, total); });
 }
 
-int verify_command(const Options& options) {
+int verify_command(const VerifyOptions& options) {
   const OpenedModel opened = open_model(options.model);
   const std::vector<ReferencePrompt> prompts = parse_reference(
       read_text_file(options.reference, kMaxReferenceBytes), options.reference, opened.description);
@@ -155,7 +155,7 @@ int verify_command(const Options& options) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand(
       "verify", "Compare a model's logits and greedy tokens with a reference file");
   command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();

@@ -11,7 +11,7 @@ SamplingOptions suggested_sampling(const std::filesystem::path& model_folder) {
   SamplingOptions sampling;
   if (!has_entry(model_folder, "generation_config.json")) return sampling;
   const std::filesystem::path path = file_in_folder(model_folder, "generation_config.json");
-  const std::string what = in_quotes(path.native(), 300);
+  const std::string what = path_in_quotes(path);
   const Json json = parse_json(read_text_file(path, 16 * kMiB), what);
   const JsonFields fields(json, what);
   sampling.repetition_penalty = fields.number_or("repetition_penalty", 1.0, 0.01, 100.0);

@@ -33,7 +33,7 @@ class NewFile {
     if (type != std::filesystem::file_type::not_found &&
         type != std::filesystem::file_type::regular) {
       fail(ErrorKind::usage, "{}: expected a regular file or a new name, found something else",
-           in_quotes(path.native(), 300));
+           path_in_quotes(path));
     }
     beside_ += fmt::format(".new-{}", ::getpid());
     descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -62,8 +62,7 @@ class NewFile {
 
  private:
   [[noreturn]] void refuse(std::string_view problem) const {
-    fail(ErrorKind::internal, "{}: {}: {}", in_quotes(beside_.native(), 300), problem,
-         std::strerror(errno));
+    fail(ErrorKind::internal, "{}: {}: {}", path_in_quotes(beside_), problem, std::strerror(errno));
   }
 
   std::filesystem::path path_;
@@ -185,7 +184,7 @@ void CorrelationTable::save(const std::filesystem::path& path) const {
   if (text.size() > kMaxFileBytes) {
     fail(ErrorKind::usage,
          "{}: the table takes {}, files of at most {} are kept; use shorter paths",
-         in_quotes(path.native(), 300), format_bytes(text.size()), format_bytes(kMaxFileBytes));
+         path_in_quotes(path), format_bytes(text.size()), format_bytes(kMaxFileBytes));
   }
   NewFile file(path);
   file.write(text);
@@ -194,8 +193,8 @@ void CorrelationTable::save(const std::filesystem::path& path) const {
 
 CorrelationTable CorrelationTable::load(const std::filesystem::path& path,
                                         const RoutingTraceShape& shape) {
-  return CorrelationTableFile::parse(read_text_file(path, kMaxFileBytes),
-                                     in_quotes(path.native(), 300), shape);
+  return CorrelationTableFile::parse(read_text_file(path, kMaxFileBytes), path_in_quotes(path),
+                                     shape);
 }
 
 }  // namespace klotski

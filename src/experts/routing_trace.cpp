@@ -126,7 +126,7 @@ void RoutingTraceWriter::append(const RoutingRecord& record) {
 }
 
 RoutingTraceReader::RoutingTraceReader(const std::filesystem::path& path)
-    : file_(path), what_(in_quotes(path.native(), 300)), size_(file_->size()) {
+    : file_(path), what_(path_in_quotes(path)), size_(file_->size()) {
   read_header();
 }
 

@@ -10,8 +10,8 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 8;  // of the document; another one is not read
-constexpr const char* kWhat = "profile";
+constexpr int kProfileFormat = 8;  // of the document; another one is not read
+constexpr const char* kProfile = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
 Json to_json(const Curve& curve) {
@@ -97,7 +97,7 @@ MachineProfile machine_in(const JsonFields& fields) {
   machine.copying_takes_while_cpu_computes =
       fields.number("copying_takes_while_cpu_computes", 1.0, kMost);
   for (const Json& entry : array_in(fields, "disk")) {
-    const JsonFields rate(entry, kWhat, "disk");
+    const JsonFields rate(entry, kProfile, "disk");
     machine.disk.push_back(
         {.block_bytes = static_cast<uint64_t>(rate.integer("block_bytes", 1, int64_t{1} << 40)),
          .queue_depth = static_cast<int>(rate.integer("queue_depth", 1, 1 << 20)),
@@ -119,7 +119,7 @@ MachineProfile machine_in(const JsonFields& fields) {
 ModelProfile model_in(const JsonFields& fields, bool on_device) {
   ModelProfile model;
   for (const Json& entry : array_in(fields, "kinds")) {
-    const JsonFields kind(entry, kWhat, "kinds");
+    const JsonFields kind(entry, kProfile, "kinds");
     LayerProfile& layer = model.kinds.emplace_back();
     for (const LayerCurve& one : kLayerCurves) {
       if (one.beside_device && !on_device) continue;
@@ -138,7 +138,7 @@ ModelProfile model_in(const JsonFields& fields, bool on_device) {
 }  // namespace
 
 std::string write_profile(const Profile& profile, std::string_view fingerprint) {
-  const Json document{{"format", kFormat},
+  const Json document{{"format", kProfileFormat},
                       {"fingerprint", fingerprint},
                       {"machine", to_json(profile.machine)},
                       {"model", to_json(profile.model)}};
@@ -147,9 +147,9 @@ std::string write_profile(const Profile& profile, std::string_view fingerprint) 
 
 std::optional<Profile> read_profile(std::string_view text, std::string_view fingerprint) {
   try {
-    const Json document = parse_json(text, kWhat);
-    const JsonFields fields(document, kWhat);
-    if (fields.integer("format", 0, 1 << 20) != kFormat) return std::nullopt;
+    const Json document = parse_json(text, kProfile);
+    const JsonFields fields(document, kProfile);
+    if (fields.integer("format", 0, 1 << 20) != kProfileFormat) return std::nullopt;
     if (fields.string("fingerprint") != fingerprint) return std::nullopt;
     MachineProfile machine = machine_in(object_in(fields, "machine"));
     const bool on_device = !machine.device.empty();

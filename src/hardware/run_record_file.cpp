@@ -9,8 +9,8 @@ namespace klotski {
 
 namespace {
 
-constexpr int kFormat = 1;  // of a line; another one is not read
-constexpr const char* kWhat = "run record";
+constexpr int kRecordFormat = 1;  // of a line; another one is not read
+constexpr const char* kRecord = "run record";
 constexpr int kDepth = 4;              // record, figures, lanes, lane
 constexpr size_t kMostText = 256;      // bytes of a name
 constexpr size_t kMostLanes = 16;      // of a run
@@ -59,7 +59,7 @@ std::vector<LaneFigures> lanes_in(const JsonFields& fields) {
   }
   std::vector<LaneFigures> lanes;
   for (const Json& entry : *array) {
-    const JsonFields lane(entry, kWhat, "lanes");
+    const JsonFields lane(entry, kRecord, "lanes");
     lanes.push_back({.lane = name_in(lane, "lane"),
                      .busy_seconds = lane.number("busy_seconds", 0.0, kMostSeconds),
                      .bytes = static_cast<uint64_t>(lane.integer("bytes", 0, INT64_MAX))});
@@ -81,7 +81,7 @@ RunFigures figures_in(const JsonFields& parent, std::string_view key) {
 }  // namespace
 
 std::string write_run_record(const RunRecord& record) {
-  const Json line{{"format", kFormat},
+  const Json line{{"format", kRecordFormat},
                   {"when", record.when},
                   {"command", record.command},
                   {"model", record.model},
@@ -98,9 +98,9 @@ std::string write_run_record(const RunRecord& record) {
 
 std::optional<RunRecord> read_run_record(std::string_view line) {
   try {
-    const Json document = parse_json(line, kWhat, ErrorKind::bad_model, kDepth);
-    const JsonFields fields(document, kWhat);
-    if (fields.integer("format", 0, 1 << 20) != kFormat) return std::nullopt;
+    const Json document = parse_json(line, kRecord, ErrorKind::bad_model, kDepth);
+    const JsonFields fields(document, kRecord);
+    if (fields.integer("format", 0, 1 << 20) != kRecordFormat) return std::nullopt;
     return RunRecord{.when = time_in(fields, "when"),
                      .command = name_in(fields, "command"),
                      .model = name_in(fields, "model"),

@@ -8,8 +8,8 @@
 namespace klotski {
 
 std::vector<std::span<std::byte>> pieces_to_pin(std::span<std::byte> memory, uint64_t unit_bytes) {
-  constexpr uint64_t kAtOnce = 256 * kMiB;
-  const size_t piece = std::max<uint64_t>(kAtOnce / unit_bytes, 1) * unit_bytes;
+  constexpr uint64_t kPieceBytes = 256 * kMiB;
+  const size_t piece = std::max<uint64_t>(kPieceBytes / unit_bytes, 1) * unit_bytes;
   std::vector<std::span<std::byte>> pieces;
   for (; !memory.empty(); memory = memory.subspan(pieces.back().size())) {
     pieces.push_back(memory.first(std::min(memory.size(), piece)));

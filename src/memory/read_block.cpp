@@ -13,11 +13,11 @@ namespace klotski {
 
 namespace {
 
-constexpr int kMaxFruitless = 250;
+constexpr int kMaxFruitlessReads = 250;
 constexpr std::chrono::microseconds kPauseAfterInterruption{100};
 constexpr std::chrono::milliseconds kPauseAfterError{5};
 
-bool fruitless(ReadBlock& block) { return ++block.fruitless < kMaxFruitless; }
+bool fruitless(ReadBlock& block) { return ++block.fruitless < kMaxFruitlessReads; }
 
 BlockState take_bytes(ReadBlock& block, uint64_t bytes) {
   const uint64_t arrived = block.done + bytes;
@@ -42,7 +42,7 @@ void check(const ReadExtent& extent) {
   if (aligned && extent.bytes <= UINT64_MAX - extent.offset) return;
   fail(ErrorKind::internal,
        "{}: a read of {} bytes at offset {} into address {:#x}: expected multiples of {}",
-       in_quotes(extent.file->path().native(), 300), extent.bytes, extent.offset,
+       path_in_quotes(extent.file->path()), extent.bytes, extent.offset,
        reinterpret_cast<uintptr_t>(extent.destination), kDirectAlignment);
 }
 
@@ -93,7 +93,7 @@ BlockState take_answer(ReadBlock& block, int64_t answer, int attempts) {
 void throw_failure(const ReadFailure& failure) {
   const ReadBlock& block = failure.block;
   const DirectFile& file = *block.range.file;
-  const std::string name = in_quotes(file.path().native(), 300);
+  const std::string name = path_in_quotes(file.path());
   const ReadRequest request = block.request();
   if (failure.answer < 0) {
     fail(ErrorKind::internal, "{}: reading {} bytes at offset {} failed{}: {}", name, request.bytes,

@@ -17,7 +17,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kMaxFruitless = 1000;  // interruptions and too short answers in a row
+constexpr int kMaxFruitlessWrites = 1000;  // interruptions and too short answers in a row
 
 int open_unnamed(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -65,7 +65,7 @@ SpillFile::SpillFile(const std::filesystem::path& folder, uint64_t bytes, SpillC
   descriptor_ = open_unnamed(folder_);
   if (descriptor_ < 0) {
     fail(ErrorKind::usage, "{}: no temporary file can be made in this folder: {}",
-         in_quotes(folder_.native(), 300), std::strerror(errno));
+         path_in_quotes(folder_), std::strerror(errno));
   }
   try {
     reserve_space();
@@ -81,7 +81,7 @@ SpillFile::~SpillFile() { ::close(descriptor_); }
 void SpillFile::reserve_space() {
   if (size_ == 0) return;
   int error = EINTR;
-  for (int tries = 0; error == EINTR && tries < kMaxFruitless; ++tries) {
+  for (int tries = 0; error == EINTR && tries < kMaxFruitlessWrites; ++tries) {
     error = calls_.posix_fallocate(descriptor_, 0, static_cast<off_t>(size_));
   }
   if (error != 0) fail_with(error, "reserving", 0, size_);
@@ -130,13 +130,13 @@ void SpillFile::transfer(const char* what, uint64_t offset, std::span<const std:
     const size_t next = moved <= 0 ? done : done + static_cast<size_t>(moved);
     const size_t kept = next == bytes ? bytes : round_down_to_alignment(next);
     fruitless = kept > done ? 0 : fruitless + 1;
-    if (fruitless == kMaxFruitless) fail_with(EIO, what, offset + done, bytes - done);
+    if (fruitless == kMaxFruitlessWrites) fail_with(EIO, what, offset + done, bytes - done);
     done = kept;
   }
 }
 
 void SpillFile::fail_with(int error, const char* what, uint64_t offset, size_t bytes) const {
-  const std::string folder = in_quotes(folder_.native(), 300);
+  const std::string folder = path_in_quotes(folder_);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     fail(ErrorKind::does_not_fit,
          "{}: a spill file of {} bytes ({}) does not fit, {} is free: {}; free some space or name "

@@ -87,8 +87,7 @@ uint64_t bytes_of(const std::vector<Source>& sources) {
   fail(ErrorKind::usage,
        "{}: expected BF16 matrices of experts or dense feed-forward parts that can be compact, "
        "found {}",
-       in_quotes(checkpoint.folder().native(), 300),
-       counts.left() == 0 ? "none" : why_left(counts));
+       path_in_quotes(checkpoint.folder()), counts.left() == 0 ? "none" : why_left(counts));
 }
 
 // So many rows of a matrix from the file.
@@ -185,8 +184,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
     names.push_back(at->path().filename().native());
   }
   if (error) {
-    fail(ErrorKind::bad_model, "{}: cannot be listed: {}", in_quotes(folder.native(), 300),
-         error.message());
+    fail(ErrorKind::bad_model, "{}: cannot be listed: {}", path_in_quotes(folder), error.message());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -231,8 +229,7 @@ OtherFiles list_other_files(const Checkpoint& checkpoint) {
     const std::string reason = why_left_out(checkpoint.folder(), name, &bytes);
     if (!reason.empty() && is_needed(name)) {
       fail(ErrorKind::bad_model, "{}: expected a file to copy of at most {}, found: {}",
-           in_quotes((checkpoint.folder() / name).native(), 300), format_bytes(kMostCopiedBytes),
-           reason);
+           path_in_quotes(checkpoint.folder() / name), format_bytes(kMostCopiedBytes), reason);
     }
     if (reason.empty()) {
       files.names.push_back(name);

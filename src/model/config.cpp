@@ -41,10 +41,10 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
 ModelDescription read_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = file_in_folder(folder, "config.json");
   ModelDescription description =
-      parse_config(read_text_file(path, kMaxConfigBytes), in_quotes(path.native(), 300));
+      parse_config(read_text_file(path, kMaxConfigBytes), path_in_quotes(path));
   if (has_entry(folder, "generation_config.json")) {
     const std::filesystem::path generation = file_in_folder(folder, "generation_config.json");
-    const std::string what = in_quotes(generation.native(), 300);
+    const std::string what = path_in_quotes(generation);
     const Json json = parse_json(read_text_file(generation, kMaxConfigBytes), what);
     const std::vector<TokenId> end_tokens =
         token_ids(JsonFields(json, what), "eos_token_id", description.vocabulary);

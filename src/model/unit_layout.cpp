@@ -24,7 +24,7 @@ struct Piece {
 
 [[noreturn]] void refuse(const Checkpoint& checkpoint, std::string_view name,
                          const std::string& why) {
-  fail(ErrorKind::bad_model, "{}: tensor {}: {}", in_quotes(checkpoint.folder().native(), 300),
+  fail(ErrorKind::bad_model, "{}: tensor {}: {}", path_in_quotes(checkpoint.folder()),
        in_quotes(name), why);
 }
 

@@ -25,7 +25,7 @@ constexpr int64_t kFewRows = 8;  // of an expert that is worth computing here
 // At once, as a large expert: between smaller ones the thread that asks for them counts as well,
 // and hides how much slower the link is beside the CPU.
 constexpr uint64_t kMostCopyBytes = 128 * kMiB;
-constexpr double kAbout = 0.05;  // seconds, of each way in each round
+constexpr double kAboutOfExperts = 0.05;  // seconds, of each way in each round
 
 // Memory copied to the device, more than caches hold before any of it is copied again.
 class Copies {
@@ -74,11 +74,11 @@ void measure_together(const PartsBench& cpu, const ModelDescription& model, Laye
   std::array<double, 5> computing{};
   std::array<double, 5> copying{};
   for (size_t round = 0; round < computing.size(); ++round) {
-    const double computing_alone = seconds_each(compute, kAbout);
+    const double computing_alone = seconds_each(compute, kAboutOfExperts);
     copy();  // from now on each call waits for one
-    const double copying_alone = seconds_each(copy, kAbout);
+    const double copying_alone = seconds_each(copy, kAboutOfExperts);
     Repeating beside(copy);
-    computing[round] = seconds_each(compute, kAbout) / computing_alone;
+    computing[round] = seconds_each(compute, kAboutOfExperts) / computing_alone;
     beside.end();
     copies.finish();
     copying[round] = beside.seconds() / static_cast<double>(beside.calls()) / copying_alone;

@@ -10,8 +10,6 @@ namespace klotski {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kRuns = 3;
 constexpr size_t kShortRuns = 7;      // of short calls, which the rest of the machine disturbs more
 constexpr double kRunSeconds = 5e-4;  // of a run, at least: the clock and its reader take a little
@@ -19,23 +17,28 @@ constexpr double kMostCalls = 1000.0;  // of a run
 constexpr double kShortSeconds = 0.02;
 constexpr double kLongSeconds = 0.15;  // of a call that is timed once: little can disturb it
 
-double seconds_of_calls(const std::function<void()>& call, int calls, const OpsMemory& memory) {
+double seconds_of_calls(const std::function<void()>& call, int calls, const OpsMemory& memory,
+                        const SecondsNow& now) {
   memory.finish();
-  const auto start = Clock::now();
+  const double start = now();
   for (int i = 0; i < calls; ++i) call();
   memory.finish();
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  return std::max(seconds, 1e-9) / calls;
+  return std::max(now() - start, 1e-9) / calls;
 }
 
 }  // namespace
 
-double seconds_of(const std::function<void()>& call, double expected, const OpsMemory& memory) {
-  if (expected > kLongSeconds) return seconds_of_calls(call, 1, memory);
-  const double first = seconds_of_calls(call, 1, memory);
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double seconds_of(const std::function<void()>& call, double expected, const OpsMemory& memory,
+                  const SecondsNow& now) {
+  if (expected > kLongSeconds) return seconds_of_calls(call, 1, memory, now);
+  const double first = seconds_of_calls(call, 1, memory, now);
   const int calls = static_cast<int>(std::clamp(std::ceil(kRunSeconds / first), 1.0, kMostCalls));
   std::vector<double> runs(first < kShortSeconds ? kShortRuns : kRuns);
-  for (double& run : runs) run = seconds_of_calls(call, calls, memory);
+  for (double& run : runs) run = seconds_of_calls(call, calls, memory, now);
   std::sort(runs.begin(), runs.end());
   return runs[runs.size() / 2];
 }
@@ -53,7 +56,7 @@ Curve CurveTimer::operator()(const SizedWork& work) const {
     }
     bytes = std::min(bytes, left);
     const Reservation held = tier_.reserve("rows", bytes);
-    seconds.push_back(seconds_of(work.make(size), expected, ops_.memory));
+    seconds.push_back(seconds_of(work.make(size), expected, ops_.memory, now_));
     sizes.push_back(static_cast<double>(size));
   }
   // All once more, at another moment: where both times agree their mean counts, else the shorter
@@ -63,7 +66,7 @@ Curve CurveTimer::operator()(const SizedWork& work) const {
     const auto size = static_cast<int64_t>(sizes[i]);
     const uint64_t left = tier_.limit_bytes() - tier_.used_bytes();
     const Reservation held = tier_.reserve("rows", std::min(work.bytes(size), left));
-    const double again = seconds_of(work.make(size), seconds[i], ops_.memory);
+    const double again = seconds_of(work.make(size), seconds[i], ops_.memory, now_);
     const auto [less, more] = std::minmax(seconds[i], again);
     seconds[i] = more < kAgree * less ? (less + more) / 2 : less;
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "hardware/profile.h"
@@ -20,23 +21,29 @@ struct SizedWork {
   double scale = 1.0;  // what is timed stands for so many times as much
 };
 
+// Seconds since some moment; never less than before.
+using SecondsNow = std::function<double()>;
+double steady_seconds();
+
 // Times work of one size after the other, as long as memory and patience last; the first size
 // always.
 class CurveTimer {
  public:
-  CurveTimer(Tier& tier, const ProbeLimits& limits, const Ops& ops)
-      : tier_(tier), limits_(limits), ops_(ops) {}
+  CurveTimer(Tier& tier, const ProbeLimits& limits, const Ops& ops, SecondsNow now = steady_seconds)
+      : tier_(tier), limits_(limits), ops_(ops), now_(std::move(now)) {}
   Curve operator()(const SizedWork& work) const;
 
  private:
   Tier& tier_;
   const ProbeLimits& limits_;
   const Ops& ops_;
+  SecondsNow now_;
 };
 
 // Seconds of a call of operations on this memory: the median of a few runs after one that does not
 // count, each of as many calls as the clock needs. Of a long call, known to take about `expected`
 // seconds, one run.
-double seconds_of(const std::function<void()>& call, double expected, const OpsMemory& memory);
+double seconds_of(const std::function<void()>& call, double expected, const OpsMemory& memory,
+                  const SecondsNow& now);
 
 }  // namespace klotski

@@ -2,21 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "base/bytes.h"
 
 namespace klotski {
 namespace {
 
-void sleep_milliseconds(int64_t count) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(count));
-}
+// A clock that only the timed calls move on.
+double seconds_passed = 0;
+double now() { return seconds_passed; }
 
-std::function<std::function<void()>(int64_t)> sleeping(int64_t milliseconds_each) {
+std::function<std::function<void()>(int64_t)> taking(double seconds_each) {
   return [=](int64_t size) -> std::function<void()> {
-    return [=] { sleep_milliseconds(milliseconds_each * size); };
+    return [=] { seconds_passed += seconds_each * static_cast<double>(size); };
   };
 }
 
@@ -25,31 +22,29 @@ uint64_t no_bytes(int64_t) { return 0; }
 TEST(CurveTimer, TimesEachSizeAndScales) {
   Tier tier("test", kMiB);
   const ProbeLimits limits;
-  const Curve curve = CurveTimer(tier, limits, reference_ops())(
-      {.sizes = {1, 4}, .bytes = no_bytes, .make = sleeping(2), .scale = 10.0});
+  const Curve curve = CurveTimer(tier, limits, reference_ops(), now)(
+      {.sizes = {1, 4}, .bytes = no_bytes, .make = taking(0.002), .scale = 10.0});
   ASSERT_EQ(curve.sizes().size(), 2u);
-  EXPECT_GE(curve.at(1), 0.020);
-  EXPECT_GE(curve.at(4), 0.080);
-  EXPECT_LT(curve.at(4), 0.8);
+  EXPECT_NEAR(curve.at(1), 0.020, 1e-9);
+  EXPECT_NEAR(curve.at(4), 0.080, 1e-9);
 }
 
 TEST(CurveTimer, TheFirstCallDoesNotCount) {
   int calls = 0;
-  const double seconds =
-      seconds_of([&] { sleep_milliseconds(calls++ == 0 ? 100 : 1); }, 0.0, reference_ops().memory);
-  EXPECT_LT(seconds, 0.05);
+  const auto call = [&] { seconds_passed += calls++ == 0 ? 0.1 : 0.001; };
+  EXPECT_NEAR(seconds_of(call, 0.0, reference_ops().memory, now), 0.001, 1e-9);
   EXPECT_EQ(calls, 4);
 }
 
 TEST(CurveTimer, ALongCallIsMadeOnce) {
   int calls = 0;
-  seconds_of([&] { ++calls; }, 0.9, reference_ops().memory);
+  seconds_of([&] { ++calls; }, 0.9, reference_ops().memory, now);
   EXPECT_EQ(calls, 1);
 }
 
 TEST(CurveTimer, ShortCallsAreRepeated) {
   int calls = 0;
-  seconds_of([&] { ++calls; }, 0.0, reference_ops().memory);
+  seconds_of([&] { ++calls; }, 0.0, reference_ops().memory, now);
   EXPECT_GT(calls, 100);
 }
 
@@ -57,24 +52,24 @@ TEST(CurveTimer, StopsWhereACallWouldTakeTooLong) {
   Tier tier("test", kMiB);
   ProbeLimits limits;
   limits.longest_call_seconds = 0.030;
-  const SizedWork linear{.sizes = {1, 8, 64}, .bytes = no_bytes, .make = sleeping(1)};
-  EXPECT_EQ(CurveTimer(tier, limits, reference_ops())(linear).sizes().size(), 2u);
+  const SizedWork linear{.sizes = {1, 8, 64}, .bytes = no_bytes, .make = taking(0.001)};
+  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(), now)(linear).sizes().size(), 2u);
   SizedWork square = linear;
   square.growth = 2.0;  // 8 is taken for 64 times 1
-  EXPECT_EQ(CurveTimer(tier, limits, reference_ops())(square).sizes().size(), 1u);
+  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(), now)(square).sizes().size(), 1u);
 }
 
 TEST(CurveTimer, StopsWhereMemoryEndsButMeasuresTheFirst) {
   Tier tier("test", 1000);
   const ProbeLimits limits;
   const auto bytes = [](int64_t size) { return static_cast<uint64_t>(size) * 300; };
-  EXPECT_EQ(CurveTimer(tier, limits, reference_ops())(
-                {.sizes = {1, 2, 3, 4}, .bytes = bytes, .make = sleeping(0)})
+  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(),
+                       now)({.sizes = {1, 2, 3, 4}, .bytes = bytes, .make = taking(0)})
                 .sizes()
                 .size(),
             3u);
-  EXPECT_EQ(CurveTimer(tier, limits,
-                       reference_ops())({.sizes = {5, 6}, .bytes = bytes, .make = sleeping(0)})
+  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(),
+                       now)({.sizes = {5, 6}, .bytes = bytes, .make = taking(0)})
                 .sizes()
                 .size(),
             1u);

@@ -20,8 +20,8 @@ constexpr std::array<uint64_t, 8> kSizes = {4 * kKiB, 64 * kKiB, 256 * kKiB, kMi
                                             4 * kMiB, 16 * kMiB, 128 * kMiB, 256 * kMiB};
 constexpr uint64_t kMostRowBytes = 16 * kMiB;
 constexpr int kInARow = 4;
-constexpr uint64_t kRowBytes = kMiB;  // some rows that something waits for
-constexpr double kAbout = 0.01;       // seconds, of each way in each round
+constexpr uint64_t kRowBytes = kMiB;   // some rows that something waits for
+constexpr double kAboutOfRows = 0.01;  // seconds, of each way in each round
 
 // One way and its other end.
 struct Way {
@@ -78,9 +78,9 @@ double times_beside_copies(CopyQueue& large, CopyQueue& small, std::span<std::by
   copies();
   std::array<double, 5> times{};
   for (double& one : times) {
-    const double alone = seconds_each(rows, kAbout);
+    const double alone = seconds_each(rows, kAboutOfRows);
     Repeating copying(copies);
-    one = seconds_each(rows, kAbout) / alone;
+    one = seconds_each(rows, kAboutOfRows) / alone;
     copying.end();
   }
   return std::max(1.0, median(times));

@@ -19,6 +19,7 @@ ProbeLimits quick() {
   ProbeLimits limits;
   limits.weight_bytes = 0;  // one copy: it may stay in a cache
   limits.most_rows = 16;
+  limits.longest_call_seconds = 60;  // no size is left out on a busy machine
   return limits;
 }
 
@@ -42,7 +43,7 @@ TEST(MeasureModel, EveryFamilyOfTestModels) {
     EXPECT_EQ(profile.kind_of_layer.size(), tiny.description.layers.size());
     for (const Curve* curve : curves_of(profile)) {
       ASSERT_FALSE(curve->empty()) << name;
-      for (const double seconds : curve->seconds()) EXPECT_LT(seconds, 1.0) << name;
+      for (const double seconds : curve->seconds()) EXPECT_LT(seconds, 60.0) << name;
     }
     EXPECT_EQ(profile.kinds[0].expert.sizes().size(), 5u);  // 1, 2, 4, 8 and 16 rows
     EXPECT_EQ(profile.kinds[0].attend_decode.sizes().front(), 16);

@@ -6,16 +6,18 @@ namespace klotski {
 
 namespace {
 
-constexpr std::array<std::string_view, kStrategies> kNames = {
+constexpr std::array<std::string_view, kStrategies> kStrategyNames = {
     "simple", "multi-batch", "hot-prefetch", "klotski", "cgopipe", "hybrid"};
 
 }  // namespace
 
-std::string_view strategy_name(Strategy strategy) { return kNames[static_cast<size_t>(strategy)]; }
+std::string_view strategy_name(Strategy strategy) {
+  return kStrategyNames[static_cast<size_t>(strategy)];
+}
 
 std::optional<Strategy> strategy_from_name(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Strategy>(i);
+  for (size_t i = 0; i < kStrategyNames.size(); ++i) {
+    if (kStrategyNames[i] == name) return static_cast<Strategy>(i);
   }
   return std::nullopt;
 }

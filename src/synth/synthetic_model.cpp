@@ -23,8 +23,7 @@ fs::path write_folder(const RandomModel& model, const fs::path& home, const std:
   const fs::path folder = home / shape.substr(0, kMaxNameBytes);
   std::error_code error;
   if (!fs::create_directory(folder, error)) {
-    fail(ErrorKind::internal, "{}: cannot be made: {}", in_quotes(folder.native(), 300),
-         error.message());
+    fail(ErrorKind::internal, "{}: cannot be made: {}", path_in_quotes(folder), error.message());
   }
   write_files(model, folder);
   return folder;

@@ -21,8 +21,6 @@ namespace {
 
 constexpr const char* kPrefix = "klotski-model-";
 
-std::string shown(const fs::path& path) { return in_quotes(path.native(), 300); }
-
 // The folder's descriptor, locked; -1 where it is gone, another's or in use.
 int take(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -66,13 +64,14 @@ TemporaryFolder::TemporaryFolder(const fs::path& parent) {
   for (int tries = 0; lock_ < 0 && tries < 100; ++tries) {
     std::string name = (parent / kPrefix).native() + "XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) {
-      fail(ErrorKind::internal, "{}: no folder can be made in it: {}", shown(parent),
+      fail(ErrorKind::internal, "{}: no folder can be made in it: {}", path_in_quotes(parent),
            std::strerror(errno));
     }
     path_ = name;
     lock_ = take(path_);
   }
-  if (lock_ < 0) fail(ErrorKind::internal, "{}: a folder in it cannot be locked", shown(parent));
+  if (lock_ < 0)
+    fail(ErrorKind::internal, "{}: a folder in it cannot be locked", path_in_quotes(parent));
 }
 
 TemporaryFolder::~TemporaryFolder() {

@@ -22,7 +22,7 @@ TokenizerFiles copied_tokenizer(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     fail(ErrorKind::usage, "{}: expected a folder with a tokenizer, found none",
-         in_quotes(folder.native(), 300));
+         path_in_quotes(folder));
   }
   const Tokenizer tokenizer = Tokenizer::load(folder);
   const TokenizerConfig config = TokenizerConfig::load(folder);

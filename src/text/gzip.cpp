@@ -69,7 +69,7 @@ std::string gunzip(std::string_view packed, uint64_t max_bytes, std::string_view
 std::string read_text_or_gzip(const std::filesystem::path& path, uint64_t max_bytes) {
   std::string text = read_text_file(path, max_bytes);
   if (path.extension() != ".gz") return text;
-  return gunzip(text, max_bytes, in_quotes(path.native(), 300));
+  return gunzip(text, max_bytes, path_in_quotes(path));
 }
 
 std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder,

@@ -35,6 +35,9 @@ struct SentencePieceFile {
   bool escape_whitespaces = true;
 };
 
+// What stands for a space in its pieces.
+inline constexpr std::string_view kSpaceMark = "\u2581";
+
 // Checks everything: at most 2^24 pieces, texts that are UTF-8, finite scores, known types.
 SentencePieceFile read_sentencepiece(std::string_view bytes, const std::string& what);
 

@@ -6,7 +6,6 @@ namespace klotski {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\u2581";
 using Type = SentencePieceFile::Type;
 
 struct DecodeRules {

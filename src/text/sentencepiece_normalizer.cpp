@@ -11,8 +11,6 @@ namespace klotski {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\u2581";
-
 // Replacements by the charsmap and the treatment of spaces, in one pass, as they depend on each
 // other: a replacement may begin or end with a space.
 class SentencePieceNormalizer : public Normalizer {

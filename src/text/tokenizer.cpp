@@ -149,8 +149,6 @@ class Encoding {
   std::string spelled_;
 };
 
-std::string shown_path(const std::filesystem::path& path) { return in_quotes(path.native(), 300); }
-
 // The JSON file that describes a ranks file: NAME.json, else one beside it with "ranks": "NAME...".
 std::filesystem::path find_description(const std::filesystem::path& ranks) {
   std::filesystem::path same_name = ranks;
@@ -166,7 +164,7 @@ std::filesystem::path find_description(const std::filesystem::path& ranks) {
   }
   if (candidates.empty()) {
     fail(ErrorKind::bad_model, "{}: expected a JSON file beside it that names it under \"ranks\"",
-         shown_path(ranks));
+         path_in_quotes(ranks));
   }
   return *std::min_element(candidates.begin(), candidates.end());
 }
@@ -183,12 +181,12 @@ std::filesystem::path find_in_folder(const std::filesystem::path& folder) {
   }
   if (ranks.size() > 1) {
     fail(ErrorKind::bad_model, "{}: found {} *.tiktoken files, expected one: name the file to use",
-         shown_path(folder), ranks.size());
+         path_in_quotes(folder), ranks.size());
   }
   if (ranks.empty()) {
     fail(ErrorKind::bad_model,
          "{}: expected tokenizer.json, tokenizer.model or one *.tiktoken, found none of them",
-         shown_path(folder));
+         path_in_quotes(folder));
   }
   return ranks[0];
 }
@@ -197,7 +195,7 @@ std::shared_ptr<const TokenizerParts> load_parts(const std::filesystem::path& fo
   const std::filesystem::path path = std::filesystem::is_directory(folder_or_file)
                                          ? find_in_folder(folder_or_file)
                                          : folder_or_file;
-  const std::string what = shown_path(path);
+  const std::string what = path_in_quotes(path);
   const std::string bytes = read_text_or_gzip(path, kMaxFileBytes);
   const std::filesystem::path plain = path.extension() == ".gz" ? path.stem() : path.filename();
   if (plain.extension() == ".model") return parse_sentencepiece(bytes, what);
@@ -239,7 +237,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
   try {
     return Tokenizer(load_parts(folder_or_file));
   } catch (const std::filesystem::filesystem_error& error) {
-    fail(ErrorKind::bad_model, "{}: {}", shown_path(folder_or_file), error.code().message());
+    fail(ErrorKind::bad_model, "{}: {}", path_in_quotes(folder_or_file), error.code().message());
   }
 }
 

@@ -23,7 +23,7 @@ std::optional<Document> read_json(const std::filesystem::path& folder, std::stri
   const auto path = find_file(folder, name);
   if (!path) return std::nullopt;
   Document document;
-  document.what = in_quotes(path->native(), 300);
+  document.what = path_in_quotes(*path);
   document.json = parse_json(read_text_or_gzip(*path, kMaxConfigBytes), document.what);
   return document;
 }

@@ -66,7 +66,7 @@ TEST_F(TokenizerConfigTest, WrongTypesAreRefused) {
       TokenizerConfig::load(folder_);
       ADD_FAILURE() << "expected an error";
     } catch (const Error& error) {
-      const std::string quoted = in_quotes((folder_ / name).native(), 300);
+      const std::string quoted = path_in_quotes(folder_ / name);
       EXPECT_TRUE(std::string_view(error.what()).starts_with(quoted)) << error.what();
     }
   }

@@ -30,8 +30,6 @@ struct Index {
   uint64_t total_bytes = 0;
 };
 
-std::string shown(const fs::path& path) { return in_quotes(path.native(), 300); }
-
 uint64_t read_total(const JsonFields& metadata) {
   // Some writers give a float: whole, and exact up to 2^53.
   const double total = metadata.number("total_size", 0, 9.0e18);
@@ -43,7 +41,7 @@ uint64_t read_total(const JsonFields& metadata) {
 }
 
 Index read_index(const fs::path& folder) {
-  const std::string what = shown(folder / kIndexName);
+  const std::string what = path_in_quotes(folder / kIndexName);
   const Json json =
       parse_json(read_text_file(file_in_folder(folder, kIndexName), kMaxIndexBytes), what);
   const JsonFields fields(json, what);
@@ -79,11 +77,11 @@ std::string only_safetensors_file(const fs::path& folder) {
     if (name.ends_with(kSuffix)) names.push_back(std::move(name));
   }
   if (error) {
-    fail(ErrorKind::bad_model, "{}: cannot be listed: {}", shown(folder), error.message());
+    fail(ErrorKind::bad_model, "{}: cannot be listed: {}", path_in_quotes(folder), error.message());
   }
   if (names.size() != 1) {
     fail(ErrorKind::bad_model, "{}: expected {}, {} or a single *.safetensors file, found {}",
-         shown(folder), kIndexName, kSingleName,
+         path_in_quotes(folder), kIndexName, kSingleName,
          names.empty() ? "none" : fmt::format("{} without an index", names.size()));
   }
   return names.front();
@@ -117,7 +115,7 @@ Checkpoint Checkpoint::described(const fs::path& folder, std::vector<TensorEntry
         !add_checked(end, padding, &tensor.offset) ||
         !add_checked(tensor.offset, tensor.bytes, &end)) {
       fail(ErrorKind::does_not_fit, "{}: with tensor {} of shape {} there are more than 2^64 bytes",
-           shown(folder), in_quotes(tensor.name), format_shape(tensor.shape));
+           path_in_quotes(folder), in_quotes(tensor.name), format_shape(tensor.shape));
     }
     checkpoint.total_bytes_ += tensor.bytes;
   }
@@ -135,7 +133,7 @@ void Checkpoint::open_indexed() {
     add_shard(std::string(shard));
   }
   sort_by_name();
-  const std::string what = shown(folder_ / kIndexName);
+  const std::string what = path_in_quotes(folder_ / kIndexName);
   for (const auto& [tensor, shard] : index.shard_of) {
     const TensorEntry* entry = find(tensor);
     if (entry == nullptr || entry->shard != shard_numbers.at(shard)) {
@@ -154,7 +152,7 @@ void Checkpoint::open_indexed() {
 
 void Checkpoint::add_shard(const std::string& name) {
   const auto number = static_cast<uint32_t>(files_->count());
-  const std::string what = shown(folder_ / name);
+  const std::string what = path_in_quotes(folder_ / name);
   files_->add(what, file_in_folder(folder_, name));
   auto entries = read_safetensors_header(*files_->open(number), what);
   for (TensorEntry& entry : entries) {
@@ -175,7 +173,7 @@ void Checkpoint::sort_by_name() {
       [](const TensorEntry& a, const TensorEntry& b) { return a.name == b.name; });
   if (twice != tensors_.end()) {
     fail(ErrorKind::bad_model, "{}: expected tensor {} in one file, found it in {} and {}",
-         shown(folder_), in_quotes(twice->name), shard_name(twice->shard),
+         path_in_quotes(folder_), in_quotes(twice->name), shard_name(twice->shard),
          shard_name((twice + 1)->shard));
   }
 }
@@ -194,7 +192,7 @@ const TensorEntry* Checkpoint::find(std::string_view name) const {
 const TensorEntry& Checkpoint::require(std::string_view name) const {
   const TensorEntry* entry = find(name);
   if (entry == nullptr) {
-    fail(ErrorKind::bad_model, "{}: expected a tensor {}, found none", shown(folder_),
+    fail(ErrorKind::bad_model, "{}: expected a tensor {}, found none", path_in_quotes(folder_),
          in_quotes(name));
   }
   return *entry;
@@ -202,7 +200,7 @@ const TensorEntry& Checkpoint::require(std::string_view name) const {
 
 std::shared_ptr<const File> Checkpoint::file(uint32_t shard) const {
   if (shard_count() == 0) {
-    fail(ErrorKind::internal, "{}: these weights lie in no file", shown(folder_));
+    fail(ErrorKind::internal, "{}: these weights lie in no file", path_in_quotes(folder_));
   }
   return files_->open(shard);
 }

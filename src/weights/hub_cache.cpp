@@ -70,7 +70,7 @@ std::string read_ref(const fs::path& path) {
   }
   if (!is_commit(text)) {
     fail(ErrorKind::bad_model, "{}: expected a commit such as 1f2e3d, found {}",
-         in_quotes(path.native(), 300), in_quotes(text));
+         path_in_quotes(path), in_quotes(text));
   }
   return text;
 }

@@ -19,10 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kPathBytesShown = 300;
-
-std::string shown(const fs::path& path) { return in_quotes(path.native(), kPathBytesShown); }
-
 bool is_utf8(std::string_view text) {
   try {
     Json(text).dump();  // the library refuses to write other bytes
@@ -38,7 +34,7 @@ void check_text(std::string_view model) {
     fail(ErrorKind::bad_model,
          "model {}: expected a folder, a bundled name or a repository id in UTF-8 without control "
          "characters",
-         in_quotes(model, kPathBytesShown));
+         path_in_quotes(model));
   }
 }
 
@@ -64,7 +60,7 @@ std::optional<fs::path> find_bundled(std::string_view name, std::vector<std::str
   std::error_code error;
   for (const fs::path& folder : bundle_folders()) {
     if (fs::is_directory(folder / folder_name, error)) return folder / folder_name;
-    searched->push_back(shown(folder));
+    searched->push_back(path_in_quotes(folder));
   }
   return std::nullopt;
 }
@@ -76,7 +72,7 @@ std::optional<fs::path> find_cached(const HubModel& model, std::vector<std::stri
     return std::nullopt;
   }
   const auto found = find_in_hub_cache(*cache, model);
-  if (!found) searched->push_back(shown(*cache));
+  if (!found) searched->push_back(path_in_quotes(*cache));
   return found;
 }
 
@@ -88,7 +84,8 @@ fs::path find_model(std::string_view model) {
   const fs::path path(model);
   if (fs::is_directory(path, error)) return path;
   if (fs::exists(path, error)) {
-    fail(ErrorKind::bad_model, "{}: expected the folder of a model, found a file", shown(path));
+    fail(ErrorKind::bad_model, "{}: expected the folder of a model, found a file",
+         path_in_quotes(path));
   }
   std::vector<std::string> searched;
   if (auto found = find_bundled(model, &searched)) return *found;
@@ -96,13 +93,13 @@ fs::path find_model(std::string_view model) {
   if (!hub_model) {
     fail(ErrorKind::bad_model,
          "model {}: not a folder, nor a bundled name or a repository id such as org/name",
-         in_quotes(model, kPathBytesShown));
+         path_in_quotes(model));
   }
   if (auto found = find_cached(*hub_model, &searched)) return *found;
   fail(ErrorKind::bad_model,
        "model {}: not a folder, and not found in {}; to fetch it from Hugging Face: hf download "
        "{}{}",
-       in_quotes(model, kPathBytesShown), fmt::join(searched, ", "), hub_model->id,
+       path_in_quotes(model), fmt::join(searched, ", "), hub_model->id,
        hub_model->revision == "main" ? "" : " --revision " + hub_model->revision);
 }
 

@@ -20,8 +20,6 @@ namespace {
 
 constexpr uint64_t kOtherBytes = 64 * kMiB;  // tokenizer, configuration and headers
 
-std::string quoted_path(const fs::path& path) { return in_quotes(path.native(), 300); }
-
 fs::path full_name(const fs::path& name) {
   if (name.empty()) fail(ErrorKind::usage, "expected the name of a new folder, found nothing");
   fs::path full = fs::absolute(name).lexically_normal();
@@ -33,7 +31,7 @@ void refuse_existing(const fs::path& name) {
   const fs::file_status status = fs::symlink_status(name, error);
   if (!fs::exists(status)) return;
   if (fs::is_directory(status) && fs::is_empty(name, error) && !error) return;
-  fail(ErrorKind::usage, "{}: expected a new or empty folder, found {}", quoted_path(name),
+  fail(ErrorKind::usage, "{}: expected a new or empty folder, found {}", path_in_quotes(name),
        fs::is_directory(status) ? "one with files in it" : "something else");
 }
 
@@ -42,20 +40,20 @@ void refuse_existing(const fs::path& name) {
 NewFolder::NewFolder(const fs::path& name) : name_(full_name(name)) {
   refuse_existing(name_);
   if (!fs::is_directory(name_.parent_path())) {
-    fail(ErrorKind::usage, "{}: no such folder to write {} into", quoted_path(name_.parent_path()),
-         quoted_path(name_.filename()));
+    fail(ErrorKind::usage, "{}: no such folder to write {} into",
+         path_in_quotes(name_.parent_path()), path_in_quotes(name_.filename()));
   }
   files_ = name_.parent_path() / ("." + name_.filename().native() + ".klotski-partial");
   std::error_code error;
   fs::create_directory(files_, error);
   lock_ = error ? -1 : ::open(files_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock_ < 0) {
-    fail(ErrorKind::usage, "{}: cannot be made: {}", quoted_path(files_),
+    fail(ErrorKind::usage, "{}: cannot be made: {}", path_in_quotes(files_),
          error ? error.message() : std::strerror(errno));
   }
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock_);
-    fail(ErrorKind::usage, "{}: another program is writing it", quoted_path(name_));
+    fail(ErrorKind::usage, "{}: another program is writing it", path_in_quotes(name_));
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(files_)) {
     fs::remove_all(entry.path());
@@ -74,7 +72,7 @@ void NewFolder::require_space(uint64_t weights) const {
   const uint64_t needed = weights + kOtherBytes;
   if (error || space.available >= needed) return;
   fail(ErrorKind::does_not_fit, "{}: needs {} of disk, {} is free: {} too little",
-       quoted_path(name_), format_bytes(needed), format_bytes(space.available),
+       path_in_quotes(name_), format_bytes(needed), format_bytes(space.available),
        format_bytes(needed - space.available));
 }
 
@@ -83,7 +81,8 @@ void NewFolder::publish() {
   std::error_code error;
   fs::rename(files_, name_, error);  // replaces an empty folder
   if (error) {
-    fail(ErrorKind::internal, "{}: cannot get its name: {}", quoted_path(name_), error.message());
+    fail(ErrorKind::internal, "{}: cannot get its name: {}", path_in_quotes(name_),
+         error.message());
   }
   ::close(std::exchange(lock_, -1));
 }

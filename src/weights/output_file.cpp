@@ -23,8 +23,7 @@ OutputFile::~OutputFile() {
 void OutputFile::fail_writing(int error) const {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   fail(full ? ErrorKind::does_not_fit : ErrorKind::internal, "{}: cannot be written: {}{}",
-       in_quotes(path_.native(), 300), std::strerror(error),
-       full ? "; free space, or write elsewhere" : "");
+       path_in_quotes(path_), std::strerror(error), full ? "; free space, or write elsewhere" : "");
 }
 
 void OutputFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {

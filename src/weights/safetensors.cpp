@@ -179,7 +179,7 @@ std::vector<TensorEntry> read_safetensors_header(const File& file, std::string_v
 }
 
 std::vector<TensorEntry> read_safetensors_header(const File& file) {
-  return read_safetensors_header(file, in_quotes(file.path().native(), 300));
+  return read_safetensors_header(file, path_in_quotes(file.path()));
 }
 
 }  // namespace klotski

@@ -53,9 +53,9 @@ void expect_cheap_refusal(const std::string& header, const char* message) {
 }
 
 TEST(SafetensorsCost, MillionTensors) {
-  constexpr size_t kTensors = 1'000'000;
-  std::vector<uint32_t> order(kTensors);
-  for (size_t i = 0; i < kTensors; ++i) order[i] = static_cast<uint32_t>(i);
+  constexpr size_t kCount = 1'000'000;
+  std::vector<uint32_t> order(kCount);
+  for (size_t i = 0; i < kCount; ++i) order[i] = static_cast<uint32_t>(i);
   std::shuffle(order.begin(), order.end(), std::mt19937(1));
   std::string header = "{";
   for (const uint32_t i : order) {
@@ -64,7 +64,7 @@ TEST(SafetensorsCost, MillionTensors) {
   }
   header += "}";
   expect_cheap(header.size(), [&] {
-    EXPECT_EQ(parse_safetensors_header(header, 8 + header.size() + kTensors, "f").size(), kTensors);
+    EXPECT_EQ(parse_safetensors_header(header, 8 + header.size() + kCount, "f").size(), kCount);
   });
 }
 

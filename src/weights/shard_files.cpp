@@ -19,8 +19,8 @@ void ShardFiles::add(std::string name, std::filesystem::path path) {
 ShardFiles::Identity ShardFiles::identity_of(const File& file) {
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0) {
-    fail(ErrorKind::bad_model, "{}: its state cannot be read: {}",
-         in_quotes(file.path().native(), 300), std::strerror(errno));
+    fail(ErrorKind::bad_model, "{}: its state cannot be read: {}", path_in_quotes(file.path()),
+         std::strerror(errno));
   }
   Identity identity;
   identity.device = static_cast<uint64_t>(status.st_dev);

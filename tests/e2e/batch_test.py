@@ -16,6 +16,7 @@ SOURCE = pathlib.Path(sys.argv[2]).resolve()
 TINY = SOURCE / "models" / "tiny-mixtral"
 # A sanitizer keeps freed memory and slows everything down.
 SANITIZED = b"__asan_init" in KLOTSKI.read_bytes() or b"__tsan_init" in KLOTSKI.read_bytes()
+HANGS = 600  # seconds: even a busy machine with a sanitizer takes less, if anything ends at all
 
 
 def completion(custom_id, prompt="Once upon a time", **body):
@@ -45,7 +46,7 @@ class Batch(unittest.TestCase):
 
     def run_batch(self, *arguments, code=0, says="", **options):
         result = subprocess.run(self.command(*arguments, **options), capture_output=True,
-                                timeout=300)
+                                timeout=HANGS)
         message = result.stderr.decode()
         self.assertEqual(result.returncode, code, message)
         self.assertEqual(result.stdout, b"")
@@ -64,7 +65,7 @@ class Batch(unittest.TestCase):
 
     def klotski_run(self, *arguments):
         result = subprocess.run([KLOTSKI, "run", *arguments, "--json"], capture_output=True,
-                                check=True, timeout=120)
+                                check=True, timeout=HANGS)
         return json.loads(result.stdout)
 
 
@@ -121,13 +122,13 @@ class Format(Batch):
         cache = {**os.environ, "KLOTSKI_CACHE": str(self.folder / "cache")}
         self.write([completion(str(i), "Once upon a time", max_tokens=3) for i in range(5)])
         for times in (1, 2):
-            result = subprocess.run(self.command("--overwrite"), capture_output=True, timeout=300,
+            result = subprocess.run(self.command("--overwrite"), capture_output=True, timeout=HANGS,
                                     env=cache, check=True, text=True)
             self.assertEqual(times == 1, "measured the machine" in result.stderr)
             self.assertRegex(result.stderr, r"planned +measured +ratio")
             self.assertRegex(result.stderr, r"compute +[0-9.]+ s +[0-9.]+ s")
             doctor = subprocess.run([KLOTSKI, "doctor", "--json"], capture_output=True, env=cache,
-                                    check=True, timeout=120)
+                                    check=True, timeout=HANGS)
             self.assertEqual(json.loads(doctor.stdout)["history"]["runs"], times)
 
 
@@ -188,7 +189,7 @@ class Ends(Batch):
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + HANGS
         while not (self.output.exists() and self.output.stat().st_size > 0):
             self.assertIsNone(process.poll())
             self.assertLess(time.monotonic(), deadline)
@@ -200,7 +201,7 @@ class Ends(Batch):
             self.output.unlink(missing_ok=True)
             process = self.start(3000)
             process.send_signal(number)
-            message = process.communicate(timeout=60)[1].decode()
+            message = process.communicate(timeout=HANGS)[1].decode()
             self.assertEqual(process.returncode, 128 + number, message)
             done = len(self.results())
             self.assertIn(f"{done} of 3000 rows done", message)
@@ -212,7 +213,7 @@ class Ends(Batch):
             process = self.start(3000)
             time.sleep(wait)
             process.kill()
-            process.wait(timeout=60)
+            process.wait(timeout=HANGS)
             self.assertGreater(len(self.results()), 0)
 
     @unittest.skipIf(SANITIZED, "a sanitizer keeps freed memory")

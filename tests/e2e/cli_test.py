@@ -20,11 +20,18 @@ MODELS = SOURCE / "tests" / "data" / "models"
 REFERENCE = json.loads((TINY / "reference.json").read_text())
 # A sanitizer needs terabytes of address space and slows everything down.
 SANITIZED = b"__asan_init" in KLOTSKI.read_bytes() or b"__tsan_init" in KLOTSKI.read_bytes()
+HANGS = 600  # seconds: even a busy machine with a sanitizer takes less, if anything ends at all
 
 
-def run(*arguments, stdin=b"", timeout=120, **options):
+def run(*arguments, stdin=b"", timeout=HANGS, **options):
     return subprocess.run([KLOTSKI, *arguments], input=stdin, capture_output=True, timeout=timeout,
                           **options)
+
+
+def processor_seconds():
+    """What the programs run so far have used: unlike time on the wall, hardly longer on a busy machine."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 class Cli(unittest.TestCase):
@@ -39,7 +46,7 @@ class Cli(unittest.TestCase):
 
     def refused(self, code, *arguments, says="", **options):
         """The program ends with `code` and one clear line on standard error."""
-        started = time.monotonic()
+        started = processor_seconds()
         result = run(*arguments, **options)
         message = result.stderr.decode(errors="replace")
         self.assertEqual(result.returncode, code, (arguments, message))
@@ -47,7 +54,7 @@ class Cli(unittest.TestCase):
         self.assertTrue(message.startswith("klotski: "), message)
         self.assertLess(len(message), 1200)
         self.assertIn(says, message)
-        self.assertLess(time.monotonic() - started, 20 if SANITIZED else 3)
+        self.assertLess(processor_seconds() - started, 60 if SANITIZED else 3)
         return message
 
     def copy_of_tiny(self):
@@ -160,17 +167,24 @@ class Run(Cli):
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             process.stdout.read(8)  # it is generating
             process.send_signal(number)
-            started = time.monotonic()
-            process.communicate(timeout=60)
+            process.communicate(timeout=HANGS)
             self.assertEqual(process.returncode, code)
-            self.assertLess(time.monotonic() - started, 20 if SANITIZED else 2)
+
+    @staticmethod
+    def catches(process, number):
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return int(caught, 16) >> (number - 1) & 1 == 1
 
     def test_signal_while_waiting_for_input(self):
         process = subprocess.Popen([KLOTSKI, "run", "tiny"], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(5 if SANITIZED else 1)
+        while not self.catches(process, signal.SIGTERM):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        time.sleep(0.2)  # it may be reading by now
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=30), 143)
+        self.assertEqual(process.wait(timeout=HANGS), 143)
         process.communicate()
 
     def test_weights_with_nan_end_in_an_error_not_in_a_token(self):
@@ -700,7 +714,7 @@ class Usage(Cli):
 class Streams(Cli):
     def shell(self, command, **options):
         return subprocess.run(["bash", "-c", command.format(klotski=KLOTSKI)], capture_output=True,
-                              timeout=120, **options)
+                              timeout=HANGS, **options)
 
     def test_a_full_disk_or_closed_output_is_an_error(self):
         for redirect in (">/dev/full", ">&-"):
@@ -783,9 +797,9 @@ class Template(Cli):
                        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
                        "{{ " + "(" * 10000 + "1" + ")" * 10000 + " }}",
                        "{{ range(10**12) | list | length }}"):
-            started = time.monotonic()
+            started = processor_seconds()
             self.assertEqual(self.render(source).returncode, 3, source[:50])
-            self.assertLess(time.monotonic() - started, 60 if SANITIZED else 10)
+            self.assertLess(processor_seconds() - started, 200 if SANITIZED else 10)
 
     def test_no_way_out_of_the_sandbox(self):
         for source in ("{{ ''.__class__ }}", "{{ messages.__class__.__mro__ }}", "{{ cycler.__init__ }}",

@@ -21,11 +21,12 @@ SHAPES = {
     "qwen2_moe": "qwen1.5-moe-a2.7b,L=2,H=64,F=32,E=8,K=2,shared=48,vocab=1000",
     "olmoe": "olmoe-1b-7b,L=2,H=64,F=32,E=16,K=4,vocab=1000",
 }
+HANGS = 600  # seconds: even a busy machine with a sanitizer takes less, if anything ends at all
 
 
 def run(*arguments, **options):
     return subprocess.run([KLOTSKI, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                          timeout=120, **options)
+                          timeout=HANGS, **options)
 
 
 class Synth(unittest.TestCase):

@@ -19,7 +19,7 @@ constexpr std::array kTensorNames = {
                   "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
 };
 
-ModelDescription describe(const JsonFields& config) {
+ModelDescription describe_mixtral(const JsonFields& config) {
   ModelDescription description = describe_common(config, 1e6);
   Layer layer;
   layer.attention = describe_attention(config);
@@ -36,6 +36,6 @@ ModelDescription describe(const JsonFields& config) {
 
 }  // namespace
 
-const Family kMixtral = {"mixtral", describe, kTensorNames};
+const Family kMixtral = {"mixtral", describe_mixtral, kTensorNames};
 
 }  // namespace klotski

@@ -7,7 +7,7 @@ namespace klotski {
 
 namespace {
 
-ModelDescription describe(const JsonFields& config) {
+ModelDescription describe_olmoe(const JsonFields& config) {
   ModelDescription description = describe_common(config, 1e4);
   Layer layer;
   layer.attention = describe_attention(config);
@@ -27,6 +27,6 @@ ModelDescription describe(const JsonFields& config) {
 
 }  // namespace
 
-const Family kOlmoe = {"olmoe", describe, {}};
+const Family kOlmoe = {"olmoe", describe_olmoe, {}};
 
 }  // namespace klotski

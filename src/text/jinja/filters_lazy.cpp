@@ -207,7 +207,7 @@ Value filter_slice(Runtime& rt, const Value& input, const Bound& args) {
   });
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kLazyFilters[] = {
     {"batch", "linecount! fill_with", filter_batch},
     {"items", "", filter_items},
     {"map", "", nullptr, filter_map},
@@ -221,6 +221,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> lazy_filters() { return kFilters; }
+std::span<const FilterEntry> lazy_filters() { return kLazyFilters; }
 
 }  // namespace klotski::jinja

@@ -10,8 +10,6 @@ namespace {
 
 using Bound = BoundArguments;
 
-bool is_markup(const Value& value) { return value.is_string() && value.as<StringObject>().markup; }
-
 std::string escaped(Runtime& rt, const Value& value) {
   const std::string text = to_text(rt, value);
   // An escaped character needs at most six bytes.
@@ -144,7 +142,7 @@ Value refuse(Runtime&, const Value&, const Arguments&) {
   raise("this filter is not available in chat templates");
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kMarkupFilters[] = {
     {"e", "", filter_escape},
     {"escape", "", filter_escape},
     {"forceescape", "", filter_force_escape},
@@ -158,6 +156,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> markup_filters() { return kFilters; }
+std::span<const FilterEntry> markup_filters() { return kMarkupFilters; }
 
 }  // namespace klotski::jinja

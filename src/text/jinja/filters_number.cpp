@@ -191,7 +191,7 @@ Value filter_file_size(Runtime& rt, const Value& input, const Bound& args) {
       fmt::format("{:.1f} {}", *parsed / unit, binary ? kBinary[index] : kDecimal[index]));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kNumberFilters[] = {
     {"abs", "", filter_abs},
     {"filesizeformat", "binary", filter_file_size},
     {"float", "default", filter_float},
@@ -201,6 +201,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> number_filters() { return kFilters; }
+std::span<const FilterEntry> number_filters() { return kNumberFilters; }
 
 }  // namespace klotski::jinja

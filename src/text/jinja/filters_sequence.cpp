@@ -229,7 +229,7 @@ Value filter_reverse(Runtime& rt, const Value& input, const Bound&) {
   return length_of(input) < 0 ? list : rt.iterator(iterate(rt, list));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSequenceFilters[] = {
     {"attr", "name!", filter_attribute},
     {"count", "", filter_length},
     {"d", "default_value boolean", filter_default},
@@ -250,6 +250,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> sequence_filters() { return kFilters; }
+std::span<const FilterEntry> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace klotski::jinja

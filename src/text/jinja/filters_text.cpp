@@ -11,8 +11,6 @@ namespace {
 
 using Bound = BoundArguments;
 
-bool is_markup(const Value& value) { return value.is_string() && value.as<StringObject>().markup; }
-
 template <std::string (*Map)(std::string_view)>
 Value mapped(Runtime& rt, const Value& input, const Bound&) {
   const Value text = to_text_value(rt, input);
@@ -199,7 +197,7 @@ Value filter_pprint(Runtime& rt, const Value& input, const Bound&) {
   return Value::string(repr(rt, input));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kTextFilters[] = {
     {"capitalize", "", mapped<to_capitalized>},
     {"center", "width", filter_center},
     {"format", "", nullptr, filter_format},
@@ -219,6 +217,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> text_filters() { return kFilters; }
+std::span<const FilterEntry> text_filters() { return kTextFilters; }
 
 }  // namespace klotski::jinja

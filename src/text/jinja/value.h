@@ -110,6 +110,10 @@ struct StringObject {
   bool ascii() const { return static_cast<size_t>(code_points) == text.size(); }
 };
 
+inline bool is_markup(const Value& value) {
+  return value.is_string() && value.as<StringObject>().markup;
+}
+
 struct ListObject {
   std::vector<Value> items;
   int depth;
