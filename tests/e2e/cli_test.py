@@ -163,7 +163,9 @@ class Run(Cli):
 
     def test_signals_end_a_run(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            process = subprocess.Popen([KLOTSKI, "run", "tiny", "-p", "The", "-n", "900", "--ignore-end"],
+            # A read of the disk in every step: this would take most of a minute.
+            process = subprocess.Popen([KLOTSKI, "run", "tiny", "-p", "The", "-n", "900", "--ignore-end",
+                                        "--expert-slots", "2", "--disk-speed", "20MB"],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             process.stdout.read(8)  # it is generating
             process.send_signal(number)
