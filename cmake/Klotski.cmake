@@ -57,5 +57,5 @@ function(klotski_test name)
   target_compile_definitions(${name} PRIVATE
     KLOTSKI_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
     KLOTSKI_MODELS="${PROJECT_SOURCE_DIR}/models")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300 PROPERTIES TIMEOUT 900)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()

@@ -77,14 +77,14 @@ TEST(BesideDevice, WhatTheCpuTakes) {
   for (const double ratio : {machine.rows_take_while_copying, machine.cpu_takes_while_copying,
                              machine.copying_takes_while_cpu_computes}) {
     EXPECT_GE(ratio, 1.0);
-    EXPECT_LT(ratio, 1e6);
+    EXPECT_LT(ratio, 1000.0);
   }
   ASSERT_EQ(profile.model.kinds.size(), 1u);
   const LayerProfile& kind = profile.model.kinds[0];
   EXPECT_EQ(sizes_of(kind.expert_on_cpu), (std::vector<double>{1, 2, 4, 8}));
   EXPECT_EQ(sizes_of(kind.attend_decode_on_cpu), sizes_of(kind.attend_decode));
   for (const Curve* curve : {&kind.expert_on_cpu, &kind.attend_decode_on_cpu}) {
-    for (const double seconds : curve->seconds()) EXPECT_LT(seconds, 60.0);
+    for (const double seconds : curve->seconds()) EXPECT_LT(seconds, 1.0);
   }
   expect_nothing_held();
 }

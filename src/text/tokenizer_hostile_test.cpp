@@ -115,7 +115,7 @@ TEST(HostileTokenizer, LongTextIsLinear) {
         // T5 drops white space.
         EXPECT_EQ(tokenizer.encode(text, {}).empty(), unit == " " && name == "t5-switch") << name;
       };
-      EXPECT_TRUE(takes_linear_time(encode, 20'000)) << name << ", " << unit;
+      EXPECT_TRUE(takes_linear_time(encode, 62'500)) << name << ", " << unit;
     }
   }
 }

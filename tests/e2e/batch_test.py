@@ -11,12 +11,7 @@ import tempfile
 import time
 import unittest
 
-KLOTSKI = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
-TINY = SOURCE / "models" / "tiny-mixtral"
-# A sanitizer keeps freed memory and slows everything down.
-SANITIZED = b"__asan_init" in KLOTSKI.read_bytes() or b"__tsan_init" in KLOTSKI.read_bytes()
-HANGS = 600  # seconds: even a busy machine with a sanitizer takes less, if anything ends at all
+from program import HANGS, KLOTSKI, SANITIZED, TINY
 
 
 def completion(custom_id, prompt="Once upon a time", **body):

@@ -19,13 +19,11 @@ import tempfile
 import time
 import unittest
 
-KLOTSKI = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
-SANITIZED = any(name in KLOTSKI.read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+from program import HANGS, KLOTSKI, SANITIZED, SOURCE
+
 SEED = int(os.environ.get("KLOTSKI_LIMITS_SEED", "3"))
 RUNS = int(os.environ.get("KLOTSKI_LIMITS_RUNS", "200"))
 AT_ONCE = 2
-TIMEOUT = 300  # seconds of a run that takes less than one, or a few to measure
 MIB = 2**20
 LEAST, MOST = 8 * MIB, 400 * MIB
 
@@ -105,7 +103,7 @@ def execute(command, folder, environment):
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                  env={**os.environ, **environment})
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + HANGS
         pid = 0
         while pid == 0:
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
@@ -253,7 +251,7 @@ class Limits(unittest.TestCase):
     def test_every_run_is_answered_within_its_limit_or_refused(self):
         for name, shape in SHAPES.items():
             subprocess.run([KLOTSKI, "synth", shape, self.folder / name], check=True,
-                           capture_output=True, timeout=TIMEOUT)
+                           capture_output=True, timeout=HANGS)
         kinds = ["--ram", "address space", "data"]
         kinds += ["control group"] if MemoryGroup.possible() else []
         runs = [Run(number, kinds) for number in range(RUNS)]

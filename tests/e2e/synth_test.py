@@ -12,16 +12,14 @@ import tempfile
 import time
 import unittest
 
-KLOTSKI = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
-TINY = SOURCE / "models" / "tiny-mixtral"
+from program import HANGS, KLOTSKI, TINY
+
 SHAPES = {
     "mixtral": "L=2,H=64,F=32,E=8,K=2",
     "qwen3_moe": "qwen3-30b-a3b,L=2,H=64,F=32,E=16,K=4,vocab=1000",
     "qwen2_moe": "qwen1.5-moe-a2.7b,L=2,H=64,F=32,E=8,K=2,shared=48,vocab=1000",
     "olmoe": "olmoe-1b-7b,L=2,H=64,F=32,E=16,K=4,vocab=1000",
 }
-HANGS = 600  # seconds: even a busy machine with a sanitizer takes less, if anything ends at all
 
 
 def run(*arguments, **options):

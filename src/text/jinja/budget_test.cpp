@@ -72,7 +72,7 @@ TEST(JinjaTime, StrippingIsLinear) {
     EXPECT_EQ(shown("{{ ('x' ~ 'é' * @).rstrip('b' * @ ~ 'é') }}"), "x");
     EXPECT_EQ(shown("{{ ('a' * @) | trim('b' * @ ~ 'a') }}"), "");
   };
-  EXPECT_TRUE(takes_linear_time(strip, 250'000));
+  EXPECT_TRUE(takes_linear_time(strip, 1'250'000));
 }
 
 TEST(JinjaTime, SearchingIsLinear) {
@@ -99,7 +99,7 @@ TEST(JinjaTime, SearchingIsLinear) {
       EXPECT_EQ(shown("hay | replace(@, 'c') | length"), length);
     }
   };
-  EXPECT_TRUE(takes_linear_time(search, 50'000));
+  EXPECT_TRUE(takes_linear_time(search, 250'000));
 }
 
 TEST(JinjaTime, LongNeedlesAreFound) {
@@ -123,6 +123,7 @@ std::string numbered(std::string_view before, int count, std::string_view after)
 
 // Any of these takes minutes if it is free of charge.
 TEST(JinjaTime, EveryElementAndNameCostsSteps) {
+  const double start = processor_seconds();
   TemplateLimits limits;
   limits.max_steps = 2'000'000;
   const auto in_loop = [](const std::string& body) {
@@ -146,11 +147,14 @@ TEST(JinjaTime, EveryElementAndNameCostsSteps) {
        }) {
     EXPECT_TRUE(fails_with(source, "budget", limits)) << source.substr(0, 100);
   }
+  EXPECT_LT(processor_seconds() - start, kLargeFrames ? 60 : 5);
 }
 
 TEST(JinjaTime, ParsingIsLinear) {
   const auto expect_linear = [](const std::function<std::string(int count)>& source, int count) {
-    const auto parse = [&](int64_t size) { EXPECT_FALSE(fails(source(static_cast<int>(size)))); };
+    const auto parse = [&](int64_t size) {
+      EXPECT_EQ(rendered(source(static_cast<int>(size))), "");
+    };
     EXPECT_TRUE(takes_linear_time(parse, count)) << source(2);
   };
   expect_linear(
