@@ -126,7 +126,7 @@ Workload workload_of(const InputSize& size, const UsualRow& usual, const BatchOp
 // Enough rows in the engine that a whole group always has some to choose from.
 BatchWindow window_for(const Policy& policy, const UsualRow& usual) {
   BatchWindow window;
-  window.rows += policy.group_sequences();
+  window.rows += policy.group.sequences();
   window.pending_tokens = std::max(window.pending_tokens, window.rows * usual.prompt_tokens);
   return window;
 }

@@ -50,13 +50,19 @@ struct StrategyRow {
 
 // The paper's rows; then, on a device, what the CPU adds to the link alone: experts, attention, and
 // both.
-constexpr std::array<StrategyRow, 7> kRows{{{Strategy::simple, false},
-                                            {Strategy::multi_batch, false},
-                                            {Strategy::hot_prefetch, false},
-                                            {Strategy::klotski, false},
-                                            {Strategy::hybrid, false},
-                                            {Strategy::cgopipe, true},
-                                            {Strategy::hybrid, true}}};
+std::vector<StrategyRow> strategy_rows(bool on_device) {
+  std::vector<StrategyRow> rows;
+  for (const bool cpu_attention : {false, true}) {
+    for (size_t i = 0; i < kStrategies; ++i) {
+      const auto strategy = static_cast<Strategy>(i);
+      const StrategyProperties& has = properties_of(strategy);
+      if (has.needs_device && !on_device) continue;
+      const bool attends_so = cpu_attention ? has.needs_device : !has.needs_cpu_attention;
+      if (attends_so) rows.push_back({strategy, cpu_attention});
+    }
+  }
+  return rows;
+}
 
 std::vector<Setting> settings_of(const BenchOptions& options) {
   std::vector<Setting> settings;
@@ -65,9 +71,8 @@ std::vector<Setting> settings_of(const BenchOptions& options) {
   };
   if (options.several_strategies()) {
     const bool on_device = target_of(*options.pipeline).device != nullptr;
-    for (const StrategyRow& row : kRows) {
-      if (needs_device(row.strategy) && !on_device) continue;
-      if (options.compare && on_device && row.strategy < Strategy::klotski) continue;
+    for (const StrategyRow& row : strategy_rows(on_device)) {
+      if (options.compare && on_device && !properties_of(row.strategy).competes_on_device) continue;
       PipelineFlags flags = *options.pipeline;
       flags.limits.strategy = row.strategy;
       flags.limits.cpu_attention = row.cpu_attention;

@@ -29,10 +29,10 @@ Json as_json(const Setting& setting) {
   for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
   return {{"setting", setting.name},
           {"strategy", strategy_name(measured.plan.policy.strategy)},
-          {"cpu_attention", measured.plan.policy.cpu_attention},
-          {"n_batches", measured.plan.policy.micro_batches},
-          {"micro_batch", measured.plan.policy.micro_batch},
-          {"expert_slots", measured.plan.policy.slots[index_of(UnitKind::expert)]},
+          {"cpu_attention", measured.plan.policy.division.cpu_attention},
+          {"n_batches", measured.plan.policy.group.micro_batches},
+          {"micro_batch", measured.plan.policy.group.micro_batch},
+          {"expert_slots", measured.plan.policy.layout.slots[index_of(UnitKind::expert)]},
           {"tokens_per_second", measured.tokens_per_second()},
           {"tokens_per_second_of_all_runs", runs},
           {"prefill_tokens_per_second", measured.prefill_rate()},
@@ -81,7 +81,8 @@ std::string settings_table(const std::vector<Setting>& settings) {
         "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {} | {:.1f} % | {:.2f} | "
         "{:.1f} | "
         "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
-        setting.name, measured.plan.policy.micro_batches, measured.plan.policy.micro_batch, rate,
+        setting.name, measured.plan.policy.group.micro_batches,
+        measured.plan.policy.group.micro_batch, rate,
         previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
         measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
         lane_name(lane), report.totals.percent(moved.busy),

@@ -142,7 +142,8 @@ PipelineOptions options_of(const PipelineFlags& flags) {
   if (flags.limits.attention_sinks > 0 && flags.limits.attention_window == 0) {
     fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
   }
-  if (flags.limits.strategy == Strategy::cgopipe && flags.limits.cpu_attention == false) {
+  if (flags.limits.strategy && properties_of(*flags.limits.strategy).needs_cpu_attention &&
+      flags.limits.cpu_attention == false) {
     fail(ErrorKind::usage, "--strategy cgopipe attends on the CPU, --attention asks for the GPU");
   }
   PipelineOptions options = flags.options;
@@ -188,7 +189,8 @@ void preload(PreparedModel& model) {
 PipelineFlags on_cpu(PipelineFlags flags) {
   flags.device = "cpu";
   flags.limits.cpu_attention.reset();
-  if (flags.limits.strategy && needs_device(*flags.limits.strategy)) flags.limits.strategy.reset();
+  if (flags.limits.strategy && properties_of(*flags.limits.strategy).needs_device)
+    flags.limits.strategy.reset();
   flags.target = std::make_shared<std::shared_ptr<OpenedTarget>>();
   return flags;
 }
@@ -203,7 +205,7 @@ namespace {
 void refuse_without_device(const PipelineFlags& flags, const Target& target) {
   if (target.device) return;
   const std::optional<Strategy>& strategy = flags.limits.strategy;
-  if (strategy && needs_device(*strategy)) {
+  if (strategy && properties_of(*strategy).needs_device) {
     fail(ErrorKind::usage, "--strategy {} divides work between a GPU and the CPU: expected a GPU",
          strategy_name(*strategy));
   }
@@ -224,7 +226,8 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
   const std::optional<CorrelationTable> table = correlation_table(opened, flags);
   // Who computes what is decided by what each takes.
   std::unique_ptr<Foresight> own;
-  if (!foresight && target.device && flags.limits.strategy == Strategy::hybrid) {
+  if (!foresight && target.device && flags.limits.strategy &&
+      properties_of(*flags.limits.strategy).divides_experts) {
     own = foresight_for(opened, flags).foresight;
     foresight = own.get();
   }
@@ -241,8 +244,8 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
     write_err(format_memory_plan(model->plan().memory));
     if (model->plan().below) write_err(format_memory_plan(*model->plan().below));
     write_err(fmt::format("strategy {}, groups of {} x {} sequences\n",
-                          describe_strategy(policy.strategy, policy.cpu_attention),
-                          policy.micro_batches, policy.micro_batch));
+                          describe_strategy(policy.strategy, policy.division.cpu_attention),
+                          policy.group.micro_batches, policy.group.micro_batch));
   }
   if (target.device) preload(*model);
   return model;
@@ -279,7 +282,8 @@ void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
   if (!flags.timeline_file.empty()) {
     const TimelineBlock block = longest_typical_block(spans).value_or(TimelineBlock{});
     const std::string title = fmt::format(
-        "{}, layer {}", describe_strategy(model.policy().strategy, model.policy().cpu_attention),
+        "{}, layer {}",
+        describe_strategy(model.policy().strategy, model.policy().division.cpu_attention),
         block.layer);
     write_argument_file(flags.timeline_file, "--timeline",
                         [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
@@ -292,9 +296,9 @@ void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
 std::string format_summary(PreparedModel& model) {
   const PipelineReport report = model.pipeline().report();
   const TimelineTotals& totals = report.totals;
-  std::string text =
-      fmt::format("{} passes in {:.2f} s, strategy {}\n", report.passes, in_seconds(totals.elapsed),
-                  describe_strategy(model.policy().strategy, model.policy().cpu_attention));
+  std::string text = fmt::format(
+      "{} passes in {:.2f} s, strategy {}\n", report.passes, in_seconds(totals.elapsed),
+      describe_strategy(model.policy().strategy, model.policy().division.cpu_attention));
   for (const Lane used : totals.used_lanes()) {
     const LaneTotals& lane = totals.lane(used);
     text += fmt::format("  {:<10} busy {:5.1f} %", lane_name(used), totals.percent(lane.busy));
@@ -329,7 +333,7 @@ std::string format_summary(PreparedModel& model) {
   }
   if (const int64_t pages = model.pipeline().cache().spill_capacity_pages(); pages > 0) {
     text += fmt::format("    {:<18} {:>10}  {}\n", "spilled KV",
-                        format_bytes(model.policy().kv_spill_bytes),
+                        format_bytes(model.policy().layout.kv_spill_bytes),
                         model.below() ? "in RAM" : "on disk");
   }
   return text;

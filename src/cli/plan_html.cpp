@@ -22,14 +22,14 @@ RooflinePlot expert_plot(const Planning& planning, const BlockModel& block) {
   const double share = static_cast<double>(block.choices.experts_per_token) /
                        static_cast<double>(block.choices.popularity.size());
   for (const int64_t sequences : {int64_t{8}, int64_t{64}, int64_t{512}}) {
-    if (sequences == policy.group_sequences()) continue;
+    if (sequences == policy.group.sequences()) continue;
     plot.operations.push_back(
         {fmt::format("group of {}", sequences),
          expert_operation(with, block.layer, share * static_cast<double>(sequences))});
   }
   plot.operations.push_back(
-      {fmt::format("this plan: group of {}", policy.group_sequences()),
-       expert_operation(with, block.layer, share * static_cast<double>(policy.group_sequences()))});
+      {fmt::format("this plan: group of {}", policy.group.sequences()),
+       expert_operation(with, block.layer, share * static_cast<double>(policy.group.sequences()))});
   return plot;
 }
 

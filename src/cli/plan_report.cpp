@@ -19,21 +19,21 @@ std::string paper_text(const Planning& planning) {
   const std::optional<BlockModel> block = planning.block();
   if (!block) return {};
   std::string text = fmt::format("\ninequalities of a group of {} while decoding (Klotski, 4-7)\n",
-                                 policy.micro_batches);
-  for (const Inequality& one :
-       inequalities(block->seconds, block->choices, policy.micro_batches, policy.micro_batch)) {
+                                 policy.group.micro_batches);
+  for (const Inequality& one : inequalities(block->seconds, block->choices,
+                                            policy.group.micro_batches, policy.group.micro_batch)) {
     text += fmt::format("  ({}) {:<15} computing {:8.2f} ms, transfers {:8.2f} ms: {}\n",
                         inequality_number(one.arrow), arrow_name(one.arrow), 1e3 * one.left_seconds,
                         1e3 * one.right_seconds, one.holds() ? "holds" : "a bubble");
   }
   const GroupChoice smallest =
-      smallest_group(block->seconds, block->choices, kMostMicroBatches, policy.micro_batch);
+      smallest_group(block->seconds, block->choices, kMostMicroBatches, policy.group.micro_batch);
   text += smallest.without_bubbles()
               ? fmt::format("  all hold from n = {} on\n", smallest.micro_batches)
               : fmt::format("  none of up to {} micro-batches hides all transfers\n",
                             kMostMicroBatches);
   const LevelPair levels = memory_over_disk(with);
-  const double rows = static_cast<double>(policy.group_sequences()) *
+  const double rows = static_cast<double>(policy.group.sequences()) *
                       static_cast<double>(block->choices.experts_per_token) /
                       static_cast<double>(block->choices.popularity.size());
   const Operation expert = expert_operation(with, block->layer, rows);
@@ -146,11 +146,11 @@ Json plan_json(const Planning& planning) {
           {"below", below},
           {"policy",
            {{"strategy", strategy_name(policy.strategy)},
-            {"cpu_attention", policy.cpu_attention},
-            {"micro_batch", policy.micro_batch},
-            {"micro_batches", policy.micro_batches},
-            {"hot_experts", policy.hot_experts},
-            {"micro_batch_rows", policy.micro_batch_rows},
+            {"cpu_attention", policy.division.cpu_attention},
+            {"micro_batch", policy.group.micro_batch},
+            {"micro_batches", policy.group.micro_batches},
+            {"hot_experts", policy.cache.hot_experts},
+            {"micro_batch_rows", policy.group.micro_batch_rows},
             {"at_once", planning.candidates().front().group.at_once}}},
           {"predicted",
            {{"tokens_per_second", predicted.tokens_per_second()},

@@ -39,8 +39,8 @@ const Candidate* best_other(const std::vector<Candidate>& candidates, const Othe
 // Why these units of a kind are in memory, and not all.
 const char* why_these(UnitKind kind, const Policy& policy) {
   if (kind != UnitKind::expert) return "before experts: every token uses them";
-  if (policy.kept_experts > 0) return "those of each layer that are chosen most stay";
-  if (policy.eviction != "furthest") return "those that are used most stay";
+  if (policy.cache.kept_experts > 0) return "those of each layer that are chosen most stay";
+  if (policy.cache.eviction != "furthest") return "those that are used most stay";
   return "what is needed furthest from now leaves first, of those the least popular";
 }
 
@@ -105,8 +105,8 @@ std::vector<Reason> Planning::reasons() const {
   reasons.push_back(
       {"KV cache",
        format_bytes(plan.memory.kv_bytes) + " in memory" +
-           (plan.policy.kv_spill_bytes > 0
-                ? fmt::format(", {} {}", format_bytes(plan.policy.kv_spill_bytes),
+           (plan.policy.layout.kv_spill_bytes > 0
+                ? fmt::format(", {} {}", format_bytes(plan.policy.layout.kv_spill_bytes),
                               plan.below ? "in RAM" : "in a file")
                 : ""),
        fmt::format("room for {} sequences of {} tokens at once, {} wanted", at_once,
@@ -115,7 +115,7 @@ std::vector<Reason> Planning::reasons() const {
        {UnitKind::attention, UnitKind::gate, UnitKind::dense, UnitKind::expert}) {
     const int64_t units = foresight_.layouts().units(kind);
     if (units == 0) continue;
-    const int64_t slots = plan.policy.slots[index_of(kind)];
+    const int64_t slots = plan.policy.layout.slots[index_of(kind)];
     reasons.push_back({std::string(unit_kind_name(kind)),
                        fmt::format("{} of {} in memory", std::min(slots, units), units),
                        slots >= units ? "all fit" : why_these(kind, plan.policy)});
@@ -150,13 +150,13 @@ double Planning::rate_with_small_experts() const {
     return found;
   };
   Policy policy = run().policy;
-  int64_t& slots = policy.slots[index_of(UnitKind::expert)];
+  int64_t& slots = policy.layout.slots[index_of(UnitKind::expert)];
   const int64_t more = std::min(foresight_.layouts().units(UnitKind::expert),
                                 static_cast<int64_t>(static_cast<double>(slots) / share)) -
                        slots;
   slots += more;
-  if (policy.kept_experts > 0) policy.kept_experts += more;
-  for (ExpertCosts& costs : policy.costs.kinds) costs.link *= share;
+  if (policy.cache.kept_experts > 0) policy.cache.kept_experts += more;
+  for (ExpertCosts& costs : policy.division.costs.kinds) costs.link *= share;
   return predict(with, policy, work()).tokens_per_second();
 }
 

@@ -92,9 +92,9 @@ int schedule_command(const ScheduleOptions& options) {
                                        .prompt_tokens = options.rows});
   const Policy& policy = prepared->policy();
   const bool decodes = options.rows == 1;
-  const int64_t batches = decodes ? policy.decode_batches() : policy.micro_batches;
+  const int64_t batches = decodes ? policy.decode_batches() : policy.group.micro_batches;
   const int64_t batch_rows =
-      decodes ? policy.decode_sequences() : policy.micro_batch * options.rows;
+      decodes ? policy.decode_sequences() : policy.group.micro_batch * options.rows;
   const int64_t group_rows = batch_rows * batches;
   const UnitLayouts layouts(model, opened.checkpoint);
   Timeline timeline(0);

@@ -28,10 +28,15 @@ SearchSpace search_space(const PlanningGround& ground, const RunLimits& limits, 
     space.top_k = layer.feed_forward.router.top_k;
   }
   if (!cpu_may_share(ground)) return space;
-  space.strategies.insert(space.strategies.end(), {Strategy::cgopipe, Strategy::hybrid});
+  for (size_t i = 0; i < kStrategies; ++i) {
+    const auto strategy = static_cast<Strategy>(i);
+    if (properties_of(strategy).needs_device) space.strategies.push_back(strategy);
+  }
   space.cpu_attention = {false, true};
   if (limits.cpu_attention) space.cpu_attention = {*limits.cpu_attention};
-  if (limits.strategy == Strategy::cgopipe) space.cpu_attention = {true};
+  if (limits.strategy && properties_of(*limits.strategy).needs_cpu_attention) {
+    space.cpu_attention = {true};
+  }
   return space;
 }
 
@@ -82,10 +87,10 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
     fixed.cpu_attention = choice.cpu_attention;
     RunPlan plan =
         plan_run(ground.model, ground.layouts, ground.target, fixed, workload, ground.options);
-    if (ground.target.device) plan.policy.expert_shares = ground.shares.all();
-    if (plan.policy.shared_rows > 0) {
-      plan.policy.costs = expert_costs(ground.machinery(), plan.policy,
-                                       static_cast<double>(workload.usual_tokens()));
+    if (ground.target.device) plan.policy.cache.expert_shares = ground.shares.all();
+    if (plan.policy.division.shared_rows > 0) {
+      plan.policy.division.costs = expert_costs(ground.machinery(), plan.policy,
+                                                static_cast<double>(workload.usual_tokens()));
     }
     return plan;
   };

@@ -51,8 +51,8 @@ TEST_F(ChoosePlan, ThePlanIsThatOfTheFastestSize) {
   const ChosenPlan chosen = choose(limits, kWork);
   ASSERT_GE(chosen.candidates.size(), 10u);
   const Candidate& best = chosen.candidates.front();
-  EXPECT_EQ(chosen.run.policy.micro_batch, best.choice.micro_batch);
-  EXPECT_EQ(chosen.run.policy.micro_batches, best.choice.micro_batches);
+  EXPECT_EQ(chosen.run.policy.group.micro_batch, best.choice.micro_batch);
+  EXPECT_EQ(chosen.run.policy.group.micro_batches, best.choice.micro_batches);
   for (const Candidate& other : chosen.candidates) {
     EXPECT_GE(best.prediction.tokens_per_second(), 0.99 * other.prediction.tokens_per_second());
   }
@@ -63,11 +63,11 @@ TEST_F(ChoosePlan, ThePlanIsThatOfTheFastestSize) {
 TEST_F(ChoosePlan, WhatTheUserFixedStays) {
   RunLimits limits;
   limits.micro_batch = 3;
-  EXPECT_EQ(choose(limits, kWork).run.policy.micro_batch, 3);
+  EXPECT_EQ(choose(limits, kWork).run.policy.group.micro_batch, 3);
   limits.micro_batches = 5;
   const ChosenPlan chosen = choose(limits, kWork);
   for (const Candidate& candidate : chosen.candidates) EXPECT_EQ(candidate.choice.micro_batch, 3);
-  EXPECT_EQ(chosen.run.policy.micro_batches, 5);
+  EXPECT_EQ(chosen.run.policy.group.micro_batches, 5);
   limits.strategy = Strategy::multi_batch;
   limits.hot_experts = 1;
   const ChosenPlan nothing_left = choose(limits, kWork);
@@ -79,7 +79,7 @@ TEST_F(ChoosePlan, OneSequenceHasOneSize) {
   Workload work = kWork;
   work.sequences = 1;
   const ChosenPlan chosen = choose({}, work);
-  EXPECT_EQ(chosen.run.policy.group_sequences(), 1);
+  EXPECT_EQ(chosen.run.policy.group.sequences(), 1);
 }
 
 TEST_F(ChoosePlan, WhatFitsNowhereIsRefused) {

@@ -54,8 +54,8 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   // Fewer slots than the plan has room for: the models of the tests are small.
   void take_slots_away(RunPlan& plan) {
     for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-      int64_t& above = plan.policy.slots[kind];
-      int64_t& below = plan.policy.slots_below[kind];
+      int64_t& above = plan.policy.layout.slots[kind];
+      int64_t& below = plan.policy.layout.slots_below[kind];
       if (above == 0) continue;
       above = between(random_, 1, above);
       const auto units =
@@ -63,32 +63,33 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
       below = between(random_, 1, units);
     }
     lend_slots(plan.policy);
-    plan.memory.slots = plan.policy.slots;
-    plan.below->slots = plan.policy.slots_below;
+    plan.memory.slots = plan.policy.layout.slots;
+    plan.below->slots = plan.policy.layout.slots_below;
   }
 
   // Groups of many rows take the memory of the last slots, where these are enough, and compute with
   // what is left of it as far as it goes.
   void lend_slots(Policy& policy) {
-    const int64_t slots = policy.slots[index_of(UnitKind::expert)];
+    const int64_t slots = policy.layout.slots[index_of(UnitKind::expert)];
     if (slots == 0) return;
     const UnitLayouts layouts(test_.description, test_.checkpoint);
     const uint64_t slot = DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert));
-    const uint64_t rows = group_row_bytes(test_.description, policy, policy.group_rows());
+    const uint64_t rows = group_row_bytes(test_.description, policy, policy.group.rows());
     const auto least = static_cast<int64_t>((rows + slot - 1) / slot);
-    policy.kept_experts = between(random_, 0, slots);
+    policy.cache.kept_experts = between(random_, 0, slots);
     if (least >= slots) return;
-    policy.lent_slots = between(random_, least, slots - 1);
-    policy.rows_in_place = between(random_, 0, 20);
+    policy.layout.lent_slots = between(random_, least, slots - 1);
+    policy.layout.rows_in_place = between(random_, 0, 20);
     ++lending_;
   }
 
   // Costs that let both compute, of groups as large as there is memory for, or smaller.
   void share_experts(Policy& policy, bool slices = false) {
-    if (policy.shared_rows == 0) return;
-    policy.costs = {{random_costs(random_)}, std::vector<int>(test_.description.layers.size(), 0)};
-    policy.costs.kinds[0].slices = slices && policy.slices_experts;
-    policy.shared_rows = between(random_, 1, policy.shared_rows);
+    if (policy.division.shared_rows == 0) return;
+    policy.division.costs = {{random_costs(random_)},
+                             std::vector<int>(test_.description.layers.size(), 0)};
+    policy.division.costs.kinds[0].slices = slices && policy.division.slices_experts;
+    policy.division.shared_rows = between(random_, 1, policy.division.shared_rows);
   }
 
   RunLimits random_limits() {
@@ -149,7 +150,7 @@ TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
     options_.keep_spans = 100000;
     const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
     RunPlan chosen = plan(limits, texts.workload());
-    ASSERT_GT(chosen.policy.shared_rows, 0);
+    ASSERT_GT(chosen.policy.division.shared_rows, 0);
     take_slots_away(chosen);
     share_experts(chosen.policy);
     PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
@@ -178,7 +179,7 @@ TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
     limits.precision = Precision::f32;
     options_.keep_spans = 100000;
     RunPlan chosen = plan(limits, texts.workload());
-    ASSERT_TRUE(chosen.policy.slices_experts);
+    ASSERT_TRUE(chosen.policy.division.slices_experts);
     take_slots_away(chosen);
     share_experts(chosen.policy, true);
     for (const Layer& layer : test_.description.layers) {
@@ -218,7 +219,7 @@ TEST_P(DevicePipeline, SlicesAreGivenUpWhereTheyDoNotFit) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
   RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
   limits.strategy = Strategy::hybrid;
-  EXPECT_TRUE(plan(limits, texts.workload()).policy.slices_experts);
+  EXPECT_TRUE(plan(limits, texts.workload()).policy.division.slices_experts);
   const uint64_t slice = slice_bytes(UnitLayouts(test_.description, test_.checkpoint));
   uint64_t too_few = 100 * kMiB;
   uint64_t enough = kGiB;
@@ -233,7 +234,7 @@ TEST_P(DevicePipeline, SlicesAreGivenUpWhereTheyDoNotFit) {
       too_few = *limits.vram_bytes;
     }
   }
-  EXPECT_FALSE(least->policy.slices_experts);
+  EXPECT_FALSE(least->policy.division.slices_experts);
 }
 
 // Keys and values lie below, where the CPU attends to them; those of prompts come from the device.
@@ -247,8 +248,8 @@ TEST_P(DevicePipeline, AttentionOnTheCpuGivesTheSameBits) {
     options_.keep_spans = 100000;
     const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
     RunPlan chosen = plan(limits, texts.workload());
-    ASSERT_TRUE(chosen.policy.cpu_attention);
-    EXPECT_EQ(chosen.policy.kv_bytes, 0u);
+    ASSERT_TRUE(chosen.policy.division.cpu_attention);
+    EXPECT_EQ(chosen.policy.layout.kv_bytes, 0u);
     take_slots_away(chosen);
     share_experts(chosen.policy);
     PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
@@ -306,8 +307,8 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesHaveStagesWhereTheCpuShares) {
   const auto stages_with = [&](Strategy strategy) {
     limits.strategy = strategy;
     const Policy policy = plan(limits, work).policy;
-    EXPECT_GT(policy.kv_spill_bytes, 0u);
-    return policy.kv_stages;
+    EXPECT_GT(policy.layout.kv_spill_bytes, 0u);
+    return policy.layout.kv_stages;
   };
   EXPECT_EQ(stages_with(Strategy::hybrid), limits.micro_batches);
   EXPECT_EQ(stages_with(Strategy::klotski), 2);
@@ -394,14 +395,14 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
       EXPECT_LE(chosen.memory.total_bytes(), *limits.vram_bytes);
       EXPECT_LE(chosen.below->total_bytes(), *limits.ram_bytes);
       const Policy& policy = chosen.policy;
-      const int64_t slots = policy.slots[index_of(UnitKind::expert)];
-      EXPECT_LE(policy.kept_experts + policy.lent_slots, slots);
-      if (policy.lent_slots > 0) {
+      const int64_t slots = policy.layout.slots[index_of(UnitKind::expert)];
+      EXPECT_LE(policy.cache.kept_experts + policy.layout.lent_slots, slots);
+      if (policy.layout.lent_slots > 0) {
         const UnitLayouts layouts(test_.description, test_.checkpoint);
-        EXPECT_GE(static_cast<uint64_t>(policy.lent_slots) *
+        EXPECT_GE(static_cast<uint64_t>(policy.layout.lent_slots) *
                       DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert)),
-                  group_row_bytes(test_.description, policy, policy.group_rows()) +
-                      working_bytes(test_.description, layouts, ops_, policy, policy.group_rows(),
+                  group_row_bytes(test_.description, policy, policy.group.rows()) +
+                      working_bytes(test_.description, layouts, ops_, policy, policy.group.rows(),
                                     policy.decode_sequences()));
       }
     } catch (const Error& error) {

@@ -55,11 +55,11 @@ SequenceId Engine::submit(Request request) {
   check(model, request);
   const int64_t tokens = most_tokens_of(model, request);
   const PagedKvCache& cache = pipeline_.cache();
-  const int64_t pages = cache.pages_needed(tokens, pipeline_.policy().micro_batch_rows);
+  const int64_t pages = cache.pages_needed(tokens, pipeline_.policy().group.micro_batch_rows);
   const Policy& policy = pipeline_.policy();
   const int64_t most_pages =
-      policy.kv_stages > 0
-          ? std::min(policy.kv_sequence_pages,
+      policy.layout.kv_stages > 0
+          ? std::min(policy.layout.kv_sequence_pages,
                      std::max(cache.capacity_pages(), cache.spill_capacity_pages()))
           : cache.capacity_pages();
   if (pages > most_pages) {
@@ -92,13 +92,13 @@ int64_t Engine::pending_tokens() const {
 // In order of arrival, as long as everything promised fits: an admitted sequence never lacks a
 // page. Those admitted together are spread so that micro-batches have about as many tokens.
 void Engine::admit() {
-  std::vector<MicroBatchLoad> loads(static_cast<size_t>(pipeline_.policy().micro_batches));
+  std::vector<MicroBatchLoad> loads(static_cast<size_t>(pipeline_.policy().group.micro_batches));
   for (const auto& sequence : sequences_) {
     if (!sequence->micro_batch) continue;
     loads[*sequence->micro_batch].tokens += static_cast<int64_t>(sequence->tokens.size());
     ++loads[*sequence->micro_batch].requests;
   }
-  int64_t places = pipeline_.policy().group_sequences();
+  int64_t places = pipeline_.policy().group.sequences();
   for (const MicroBatchLoad& load : loads) places -= load.requests;
 
   std::vector<Sequence*> admitted;
@@ -107,12 +107,13 @@ void Engine::admit() {
     if (sequence->micro_batch) continue;
     if (places-- == 0) break;
     const int64_t tokens = sequence->most_tokens(pipeline_.description());
-    if (!pipeline_.cache().place(sequence->kv, tokens, pipeline_.policy().micro_batch_rows)) break;
+    if (!pipeline_.cache().place(sequence->kv, tokens, pipeline_.policy().group.micro_batch_rows))
+      break;
     admitted.push_back(sequence.get());
     lengths.push_back(sequence->pending());
   }
-  const RequestBatches batches =
-      batch_requests(lengths, loads, {.requests_per_micro_batch = pipeline_.policy().micro_batch});
+  const RequestBatches batches = batch_requests(
+      lengths, loads, {.requests_per_micro_batch = pipeline_.policy().group.micro_batch});
   for (size_t k = 0; k < batches.micro_batches.size(); ++k) {
     for (const size_t i : batches.micro_batches[k]) admitted[i]->micro_batch = k;
   }
@@ -130,7 +131,7 @@ Engine::Formed Engine::form(size_t first, size_t last) {
     formed.members.push_back(sequence.get());
     if (sequence->pending() == 1) ++decoding;
   }
-  int64_t prompt_rows = pipeline_.policy().micro_batch_rows - decoding;
+  int64_t prompt_rows = pipeline_.policy().group.micro_batch_rows - decoding;
   std::erase_if(formed.members, [&](Sequence* sequence) {
     const bool decodes = sequence->pending() == 1;
     const int64_t tokens = decodes ? 1 : std::min(sequence->pending(), prompt_rows);
@@ -162,7 +163,7 @@ std::vector<Engine::Formed> Engine::form_group() {
       [](const auto& sequence) { return !sequence->micro_batch || sequence->pending() == 1; });
   const auto merged = static_cast<size_t>(all_decode ? policy.merged_batches() : 1);
   std::vector<Formed> group;
-  for (size_t k = 0; k < static_cast<size_t>(policy.micro_batches); k += merged) {
+  for (size_t k = 0; k < static_cast<size_t>(policy.group.micro_batches); k += merged) {
     Formed formed = form(k, k + merged);
     if (!formed.members.empty()) group.push_back(std::move(formed));
   }

@@ -47,7 +47,7 @@ class EngineTest : public ::testing::Test {
                             .prompt_tokens = std::max<int64_t>(1, rows / *limits.micro_batch)};
     Target target{.ops = reference_ops()};
     RunPlan plan = model_.plan(limits, workload);
-    plan.policy.decode_batch = decode_batch;
+    plan.policy.group.decode_batch = decode_batch;
     prepared_.push_back(
         std::make_unique<PreparedModel>(model_.description, model_.checkpoint, target, plan));
     return Engine(prepared_.back()->pipeline());

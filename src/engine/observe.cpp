@@ -90,7 +90,7 @@ class Observation {
  private:
   // Makes room for as many prompts as one group can run together; returns the first beyond them.
   size_t place_from(size_t first) {
-    const auto most = static_cast<size_t>(pipeline_.policy().group_sequences());
+    const auto most = static_cast<size_t>(pipeline_.policy().group.sequences());
     size_t end = first;
     while (end < prompts_.size() && end - first < most) {
       const size_t tokens = prompts_[end].input.size() + prompts_[end].greedy.size();
@@ -193,7 +193,7 @@ class Observation {
     for (size_t i = first; i < end; ++i) {
       if (step < prompts_[i].greedy.size()) going_on.push_back(i);
     }
-    const auto per_batch = static_cast<size_t>(pipeline_.policy().micro_batch);
+    const auto per_batch = static_cast<size_t>(pipeline_.policy().group.micro_batch);
     std::vector<MicroBatch> group((going_on.size() + per_batch - 1) / per_batch);
     for (size_t at = 0; at < going_on.size(); ++at) {
       append(group[at / per_batch], going_on[at],

@@ -43,11 +43,11 @@ namespace {
 KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
                    const PipelineOptions& options) {
   KvLimits limits{.type = kv_type(policy.precision),
-                  .memory_bytes = policy.kv_bytes,
-                  .spill_bytes = policy.kv_spill_bytes,
-                  .streaming = {policy.attention_sinks, policy.attention_window}};
+                  .memory_bytes = policy.layout.kv_bytes,
+                  .spill_bytes = policy.layout.kv_spill_bytes,
+                  .streaming = {policy.visible.sinks, policy.visible.window}};
   if (memory.device) {
-    limits.memory = memory.device->take("KV cache", policy.kv_bytes).data();
+    limits.memory = memory.device->take("KV cache", policy.layout.kv_bytes).data();
     limits.spill_store = [&memory](uint64_t bytes) -> std::unique_ptr<SpillStore> {
       return std::make_unique<DeviceSpill>(memory.device->device(), *memory.below, bytes);
     };
@@ -86,7 +86,7 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       cache_(model, kv_limits(policy, memory, options)),
       slots_(*source_, layouts, policy, memory, ops),
       residency_(model, policy_),
-      hot_experts_(model, policy.hot_experts, policy.path_length),
+      hot_experts_(model, policy.cache.hot_experts, policy.cache.path_length),
       tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory),
       schedule_(make_schedule(policy.strategy)),
       executor_({.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
@@ -208,7 +208,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
 
 // Loads for this pass that went ahead may be on their way into slots that its rows take.
 void Pipeline::lend_slots(int64_t rows) {
-  const int64_t lent = policy_.slots_lent_to(rows);
+  const int64_t lent = policy_.layout.slots_lent_to(rows);
   if (lent == residency_.lent_slots()) return;
   executor_.drain(/*loads_may_go_on=*/false);
   residency_.lend_slots(lent);

@@ -40,10 +40,10 @@ TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
       EXPECT_LE(prepared.plan().memory.total_bytes(), *limits.ram_bytes);
       EXPECT_EQ(prepared.plan().memory.limit_bytes, *limits.ram_bytes);
       if (limits.kv_bytes) {
-        EXPECT_LE(prepared.policy().kv_bytes, *limits.kv_bytes);
+        EXPECT_LE(prepared.policy().layout.kv_bytes, *limits.kv_bytes);
       }
       if (limits.expert_slots) {
-        EXPECT_LE(prepared.policy().slots[index_of(UnitKind::expert)], *limits.expert_slots);
+        EXPECT_LE(prepared.policy().layout.slots[index_of(UnitKind::expert)], *limits.expert_slots);
       }
       ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random), expected) << "trial " << trial;
       EXPECT_LE(prepared.compute_tier().peak_bytes(), prepared.plan().memory.total_bytes());
@@ -102,7 +102,7 @@ TEST(PreparedModelSpill, ARequestBeyondThePlanIsRefusedAlone) {
   PreparedModel prepared =
       test.prepare({.kv_bytes = 2 * page, .micro_batch = 2, .micro_batches = 4},
                    {.sequences = 8, .tokens_per_sequence = 32, .prompt_tokens = 8}, options);
-  ASSERT_GT(prepared.policy().kv_stages, 0);
+  ASSERT_GT(prepared.policy().layout.kv_stages, 0);
   Engine engine(prepared.pipeline());
   const Request small{.prompt = {1, 2, 3}, .sampling = {}, .max_tokens = 20, .stop_tokens = {}};
   Request large = small;

@@ -66,29 +66,28 @@ uint64_t allowed_bytes(const RunLimits& limits, const PipelineOptions& options, 
 
 Policy group_policy(const RunLimits& limits, const Workload& workload, bool device) {
   Policy policy;
-  policy.micro_batch =
+  policy.group.micro_batch =
       limits.micro_batch.value_or(std::clamp<int64_t>(workload.sequences, 1, kMicroBatch));
-  policy.micro_batches = limits.micro_batches.value_or(
-      std::clamp<int64_t>(divide_up(workload.sequences, policy.micro_batch), 1, kMicroBatches));
-  if (device) policy.decode_batch = kDeviceDecodeBatch;
-  policy.hot_experts = limits.hot_experts.value_or(0);
-  policy.path_length = limits.path_length;
-  policy.eviction = limits.eviction.value_or(policy.eviction);
+  policy.group.micro_batches = limits.micro_batches.value_or(std::clamp<int64_t>(
+      divide_up(workload.sequences, policy.group.micro_batch), 1, kMicroBatches));
+  if (device) policy.group.decode_batch = kDeviceDecodeBatch;
+  policy.cache.hot_experts = limits.hot_experts.value_or(0);
+  policy.cache.path_length = limits.path_length;
+  policy.cache.eviction = limits.eviction.value_or(policy.cache.eviction);
   policy.precision = limits.precision;
-  policy.attention_sinks = limits.attention_sinks;
-  policy.attention_window = limits.attention_window;
+  policy.visible.sinks = limits.attention_sinks;
+  policy.visible.window = limits.attention_window;
   policy = with_strategy(std::move(policy), limits.strategy.value_or(Strategy::klotski));
-  policy.micro_batch_rows =
-      std::max(policy.micro_batch, std::min(device ? kDeviceMicroBatchRows : kMicroBatchRows,
-                                            workload.prompt_tokens * policy.micro_batch));
+  policy.group.micro_batch_rows = std::max(
+      policy.group.micro_batch, std::min(device ? kDeviceMicroBatchRows : kMicroBatchRows,
+                                         workload.prompt_tokens * policy.group.micro_batch));
   return policy;
 }
 
 int64_t pages_of_sequence(const ModelDescription& model, const Policy& policy, int64_t tokens) {
-  const PagedKvCache nothing(model,
-                             {.type = kv_type(policy.precision),
-                              .streaming = {policy.attention_sinks, policy.attention_window}});
-  return nothing.pages_needed(tokens, policy.micro_batch_rows);
+  const PagedKvCache nothing(model, {.type = kv_type(policy.precision),
+                                     .streaming = {policy.visible.sinks, policy.visible.window}});
+  return nothing.pages_needed(tokens, policy.group.micro_batch_rows);
 }
 
 class MemoryDivision {
@@ -112,28 +111,30 @@ class MemoryDivision {
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();
     if (target_.device && target_.cpu) {
-      policy.cpu_attention =
-          limits_.cpu_attention.value_or(false) || policy.strategy == Strategy::cgopipe;
-      if (policy.strategy == Strategy::hybrid) {
-        policy.shared_rows = std::max(policy.group_sequences(), kSharedRows);
-        policy.slices_experts = true;  // the costs decide where one is worth it
+      policy.division.cpu_attention = limits_.cpu_attention.value_or(false) ||
+                                      properties_of(policy.strategy).needs_cpu_attention;
+      if (properties_of(policy.strategy).divides_experts) {
+        policy.division.shared_rows = std::max(policy.group.sequences(), kSharedRows);
+        policy.division.slices_experts = true;  // the costs decide where one is worth it
       }
     }
     policy = that_fits(policy, limits);
     MemoryPlan plan = divide(policy, limits);
     if (!target_.device) return {policy, plan};
-    policy.loads_ahead = std::max(kLoadsAhead, policy.hot_count(most_choices(model_)) + 1);
+    policy.cache.loads_ahead =
+        std::max(kLoadsAhead, policy.cache.hot_count(most_choices(model_)) + 1);
     if (std::optional<Policy> lending = with_lent_slots(policy, limits)) {
       policy = *lending;
       plan = divide(policy, limits);
     }
     choose_what_stays(policy);
-    policy.kv_spill_bytes = std::min(policy.kv_spill_bytes, room_below(policy));
-    if (policy.cpu_attention) {  // there is no other place: what does not fit is refused
-      policy.kv_spill_bytes = std::max(policy.kv_spill_bytes, spilled_sequence_bytes(policy));
+    policy.layout.kv_spill_bytes = std::min(policy.layout.kv_spill_bytes, room_below(policy));
+    if (policy.division.cpu_attention) {  // there is no other place: what does not fit is refused
+      policy.layout.kv_spill_bytes =
+          std::max(policy.layout.kv_spill_bytes, spilled_sequence_bytes(policy));
     }
     MemoryPlan below = plan_memory(demand_below(policy), limits_below());
-    policy.slots_below = below.slots;
+    policy.layout.slots_below = below.slots;
     return {policy, plan, below};
   }
 
@@ -142,19 +143,21 @@ class MemoryDivision {
   MemoryPlan divide(Policy& policy, const MemoryLimits& limits) const {
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
     Policy staged = policy;
-    staged.kv_stages = kStages;
-    staged.kv_stage_bytes = stage_bytes(policy);
-    staged.kv_sequence_pages = kv_pages(policy);
-    const MemoryDemand spilling = demand(staged, kStages * staged.kv_stage_bytes);
-    if (policy.cpu_attention || (may_spill() && plan.kv_bytes < kv_wanted(policy) &&
-                                 one_fits_below(policy) && least_bytes(spilling) <= limits.bytes)) {
+    staged.layout.kv_stages = kStages;
+    staged.layout.kv_stage_bytes = stage_bytes(policy);
+    staged.layout.kv_sequence_pages = kv_pages(policy);
+    const MemoryDemand spilling = demand(staged, kStages * staged.layout.kv_stage_bytes);
+    if (policy.division.cpu_attention ||
+        (may_spill() && plan.kv_bytes < kv_wanted(policy) && one_fits_below(policy) &&
+         least_bytes(spilling) <= limits.bytes)) {
       policy = staged;
       plan = plan_memory(spilling, limits);
-      if (policy.shared_rows > 0 && !policy.cpu_attention) add_stages(policy, plan, limits);
-      policy.kv_spill_bytes = spill_bytes(policy, plan.kv_bytes);
+      if (policy.division.shared_rows > 0 && !policy.division.cpu_attention)
+        add_stages(policy, plan, limits);
+      policy.layout.kv_spill_bytes = spill_bytes(policy, plan.kv_bytes);
     }
-    policy.kv_bytes = plan.kv_bytes;
-    policy.slots = plan.slots;
+    policy.layout.kv_bytes = plan.kv_bytes;
+    policy.layout.slots = plan.slots;
     return plan;
   }
 
@@ -162,13 +165,13 @@ class MemoryDivision {
   // own comes while the layer before is computed; so as many micro-batches have one as cost no
   // weights their place.
   void add_stages(Policy& policy, MemoryPlan& plan, const MemoryLimits& limits) const {
-    const int64_t used = std::min(policy.micro_batches, workload_.sequences);
+    const int64_t used = std::min(policy.group.micro_batches, workload_.sequences);
     for (int64_t stages = used; stages > kStages; --stages) {
-      const MemoryDemand more = demand(policy, stages * policy.kv_stage_bytes);
+      const MemoryDemand more = demand(policy, stages * policy.layout.kv_stage_bytes);
       if (least_bytes(more) > limits.bytes) continue;
       MemoryPlan other = plan_memory(more, limits);
       if (other.slots != plan.slots) continue;
-      policy.kv_stages = stages;
+      policy.layout.kv_stages = stages;
       plan = std::move(other);
       return;
     }
@@ -178,12 +181,12 @@ class MemoryDivision {
   // then they gain most.
   Policy that_fits(const Policy& wanted, const MemoryLimits& limits) const {
     const Policy fitting = halved_until_it_fits(wanted, limits);
-    if (!wanted.slices_experts) return fitting;
+    if (!wanted.division.slices_experts) return fitting;
     Policy whole = wanted;
-    whole.slices_experts = false;
+    whole.division.slices_experts = false;
     whole = halved_until_it_fits(whole, limits);
-    const bool more = whole.group_rows() > fitting.group_rows() ||
-                      whole.group_sequences() > fitting.group_sequences();
+    const bool more = whole.group.rows() > fitting.group.rows() ||
+                      whole.group.sequences() > fitting.group.sequences();
     const bool must = !least_fits(fitting, limits);
     return must || (more && !uses_few_experts(wanted)) ? whole : fitting;
   }
@@ -192,13 +195,14 @@ class MemoryDivision {
   // not fit then is refused by plan_memory.
   Policy halved_until_it_fits(Policy policy, const MemoryLimits& limits) const {
     while (!least_fits(policy, limits)) {
-      if (policy.micro_batch_rows > policy.micro_batch) {
-        policy.micro_batch_rows = std::max(policy.micro_batch, policy.micro_batch_rows / 2);
-      } else if (policy.micro_batches > 1 && !limits_.micro_batches) {
-        policy.micro_batches /= 2;
-      } else if (policy.micro_batch > 1 && !limits_.micro_batch) {
-        policy.micro_batch /= 2;
-        policy.micro_batch_rows = policy.micro_batch;
+      if (policy.group.micro_batch_rows > policy.group.micro_batch) {
+        policy.group.micro_batch_rows =
+            std::max(policy.group.micro_batch, policy.group.micro_batch_rows / 2);
+      } else if (policy.group.micro_batches > 1 && !limits_.micro_batches) {
+        policy.group.micro_batches /= 2;
+      } else if (policy.group.micro_batch > 1 && !limits_.micro_batch) {
+        policy.group.micro_batch /= 2;
+        policy.group.micro_batch_rows = policy.group.micro_batch;
       } else {
         break;
       }
@@ -210,18 +214,19 @@ class MemoryDivision {
   // while the CPU computes what is not there, is served best by those that are used most: the link
   // brings them when it has nothing else to do.
   void choose_what_stays(Policy& policy) const {
-    const int64_t slots = policy.slots[index_of(UnitKind::expert)];
+    const int64_t slots = policy.layout.slots[index_of(UnitKind::expert)];
     if (slots == layouts_.units(UnitKind::expert)) return;
-    if (policy.shared_rows > 0 && uses_few_experts(policy)) {
-      if (!limits_.eviction) policy.eviction = "lfu";
+    if (policy.division.shared_rows > 0 && uses_few_experts(policy)) {
+      if (!limits_.eviction) policy.cache.eviction = "lfu";
       return;
     }
-    policy.kept_experts = std::max<int64_t>(slots - policy.lent_slots - policy.loads_ahead - 1, 0);
+    policy.cache.kept_experts =
+        std::max<int64_t>(slots - policy.layout.lent_slots - policy.cache.loads_ahead - 1, 0);
   }
 
   // Of every layer, in a pass of decoding rows.
   bool uses_few_experts(const Policy& policy) const {
-    return policy.group_sequences() * most_choices(model_) < most_experts(model_);
+    return policy.group.sequences() * most_choices(model_) < most_experts(model_);
   }
 
   // A sequence: where none does, all have to find room above.
@@ -232,7 +237,7 @@ class MemoryDivision {
   // For keys and values in the program's memory, beside what nothing runs without: with less than
   // all want fewer sequences run at a time.
   uint64_t room_below(Policy policy) const {
-    policy.kv_spill_bytes = 0;
+    policy.layout.kv_spill_bytes = 0;
     const uint64_t limit = limits_below().bytes;
     return limit - std::min(limit, least_bytes(demand_below(policy)));
   }
@@ -242,17 +247,19 @@ class MemoryDivision {
   // stay, or too few would be left.
   std::optional<Policy> with_lent_slots(Policy policy, const MemoryLimits& limits) const {
     constexpr size_t kExpert = index_of(UnitKind::expert);
-    if (policy.slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
-    policy.kv_stages = 0;
-    policy.kv_spill_bytes = 0;
-    policy.rows_in_place = policy.group_sequences();
-    const uint64_t lent = group_row_bytes(model_, policy, policy.group_rows()) +
-                          with_gaps(working_bytes(policy, policy.group_rows()));
+    if (policy.layout.slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
+    policy.layout.kv_stages = 0;
+    policy.layout.kv_spill_bytes = 0;
+    policy.layout.rows_in_place = policy.group.sequences();
+    const uint64_t lent = group_row_bytes(model_, policy, policy.group.rows()) +
+                          with_gaps(working_bytes(policy, policy.group.rows()));
     const uint64_t slot = DeviceMemory::rounded(layouts_.packed_bytes(UnitKind::expert));
-    policy.lent_slots = static_cast<int64_t>((lent + slot - 1) / slot);
-    if (policy.lent_slots + policy.loads_ahead > layouts_.units(UnitKind::expert)) return {};
+    policy.layout.lent_slots = static_cast<int64_t>((lent + slot - 1) / slot);
+    if (policy.layout.lent_slots + policy.cache.loads_ahead > layouts_.units(UnitKind::expert))
+      return {};
     if (least_bytes(demand(policy, 0)) > limits.bytes) return {};
-    if (limits.expert_slots && *limits.expert_slots <= policy.lent_slots + policy.loads_ahead) {
+    if (limits.expert_slots &&
+        *limits.expert_slots <= policy.layout.lent_slots + policy.cache.loads_ahead) {
       return {};
     }
     return policy;
@@ -296,7 +303,7 @@ class MemoryDivision {
     return static_cast<uint64_t>(kv_pages(policy)) * page_bytes(policy);
   }
   int64_t sequences_wanted(const Policy& policy) const {
-    return std::min(workload_.sequences, policy.group_sequences());
+    return std::min(workload_.sequences, policy.group.sequences());
   }
   uint64_t kv_wanted(const Policy& policy) const {
     const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.usual_tokens());
@@ -305,12 +312,12 @@ class MemoryDivision {
 
   uint64_t stage_bytes(const Policy& policy) const {
     const std::vector<uint64_t> of_layers = spilled_page_bytes(policy);
-    return static_cast<uint64_t>(policy.micro_batch * kv_pages(policy)) *
+    return static_cast<uint64_t>(policy.group.micro_batch * kv_pages(policy)) *
            *std::max_element(of_layers.begin(), of_layers.end());
   }
   // Room for the sequences that memory does not take.
   uint64_t spill_bytes(const Policy& policy, uint64_t memory_bytes) const {
-    if (policy.cpu_attention) {
+    if (policy.division.cpu_attention) {
       const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.usual_tokens());
       return std::max(spilled_sequence_bytes(policy),
                       static_cast<uint64_t>(pages) * spilled_page(policy));
@@ -331,7 +338,7 @@ class MemoryDivision {
 
   // Keys and values that the CPU attends to lie below, but those of prompts pass through stages.
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
-    if (policy.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
+    if (policy.division.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
     const int64_t own_rows = policy.most_own_rows();
     uint64_t activations =
         group_row_bytes(model_, policy, own_rows) + working_bytes(policy, own_rows);
@@ -348,7 +355,7 @@ class MemoryDivision {
                         .kv_wanted_bytes = kv_wanted(policy),
                         .kv_stage_bytes = stage_bytes};
     if (stage_bytes > 0) demand.kv_least_bytes = 0;
-    if (policy.cpu_attention) demand.kv_wanted_bytes = 0;
+    if (policy.division.cpu_attention) demand.kv_wanted_bytes = 0;
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       demand.units[k] = {.units = layouts_.units(kind),
@@ -357,9 +364,9 @@ class MemoryDivision {
                                              ? DeviceMemory::rounded(layouts_.packed_bytes(kind))
                                              : layouts_.buffer_bytes(kind)};
     }
-    if (policy.lent_slots > 0) {
+    if (policy.layout.lent_slots > 0) {
       UnitDemand& experts = demand.units[index_of(UnitKind::expert)];
-      experts.least = std::min(policy.lent_slots + policy.loads_ahead, experts.units);
+      experts.least = std::min(policy.layout.lent_slots + policy.cache.loads_ahead, experts.units);
     }
     return demand;
   }
@@ -389,33 +396,34 @@ class MemoryDivision {
 
   // Of what the device and the CPU exchange. On the device, rows of experts lie with the group's.
   uint64_t shared_below(const Policy& policy) const {
-    const int64_t rows = policy.shared_rows;
+    const int64_t rows = policy.division.shared_rows;
     return shared_attention(policy) + (rows > 0 ? rounded(shared_row_bytes(model_, rows)) : 0);
   }
   uint64_t shared_on_device(const Policy& policy) const {
     return shared_attention(policy) +
-           (policy.slices_experts ? DeviceMemory::rounded(slice_bytes(layouts_)) : 0);
+           (policy.division.slices_experts ? DeviceMemory::rounded(slice_bytes(layouts_)) : 0);
   }
   uint64_t shared_attention(const Policy& policy) const {
-    if (!policy.cpu_attention) return 0;
-    return kAttentionBuffers * rounded(attention_row_bytes(model_, policy.micro_batch));
+    if (!policy.division.cpu_attention) return 0;
+    return kAttentionBuffers * rounded(attention_row_bytes(model_, policy.group.micro_batch));
   }
   static uint64_t rounded(uint64_t bytes) {
     return round_up_to_alignment(DeviceMemory::rounded(bytes));
   }
   uint64_t cpu_scratch_bytes(const Policy& policy) const {
-    if (policy.shared_rows == 0 && !policy.cpu_attention) return 0;
+    if (policy.division.shared_rows == 0 && !policy.division.cpu_attention) return 0;
     int64_t width = 0;
     int64_t head_dim = 0;
     for (const Layer& layer : model_.layers) {
       width = std::max(width, layer.feed_forward.width);
       head_dim = std::max<int64_t>(head_dim, layer.attention.head_dim);
     }
-    return target_.cpu->scratch_bytes({.rows = std::max(policy.shared_rows, policy.micro_batch),
-                                       .choices = most_choices(model_),
-                                       .in_width = model_.hidden,
-                                       .expert_width = width,
-                                       .head_dim = head_dim});
+    return target_.cpu->scratch_bytes(
+        {.rows = std::max(policy.division.shared_rows, policy.group.micro_batch),
+         .choices = most_choices(model_),
+         .in_width = model_.hidden,
+         .expert_width = width,
+         .head_dim = head_dim});
   }
 
   // Of what lies on the device for good only a way there is needed.
@@ -426,14 +434,14 @@ class MemoryDivision {
                                             cpu_scratch_bytes(policy),
                         .units = {},
                         .shared_bytes = shared_below(policy),
-                        .kv_least_bytes = policy.kv_spill_bytes,
-                        .kv_wanted_bytes = policy.kv_spill_bytes};
+                        .kv_least_bytes = policy.layout.kv_spill_bytes,
+                        .kv_wanted_bytes = policy.layout.kv_spill_bytes};
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       const int64_t units = layouts_.units(kind);
       const int64_t least = std::min(kLeastBelow, units);
-      const int64_t lent = kind == UnitKind::expert ? policy.lent_slots : 0;
-      demand.units[k] = {.units = policy.slots[k] - lent < units ? units : least,
+      const int64_t lent = kind == UnitKind::expert ? policy.layout.lent_slots : 0;
+      demand.units[k] = {.units = policy.layout.slots[k] - lent < units ? units : least,
                          .least = least,
                          .buffer_bytes = round_up_to_alignment(layouts_.buffer_bytes(kind))};
     }
@@ -482,9 +490,10 @@ int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
   const DType type = kv_type(policy.precision);
   uint64_t spilled_page = 0;
   for (const uint64_t bytes : PagedKvCache::spilled_page_bytes(model, type)) spilled_page += bytes;
-  const uint64_t sequences = policy.kv_bytes / (pages * PagedKvCache::page_bytes(model, type)) +
-                             policy.kv_spill_bytes / (pages * spilled_page);
-  return std::clamp<int64_t>(static_cast<int64_t>(sequences), 1, policy.group_sequences());
+  const uint64_t sequences =
+      policy.layout.kv_bytes / (pages * PagedKvCache::page_bytes(model, type)) +
+      policy.layout.kv_spill_bytes / (pages * spilled_page);
+  return std::clamp<int64_t>(static_cast<int64_t>(sequences), 1, policy.group.sequences());
 }
 
 }  // namespace klotski

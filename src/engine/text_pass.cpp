@@ -13,12 +13,13 @@ class TextGroup {
  public:
   TextGroup(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts, size_t first)
       : pipeline_(pipeline), texts_(texts), first_(first) {
-    const auto most = static_cast<size_t>(pipeline.policy().micro_batches);
+    const auto most = static_cast<size_t>(pipeline.policy().group.micro_batches);
     sequences_.reserve(most);
     while (first + sequences_.size() < texts.size() && sequences_.size() < most) {
       KvSequence sequence;
       const auto tokens = static_cast<int64_t>(texts[first + sequences_.size()].size());
-      if (!pipeline.cache().place(sequence, tokens, pipeline.policy().micro_batch_rows)) break;
+      if (!pipeline.cache().place(sequence, tokens, pipeline.policy().group.micro_batch_rows))
+        break;
       sequences_.push_back(std::move(sequence));
     }
     if (sequences_.empty()) {
@@ -42,8 +43,8 @@ class TextGroup {
     for (size_t i = 0; i < sequences_.size(); ++i) {
       const std::span<const TokenId> rest =
           std::span(texts_[first_ + i]).subspan(static_cast<size_t>(sequences_[i].length()));
-      const auto tokens =
-          std::min<int64_t>(static_cast<int64_t>(rest.size()), pipeline_.policy().micro_batch_rows);
+      const auto tokens = std::min<int64_t>(static_cast<int64_t>(rest.size()),
+                                            pipeline_.policy().group.micro_batch_rows);
       if (tokens == 0) continue;
       if (!pipeline_.cache().reserve(sequences_[i], tokens)) {
         fail(ErrorKind::internal, "a placed text found no KV page");

@@ -19,7 +19,7 @@ constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
 
 uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows) {
   const int64_t choices = most_choices(model);
-  const int64_t shared = std::min(most_rows, policy.shared_rows);
+  const int64_t shared = std::min(most_rows, policy.division.shared_rows);
   const int64_t rows = std::max(most_rows * (2 + choices), shared * (2 + 2 * choices));
   return static_cast<uint64_t>(rows * model.hidden) * sizeof(float);
 }
@@ -42,7 +42,7 @@ uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts
     }
   }
   const int64_t attention =
-      std::min(policy.micro_batch_rows, rows) * (attention_width + model.hidden);
+      std::min(policy.group.micro_batch_rows, rows) * (attention_width + model.hidden);
   const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
   const int64_t floats = attention + logits;
   const MostWork most{.rows = rows,
@@ -61,20 +61,22 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       cache_(cache),
       policy_(policy),
       on_device_(memory.device != nullptr),
-      all_experts_below_(policy.slots_below[index_of(UnitKind::expert)] >=
+      all_experts_below_(policy.layout.slots_below[index_of(UnitKind::expert)] >=
                          std::ssize(units_of(with.model, UnitKind::expert))),
       most_choices_(most_choices(with.model)) {
-  if (policy.shared_rows > 0) {
+  if (policy.division.shared_rows > 0) {
     cpu_experts_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, slots, memory,
-                         policy.shared_rows);
+                         policy.division.shared_rows);
   }
-  if (policy.cpu_attention) {
+  if (policy.division.cpu_attention) {
     cpu_attention_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, cache, memory,
-                           policy.micro_batch);
+                           policy.group.micro_batch);
   }
-  if (policy.kv_stages == 0) return;
-  stage_buffers_.emplace(memory.pool("KV staging", policy.kv_stages, policy.kv_stage_bytes));
-  for (int64_t i = 0; i < policy.kv_stages; ++i) stages_.emplace_back(stage_buffers_->buffer(i));
+  if (policy.layout.kv_stages == 0) return;
+  stage_buffers_.emplace(
+      memory.pool("KV staging", policy.layout.kv_stages, policy.layout.kv_stage_bytes));
+  for (int64_t i = 0; i < policy.layout.kv_stages; ++i)
+    stages_.emplace_back(stage_buffers_->buffer(i));
 }
 
 void GroupTasks::begin(std::span<const MicroBatch> group) {
@@ -87,7 +89,7 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   sorted_.reset();
   logits_.reset();
   if (rows != rows_) place_rows(rows);
-  if (cpu_experts_ && rows <= policy_.shared_rows) cpu_experts_->begin(rows, normed_.data);
+  if (cpu_experts_ && rows <= policy_.division.shared_rows) cpu_experts_->begin(rows, normed_.data);
 }
 
 // Results of the CPU's experts arrive behind what they are computed from: last.
@@ -102,7 +104,7 @@ void GroupTasks::place_rows(int64_t rows) {
 
 // Lent slots hold the rows first, and behind them all else that is computed with.
 float* GroupTasks::memory_of_rows(int64_t rows) {
-  const int64_t lent = policy_.slots_lent_to(rows);
+  const int64_t lent = policy_.layout.slots_lent_to(rows);
   if (lent == 0) {
     with_.ops.memory.lend({});
     return own_rows(rows);

@@ -64,14 +64,14 @@ WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const P
       below_(memory.weights_below) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
-    if (policy.slots[k] == 0) continue;
+    if (policy.layout.slots[k] == 0) continue;
     pools_[k].emplace(
-        memory.pool(std::string(unit_kind_name(kind)) + " weights", policy.slots[k],
+        memory.pool(std::string(unit_kind_name(kind)) + " weights", policy.layout.slots[k],
                     below_ ? layouts.packed_bytes(kind) : layouts.buffer_bytes(kind)));
-    states_[k].resize(static_cast<size_t>(policy.slots[k]));
+    states_[k].resize(static_cast<size_t>(policy.layout.slots[k]));
   }
   if (!memory.device) return;
-  if (policy.slices_experts) {
+  if (policy.division.slices_experts) {
     slice_.emplace(memory.pool("slice of an expert", 1, slice_bytes(layouts)));
   }
   for (std::unique_ptr<CopyQueue>& link : links_)

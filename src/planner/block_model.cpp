@@ -16,14 +16,14 @@ std::optional<LayerId> first_routed(const ModelDescription& model) {
 // Of the units of a kind, those for which there is no slot.
 double share_below(const ModelDescription& model, const Policy& policy, UnitKind kind) {
   const auto units = static_cast<double>(units_of(model, kind).size());
-  return std::max(0.0, 1.0 - static_cast<double>(policy.slots[index_of(kind)]) / units);
+  return std::max(0.0, 1.0 - static_cast<double>(policy.layout.slots[index_of(kind)]) / units);
 }
 
 // From the memory below a device's, or from disk: with a rate of 0 weights take no time.
 double transfer_seconds(const Machinery& with, const Policy& policy, const WeightUnit& unit) {
   const MachineProfile& machine = with.profile.machine;
   const UnitFacts facts = with.facts(unit);
-  if (policy.memory_below()) return machine.link.at(static_cast<double>(facts.own_bytes));
+  if (policy.layout.memory_below()) return machine.link.at(static_cast<double>(facts.own_bytes));
   const double rate = machine.disk_bytes_per_second;
   return rate > 0 ? static_cast<double>(facts.read_bytes) / rate : 0.0;
 }
@@ -40,7 +40,7 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
   const std::optional<LayerId> layer = first_routed(with.model);
   if (!layer) return {};
   const LayerProfile& profile = with.profile.model.of_layer(layer->value);
-  const auto rows = static_cast<double>(policy.micro_batch);
+  const auto rows = static_cast<double>(policy.group.micro_batch);
   const FeedForward& part = with.model.layer(*layer).feed_forward;
   const auto transfer = [&](const WeightUnit& unit) {
     return transfer_seconds(with, policy, unit) * share_below(with.model, policy, unit.kind);
@@ -54,9 +54,10 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
       .gate_transfer = transfer(gate_unit(*layer)),
       .expert_transfer = transfer(expert_unit(with.model, *layer, ExpertId(0))),
       .expert_compute = [curve = profile.expert](double tokens) { return curve.at(tokens); }};
-  block.choices = {.popularity = with.shares.of(*layer),
-                   .experts_per_token = part.router.top_k,
-                   .hot_experts = std::min(policy.hot_count(part.router.top_k), part.experts)};
+  block.choices = {
+      .popularity = with.shares.of(*layer),
+      .experts_per_token = part.router.top_k,
+      .hot_experts = std::min(policy.cache.hot_count(part.router.top_k), part.experts)};
   return block;
 }
 

@@ -74,30 +74,33 @@ Machinery Excerpt::machinery() const {
 Policy Excerpt::policy(Policy whole) const {
   constexpr size_t kExpert = index_of(UnitKind::expert);
   const int64_t passed_through =  // slots that experts come and go in: as many in any part
-      whole.slots[kExpert] - whole.lent_slots - whole.kept_experts;
+      whole.layout.slots[kExpert] - whole.layout.lent_slots - whole.cache.kept_experts;
   for (size_t k = 0; k < kUnitKinds; ++k) {
     // What needs room for two layers, and has it, has it in an excerpt too.
     const int64_t two_layers = std::min(2 * most_of_layer_[k], units_[k]);
-    const bool paged = whole.strategy == Strategy::cgopipe && whole.slots[k] >= two_layers;
+    const bool paged =
+        properties_of(whole.strategy).double_buffers_layers && whole.layout.slots[k] >= two_layers;
     const int64_t least = paged ? two_layers : 1;
-    for (int64_t* slots : {&whole.slots[k], &whole.slots_below[k]}) {
+    for (int64_t* slots : {&whole.layout.slots[k], &whole.layout.slots_below[k]}) {
       if (*slots > 0) *slots = std::max(std::min<int64_t>(least, *slots), scaled(*slots, k));
     }
   }
-  const int64_t slots = whole.slots[kExpert];
-  if (whole.lent_slots > 0) {
-    whole.lent_slots = std::min(std::max<int64_t>(1, scaled(whole.lent_slots, kExpert)), slots - 1);
+  const int64_t slots = whole.layout.slots[kExpert];
+  if (whole.layout.lent_slots > 0) {
+    whole.layout.lent_slots =
+        std::min(std::max<int64_t>(1, scaled(whole.layout.lent_slots, kExpert)), slots - 1);
   }
-  if (whole.kept_experts > 0) {
-    whole.kept_experts = std::max<int64_t>(0, slots - whole.lent_slots - passed_through);
+  if (whole.cache.kept_experts > 0) {
+    whole.cache.kept_experts =
+        std::max<int64_t>(0, slots - whole.layout.lent_slots - passed_through);
   }
-  if (!whole.expert_shares.empty()) whole.expert_shares = shares_.all();
-  if (whole.costs.empty()) return whole;
+  if (!whole.cache.expert_shares.empty()) whole.cache.expert_shares = shares_.all();
+  if (whole.division.costs.empty()) return whole;
   std::vector<int> kinds;
   for (const LayerId layer : layers_) {
-    kinds.push_back(whole.costs.kind_of_layer[static_cast<size_t>(layer.value)]);
+    kinds.push_back(whole.division.costs.kind_of_layer[static_cast<size_t>(layer.value)]);
   }
-  whole.costs.kind_of_layer = std::move(kinds);
+  whole.division.costs.kind_of_layer = std::move(kinds);
   return whole;
 }
 

@@ -19,7 +19,8 @@ Curve by_rows(const Curve& by_bytes, const ModelDescription& model) {
 // All that a pass of decoding rows computes of a layer besides experts.
 double seconds_beside_experts(const LayerProfile& layer, const Policy& policy, double positions) {
   const auto rows = static_cast<double>(policy.decode_sequences());
-  const Curve& attend = policy.cpu_attention ? layer.attend_decode_on_cpu : layer.attend_decode;
+  const Curve& attend =
+      policy.division.cpu_attention ? layer.attend_decode_on_cpu : layer.attend_decode;
   return static_cast<double>(policy.decode_batches()) *
          (layer.attention_products.at(rows) + rows * attend.at(positions) + layer.route.at(rows) +
           layer.combine.at(rows));
@@ -42,20 +43,21 @@ struct ComingKv {
 
 // `page_bytes`: of the layer.
 ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, double positions) {
-  if (policy.cpu_attention || policy.kv_stages == 0) return {};
+  if (policy.division.cpu_attention || policy.layout.kv_stages == 0) return {};
   const double pages = std::ceil(positions / static_cast<double>(PagedKvCache::kPageTokens));
-  const double batches = policy.spilled_share() * static_cast<double>(policy.micro_batches);
-  return {
-      .batches = batches,
-      .hidden = std::min(batches, static_cast<double>(policy.kv_stages)),
-      .bytes = static_cast<double>(policy.micro_batch) * pages * static_cast<double>(page_bytes)};
+  const double batches =
+      policy.layout.spilled_share() * static_cast<double>(policy.group.micro_batches);
+  return {.batches = batches,
+          .hidden = std::min(batches, static_cast<double>(policy.layout.kv_stages)),
+          .bytes = static_cast<double>(policy.group.micro_batch) * pages *
+                   static_cast<double>(page_bytes)};
 }
 
 }  // namespace
 
 LayerCosts expert_costs(const Machinery& with, const Policy& policy, double all_positions) {
   const MachineProfile& machine = with.profile.machine;
-  const double positions = policy.attended(all_positions);
+  const double positions = policy.visible.attended(all_positions);
   if (machine.link.empty() || machine.rows_up.empty() || machine.rows_down.empty()) return {};
   const std::vector<LayerProfile>& kinds = with.profile.model.kinds;
   const std::vector<uint64_t> page_bytes =
@@ -83,7 +85,7 @@ LayerCosts expert_costs(const Machinery& with, const Policy& policy, double all_
         .between =
             seconds_beside_experts(profile, policy, positions) + (kv.batches - kv.hidden) * kv_load,
         .kv = kv_on_link * machine.copying_takes_while_cpu_computes,
-        .slices = policy.slices_experts};
+        .slices = policy.division.slices_experts};
   }
   return costs;
 }

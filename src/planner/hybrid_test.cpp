@@ -55,20 +55,20 @@ struct LargeMachine {
   Policy policy(Strategy strategy, int64_t sequences) const {
     Policy policy = resident_policy(model);
     policy.strategy = strategy;
-    policy.micro_batch = sequences;
-    policy.micro_batches = 1;
-    policy.micro_batch_rows = sequences;
-    policy.slots[index_of(UnitKind::expert)] = 56;
+    policy.group.micro_batch = sequences;
+    policy.group.micro_batches = 1;
+    policy.group.micro_batch_rows = sequences;
+    policy.layout.slots[index_of(UnitKind::expert)] = 56;
     for (size_t k = 0; k < kUnitKinds; ++k) {
-      policy.slots_below[k] =
+      policy.layout.slots_below[k] =
           static_cast<int64_t>(units_of(model, static_cast<UnitKind>(k)).size());
     }
-    policy.loads_ahead = 3;
-    policy.kept_experts = 52;
+    policy.cache.loads_ahead = 3;
+    policy.cache.kept_experts = 52;
     if (strategy == Strategy::hybrid) {
-      policy.shared_rows = 1024;
-      policy.slices_experts = slices;
-      policy.costs = expert_costs(machinery(), policy, 512);
+      policy.division.shared_rows = 1024;
+      policy.division.slices_experts = slices;
+      policy.division.costs = expert_costs(machinery(), policy, 512);
     }
     return policy;
   }
@@ -130,11 +130,11 @@ TEST(Hybrid, WithSlicesLinkAndCpuEndTogether) {
 // Keys and values of all sequences lie below and come for each layer's attention.
 Policy with_kv_below(const LargeMachine& machine, int64_t stages) {
   Policy policy = machine.policy(Strategy::hybrid, 64);
-  policy.micro_batch = 16;
-  policy.micro_batches = 4;
-  policy.kv_stages = stages;
-  policy.kv_spill_bytes = kGiB;
-  policy.costs = expert_costs(machine.machinery(), policy, 512);
+  policy.group.micro_batch = 16;
+  policy.group.micro_batches = 4;
+  policy.layout.kv_stages = stages;
+  policy.layout.kv_spill_bytes = kGiB;
+  policy.division.costs = expert_costs(machine.machinery(), policy, 512);
   return policy;
 }
 
@@ -156,14 +156,15 @@ TEST(Hybrid, CostsKnowWhatKeysAndValuesTakeOfTheLinkAndHowLongTheyAreWaitedFor) 
   const Policy none = machine.policy(Strategy::hybrid, 64);
   const Policy few = with_kv_below(machine, 2);
   const Policy all = with_kv_below(machine, 4);
-  const ExpertCosts& costs_few = few.costs.kinds.front();
-  const ExpertCosts& costs_all = all.costs.kinds.front();
-  EXPECT_EQ(none.costs.kinds.front().kv, 0.0);
+  const ExpertCosts& costs_few = few.division.costs.kinds.front();
+  const ExpertCosts& costs_all = all.division.costs.kinds.front();
+  EXPECT_EQ(none.division.costs.kinds.front().kv, 0.0);
   EXPECT_NEAR(costs_few.kv, on_link, 0.05 * on_link);
   EXPECT_EQ(costs_few.kv, costs_all.kv);
   EXPECT_NEAR(costs_few.between - costs_all.between, on_link / 2, 0.05 * on_link);
-  EXPECT_NEAR(all.costs.between_passes - few.costs.between_passes, on_link / 2, 0.05 * on_link);
-  EXPECT_GT(none.costs.between_passes, 0.0) << "logits and embeddings";
+  EXPECT_NEAR(all.division.costs.between_passes - few.division.costs.between_passes, on_link / 2,
+              0.05 * on_link);
+  EXPECT_GT(none.division.costs.between_passes, 0.0) << "logits and embeddings";
 }
 
 // The link has less time for experts then: the CPU computes more of them, and both end together.
@@ -179,7 +180,7 @@ TEST(Hybrid, KeysAndValuesOnTheLinkLeaveMoreToTheCpu) {
   };
   const Policy knowing = with_kv_below(machine, 4);
   Policy unknowing = knowing;
-  for (ExpertCosts& costs : unknowing.costs.kinds) costs.kv = 0.0;
+  for (ExpertCosts& costs : unknowing.division.costs.kinds) costs.kv = 0.0;
   const TimelineTotals known = played(knowing);
   const TimelineTotals unknown = played(unknowing);
   EXPECT_LT(known.lane(Lane::to_device).bytes, unknown.lane(Lane::to_device).bytes);
@@ -207,9 +208,9 @@ TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
   machine.slices = true;  // so that the division turns on every moment of the link
   const Machinery with = machine.machinery();
   Policy policy = with_kv_below(machine, 4);
-  policy.slots[index_of(UnitKind::expert)] = 6;
-  policy.kept_experts = 0;
-  policy.costs.kinds.front().kv = 0.3 * policy.costs.kinds.front().link;
+  policy.layout.slots[index_of(UnitKind::expert)] = 6;
+  policy.cache.kept_experts = 0;
+  policy.division.costs.kinds.front().kv = 0.3 * policy.division.costs.kinds.front().link;
   const auto second_pass = [&](int asked_before) {
     Residency residency(machine.model, policy);
     const std::unique_ptr<Schedule> schedule = make_schedule(Strategy::hybrid);

@@ -44,7 +44,7 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
                     return experts;
                   },
                   timeline_) {
-  if (!policy.memory_below()) return;
+  if (!policy.layout.memory_below()) return;
   // A device's weights are brought before the first pass.
   FragmentBuilder build(policy_, residency_,
                         {.model = with.model, .group = {}, .facts = with.facts, .hot = {}});
@@ -54,8 +54,8 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
 TimelineTotals PassSimulator::play(const PassShape& shape) {
   shape_ = shape;
   simulation_.begin_pass();
-  residency_.lend_slots(
-      policy_.slots_lent_to(std::llround(shape.rows() * static_cast<double>(shape.micro_batches))));
+  residency_.lend_slots(policy_.layout.slots_lent_to(
+      std::llround(shape.rows() * static_cast<double>(shape.micro_batches))));
   const TimelineTotals before = timeline_.totals();
   const std::chrono::nanoseconds began = simulation_.pass_end();
   Known known{.model = with_.model,
@@ -64,7 +64,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
               .hot =
                   [&](LayerId layer) {
                     const FeedForward& part = with_.model.layer(layer).feed_forward;
-                    return with_.shares.hottest(layer, policy_.hot_count(part.router.top_k));
+                    return with_.shares.hottest(layer, policy_.cache.hot_count(part.router.top_k));
                   },
               .rows = [&](ExpertId expert) { return rows_of(expert, kWholeGroup); }};
   for (MicroBatchShape& micro_batch : known.group) {
@@ -100,7 +100,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
 // Those whose keys and values find no room in memory, as if they were all of the same few.
 int64_t PassSimulator::spilled_micro_batches() const {
   return std::llround(
-      std::ceil(policy_.spilled_share() * static_cast<double>(shape_.micro_batches)));
+      std::ceil(policy_.layout.spilled_share() * static_cast<double>(shape_.micro_batches)));
 }
 
 // Pages that a task moves below the compute tier or from there: all that the micro-batch's
@@ -117,7 +117,7 @@ double PassSimulator::kv_pages(const Task& task) const {
 double PassSimulator::kv_seconds(const Task& task) {
   const double bytes =
       kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
-  if (!policy_.memory_below()) return seconds_at(disk_bytes_per_second(), bytes);
+  if (!policy_.layout.memory_below()) return seconds_at(disk_bytes_per_second(), bytes);
   if (bytes <= 0) return 0.0;
   if (task.work != Work::load_kv) return with_.profile.machine.rows_down.at(bytes);
   kv_bytes_on_bus_ += bytes;
@@ -157,7 +157,7 @@ double PassSimulator::slice_of(const Task& task) const {
 double PassSimulator::expert_seconds(const Task& task) {
   const LayerProfile& layer = with_.profile.model.of_layer(task.layer.value);
   const double rows = rows_of(task);
-  if (policy_.memory_below()) return layer.expert.at(rows);
+  if (policy_.layout.memory_below()) return layer.expert.at(rows);
   const int64_t uses = ++uses_[{Place::slot, task.slot, task.unit.kind}];
   if (uses == 1) return layer.expert.at(rows);
   const double bytes = static_cast<double>(with_.facts(task.unit).read_bytes);
@@ -194,7 +194,7 @@ double PassSimulator::seconds(const Task& task) {
       return load_seconds(task);
     case Work::load:
       if (task.offset == 0 && task.sliced == 0) ++loads_[task.unit];
-      return policy_.memory_below() ? weight_link_seconds(bytes) : load_seconds(task);
+      return policy_.layout.memory_below() ? weight_link_seconds(bytes) : load_seconds(task);
     case Work::load_kv:
     case Work::store_kv:
       return kv_seconds(task);
@@ -242,7 +242,7 @@ double PassSimulator::seconds(const Task& task) {
 // first.
 std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
-  const bool on_device = policy_.memory_below();
+  const bool on_device = policy_.layout.memory_below();
   if (task.lane != Lane::compute || on_device) return nanoseconds(seconds(task));
   const double undisturbed =
       seconds(task) * (1.0 + reading_share_ * (machine.computing_takes_while_reading - 1.0));

@@ -65,7 +65,7 @@ class Run {
   }
 
   void admit() {
-    const int64_t most = std::min(work_.at_once, policy_.group_sequences());
+    const int64_t most = std::min(work_.at_once, policy_.group.sequences());
     for (; waiting_ > 0 && std::ssize(running_) < most; --waiting_) {
       running_.push_back({work_.prompt_tokens, 0});
     }
@@ -79,7 +79,7 @@ class Run {
                     [](const Sequence& sequence) { return sequence.pending == 0; });
     const int64_t running = std::ssize(running_);
     PassShape shape{.micro_batches = all_decode ? policy_.decode_batches(running)
-                                                : std::min(policy_.micro_batches, running),
+                                                : std::min(policy_.group.micro_batches, running),
                     .prompt_tokens = work_.prompt_tokens};
     int64_t decoding = 0;
     int64_t seen = 0;
@@ -88,7 +88,7 @@ class Run {
       ++decoding;
       seen += work_.prompt_tokens + sequence.generated;
     }
-    int64_t room = shape.micro_batches * policy_.micro_batch_rows - decoding;
+    int64_t room = shape.micro_batches * policy_.group.micro_batch_rows - decoding;
     int64_t prompt_rows = 0;
     int64_t gained = 0;
     for (Sequence& sequence : running_) {
@@ -106,9 +106,9 @@ class Run {
     shape.prompt_rows = rounded(static_cast<double>(prompt_rows) / batches);
     shape.decoding_rows = rounded(static_cast<double>(decoding) / batches);
     if (decoding > 0) {
-      shape.positions =
-          rounded(policy_.attended(static_cast<double>(seen) / static_cast<double>(decoding)),
-                  kPositionSteps);
+      shape.positions = rounded(
+          policy_.visible.attended(static_cast<double>(seen) / static_cast<double>(decoding)),
+          kPositionSteps);
     }
     if (gained > 0) {
       shape.logit_rows = std::max(0.25, rounded(static_cast<double>(gained) / batches));
@@ -175,7 +175,7 @@ class Run {
 
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
                    int64_t most_groups) {
-  const int64_t group = std::min(work.at_once, policy.group_sequences());
+  const int64_t group = std::min(work.at_once, policy.group.sequences());
   PlannedWork simulated = work;
   simulated.sequences = std::min(work.sequences, most_groups * group);
   const int64_t left = work.sequences - simulated.sequences;

@@ -71,7 +71,7 @@ TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
   bench.unit_bytes = 10'000'000;  // ten times as long as computing it
   const Machinery with = bench.machinery();
   Policy policy = resident_policy(bench.model);
-  policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
   const PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 21, .at_once = 8};
   const Prediction found = predict(with, policy, work);
   const double pass = found.decode_seconds / 20;
@@ -116,20 +116,20 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
   Bench bench;
   for (const LinkCurve& one : kLinkCurves) bench.profile.machine.*one.curve = growing(1e-9);
   Policy policy = resident_policy(bench.model);
-  policy.slots_below = policy.slots;
-  policy.rows_in_place = policy.group_sequences();
+  policy.layout.slots_below = policy.layout.slots;
+  policy.layout.rows_in_place = policy.group.sequences();
   const auto loaded = [&](int64_t groups, int64_t generated) {
-    const PlannedWork work{.sequences = groups * policy.group_sequences(),
+    const PlannedWork work{.sequences = groups * policy.group.sequences(),
                            .prompt_tokens = 8,
                            .generated_tokens = generated,
-                           .at_once = policy.group_sequences()};
+                           .at_once = policy.group.sequences()};
     Machinery with = bench.machinery();
     with.facts = [](const WeightUnit&) { return UnitFacts{1000, false, 1000}; };
     const Prediction found = predict(with, policy, work);
     return found.totals.lane(Lane::to_device).bytes;
   };
   EXPECT_EQ(loaded(3, 9), 0u) << "all is there before the first pass";
-  policy.lent_slots = 5;
+  policy.layout.lent_slots = 5;
   const double one = static_cast<double>(loaded(1, 9));
   EXPECT_GT(one, 0.0);
   EXPECT_NEAR(static_cast<double>(loaded(1, 33)), one, 0.1 * one);
@@ -167,8 +167,8 @@ TEST(Prediction, SpilledKeysAndValuesTakeTime) {
   const PlannedWork work{
       .sequences = 8, .prompt_tokens = 4000, .generated_tokens = 11, .at_once = 8};
   const Prediction inside = predict(bench.machinery(), policy, work);
-  policy.kv_stages = 2;
-  policy.kv_bytes = policy.kv_spill_bytes = kMiB;
+  policy.layout.kv_stages = 2;
+  policy.layout.kv_bytes = policy.layout.kv_spill_bytes = kMiB;
   const Prediction outside = predict(bench.machinery(), policy, work);
   EXPECT_EQ(inside.totals.lane(Lane::kv_in).spans, 0);
   EXPECT_GT(outside.totals.lane(Lane::kv_in).busy, outside.totals.lane(Lane::kv_out).busy);
@@ -188,11 +188,11 @@ struct BesideWeights {
     LayerProfile& layer = bench.profile.model.kinds[0];
     layer.expert = layer.attention_products = constant(1e-6);
     policy = resident_policy(bench.model);
-    policy.slots_below = policy.slots;
-    policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
-    policy.kv_stages = 2;
-    policy.kv_bytes = 1;
-    policy.kv_spill_bytes = 64 * kMiB;  // of all sequences
+    policy.layout.slots_below = policy.layout.slots;
+    policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
+    policy.layout.kv_stages = 2;
+    policy.layout.kv_bytes = 1;
+    policy.layout.kv_spill_bytes = 64 * kMiB;  // of all sequences
   }
   Prediction predicted(const PlannedWork& work) const {
     Machinery with = bench.machinery();
@@ -223,7 +223,7 @@ TEST(Prediction, KeysAndValuesGoBackTogether) {
     return in_seconds(found.totals.lane(Lane::kv_out).busy);
   };
   const auto layers = static_cast<double>(both.bench.model.layers.size());
-  const auto copies = static_cast<double>(both.policy.micro_batches);
+  const auto copies = static_cast<double>(both.policy.group.micro_batches);
   EXPECT_NEAR(written(21) - written(11), 10 * layers * copies * 1e-4, 1e-9) << "ten passes";
 }
 
@@ -266,9 +266,9 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   bench.unit_bytes = 10'000'000;
   widen_keys_and_values(bench.model);
   Policy policy = resident_policy(bench.model);
-  policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
-  policy.kv_stages = 2;
-  policy.kv_bytes = policy.kv_spill_bytes = kMiB;
+  policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.kv_stages = 2;
+  policy.layout.kv_bytes = policy.layout.kv_spill_bytes = kMiB;
   const PlannedWork work{.sequences = 8, .prompt_tokens = 64, .generated_tokens = 5, .at_once = 8};
   bench.profile.machine.disk_bytes_per_second = 0;
   for (const double into_new_memory : {0.0, 1e9}) {
@@ -290,7 +290,7 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
 TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
   Bench bench;
   Policy policy = resident_policy(bench.model);
-  policy.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
   EXPECT_GT(block_model(bench.machinery(), policy, 16.0)->seconds.expert_transfer, 0.0);
   bench.profile.machine.disk_bytes_per_second = 0;
   const BlockModel block = block_model(bench.machinery(), policy, 16.0).value();

@@ -10,15 +10,15 @@ constexpr int64_t kPasses = 8;
 constexpr int64_t kKeptSpans = 20'000;
 
 PassShape shape_of(const Policy& policy, const PlannedWork& work, bool prompts) {
-  const int64_t sequences = std::min({work.sequences, work.at_once, policy.group_sequences()});
-  PassShape shape{.micro_batches = prompts ? std::min(policy.micro_batches, sequences)
+  const int64_t sequences = std::min({work.sequences, work.at_once, policy.group.sequences()});
+  PassShape shape{.micro_batches = prompts ? std::min(policy.group.micro_batches, sequences)
                                            : policy.decode_batches(sequences),
                   .prompt_tokens = work.prompt_tokens};
   const double each = static_cast<double>(sequences) / static_cast<double>(shape.micro_batches);
   shape.logit_rows = each;
   if (prompts) {
     shape.prompt_rows = std::min(each * static_cast<double>(work.prompt_tokens),
-                                 static_cast<double>(policy.micro_batch_rows));
+                                 static_cast<double>(policy.group.micro_batch_rows));
   } else {
     shape.decoding_rows = each;
     shape.positions =

@@ -27,11 +27,11 @@ std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
 
 // Who computes experts besides the compute tier, and who attends.
 auto processors(const Choice& choice) {
-  return std::pair(choice.strategy == Strategy::hybrid, choice.cpu_attention);
+  return std::pair(properties_of(choice.strategy).divides_experts, choice.cpu_attention);
 }
 
 bool attends_there(Strategy strategy, bool cpu_attention) {
-  return cpu_attention || strategy != Strategy::cgopipe;
+  return cpu_attention || !properties_of(strategy).needs_cpu_attention;
 }
 
 // A choice for each way to use the processors, by the last strategy that does.
@@ -54,17 +54,12 @@ std::vector<Choice> ways(const SearchSpace& space) {
   return found;
 }
 
-bool foretells(Strategy strategy) {
-  return strategy == Strategy::hot_prefetch || strategy == Strategy::klotski ||
-         strategy == Strategy::hybrid;
-}
-
 }  // namespace
 
 std::vector<Choice> group_sizes(const SearchSpace& space) {
   std::vector<Choice> choices;
   for (Choice choice : ways(space)) {
-    const bool one_only = choice.strategy == Strategy::simple;
+    const bool one_only = properties_of(choice.strategy).one_micro_batch;
     for (const int64_t size : micro_batch_sizes(space)) {
       choice.micro_batch = size;
       if (space.micro_batches || one_only) {
@@ -93,13 +88,13 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
     other.strategy = strategy;
     if (processors(other) != processors(choice)) continue;
     if (!attends_there(strategy, other.cpu_attention)) continue;
-    if (other.strategy == Strategy::simple) {
+    if (properties_of(other.strategy).one_micro_batch) {
       if (space.micro_batches.value_or(1) > 1) continue;  // it knows no more than one
       other.micro_batches = 1;
     }
     add(other);
   }
-  if (space.hot_experts || !foretells(choice.strategy)) return others;
+  if (space.hot_experts || !properties_of(choice.strategy).prefetches_hot) return others;
   for (const int64_t hot : {space.top_k / 2, 2 * space.top_k, space.most_experts}) {
     Choice other = choice;
     other.hot_experts = std::min(hot, space.most_experts);

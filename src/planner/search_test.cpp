@@ -79,10 +79,10 @@ TEST(Search, AFixedStrategyAlwaysHasSizes) {
 // A choice with everything in memory.
 FittedGroup resident_group(const Bench& bench, const Choice& choice, int64_t at_once) {
   FittedGroup group{.policy = resident_policy(bench.model), .memory = {}, .at_once = at_once};
-  group.policy.micro_batch = choice.micro_batch;
-  group.policy.micro_batches = choice.micro_batches;
+  group.policy.group.micro_batch = choice.micro_batch;
+  group.policy.group.micro_batches = choice.micro_batches;
   group.policy.strategy = choice.strategy;
-  group.policy.hot_experts = choice.hot_experts;
+  group.policy.cache.hot_experts = choice.hot_experts;
   return group;
 }
 
@@ -152,8 +152,8 @@ TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
   const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
     if (size.micro_batch > 16) return {};
     FittedGroup group = resident_group(bench, size, 64);
-    group.policy.micro_batch_rows = 64;
-    group.policy.slots[index_of(UnitKind::expert)] = expert_slots;
+    group.policy.group.micro_batch_rows = 64;
+    group.policy.layout.slots[index_of(UnitKind::expert)] = expert_slots;
     return group;
   };
   const PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 64};
@@ -182,11 +182,11 @@ TEST(Excerpt, StandsForTheWhole) {
   const PlannedWork work{.sequences = 8, .prompt_tokens = 8, .generated_tokens = 6, .at_once = 8};
   for (const int64_t slots : {24, 96, 192}) {
     Policy policy = resident_policy(bench.model);
-    policy.slots[index_of(UnitKind::expert)] = slots;
+    policy.layout.slots[index_of(UnitKind::expert)] = slots;
     const Excerpt excerpt(whole, 6);
     const Machinery part = excerpt.machinery();
     EXPECT_EQ(part.model.layer_count(), 6);
-    EXPECT_EQ(excerpt.policy(policy).slots[index_of(UnitKind::expert)], slots / 4);
+    EXPECT_EQ(excerpt.policy(policy).layout.slots[index_of(UnitKind::expert)], slots / 4);
     const double ratio = predict(whole, policy, work).seconds() /
                          predict(part, excerpt.policy(policy), work).seconds();
     EXPECT_NEAR(ratio, 4.0, 0.4) << slots;
@@ -198,7 +198,7 @@ TEST(Excerpt, OfFewLayersIsAllOfThem) {
   const Excerpt excerpt(bench.machinery(), 9);
   EXPECT_EQ(excerpt.machinery().model.layer_count(), bench.model.layer_count());
   const Policy policy = resident_policy(bench.model);
-  EXPECT_EQ(excerpt.policy(policy).slots, policy.slots);
+  EXPECT_EQ(excerpt.policy(policy).layout.slots, policy.layout.slots);
 }
 
 TEST(Search, NothingFits) {

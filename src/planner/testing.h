@@ -37,11 +37,12 @@ inline Profile plain_profile(const ModelDescription& model) {
 
 inline Policy resident_policy(const ModelDescription& model) {
   Policy policy;
-  policy.micro_batch = 4;
-  policy.micro_batches = 2;
-  policy.micro_batch_rows = 64;
+  policy.group.micro_batch = 4;
+  policy.group.micro_batches = 2;
+  policy.group.micro_batch_rows = 64;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    policy.slots[kind] = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
+    policy.layout.slots[kind] =
+        static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
   }
   return policy;
 }

@@ -27,17 +27,18 @@ WeightUnit FragmentBuilder::expert_of(LayerId layer, ExpertId expert) const {
 }
 
 bool FragmentBuilder::shares_experts() const {
-  return !policy_.costs.empty() && known_.group_rows() <= policy_.shared_rows;
+  return !policy_.division.costs.empty() && known_.group_rows() <= policy_.division.shared_rows;
 }
 
 const ExpertCosts* FragmentBuilder::shared_costs(LayerId layer) const {
   const bool routed = known_.model.layer(layer).feed_forward.routed;
-  return routed && shares_experts() ? &policy_.costs.of(layer) : nullptr;
+  return routed && shares_experts() ? &policy_.division.costs.of(layer) : nullptr;
 }
 
 double FragmentBuilder::seconds_until_next(LayerId layer) const {
   const bool last = layer.value + 1 == known_.model.layer_count();
-  return policy_.costs.of(layer).between + (last ? policy_.costs.between_passes : 0.0);
+  return policy_.division.costs.of(layer).between +
+         (last ? policy_.division.costs.between_passes : 0.0);
 }
 
 Resource FragmentBuilder::slot_of(const WeightUnit& unit) const {
@@ -45,7 +46,7 @@ Resource FragmentBuilder::slot_of(const WeightUnit& unit) const {
 }
 
 int32_t FragmentBuilder::stage_of(int32_t micro_batch) const {
-  return micro_batch % static_cast<int32_t>(policy_.kv_stages);
+  return micro_batch % static_cast<int32_t>(policy_.layout.kv_stages);
 }
 
 // Brings a unit from disk into the memory below unless it is there; returns its slot there.
@@ -81,7 +82,7 @@ bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
             .writes = {slot_of(unit)},
             .after = std::move(after)};
   link_bytes_ += facts.own_bytes;
-  if (policy_.memory_below()) {
+  if (policy_.layout.memory_below()) {
     load.lane = Lane::to_device;
     load.bytes = facts.own_bytes;
     load.slot_below = fetch(unit, reason, load.after);
@@ -118,8 +119,8 @@ std::vector<Resource> FragmentBuilder::of_all_batches(Place place) const {
 bool FragmentBuilder::enough_ahead(const WeightUnit& unit, LoadReason reason) const {
   if (unit.kind != UnitKind::expert || reason == LoadReason::certain) return false;
   if (residency_.resident(unit)) return false;
-  const bool limited = policy_.loads_ahead > 0 && residency_.lent_slots() == 0;
-  return (limited && residency_.loads_ahead() >= policy_.loads_ahead) ||
+  const bool limited = policy_.cache.loads_ahead > 0 && residency_.lent_slots() == 0;
+  return (limited && residency_.loads_ahead() >= policy_.cache.loads_ahead) ||
          !residency_.room_beside_kept();
 }
 
@@ -219,7 +220,7 @@ void FragmentBuilder::attention(LayerId layer, int32_t micro_batch) {
 
 bool FragmentBuilder::attends_below(int32_t micro_batch) const {
   const MicroBatchShape& shape = known_.group[static_cast<size_t>(micro_batch)];
-  return policy_.cpu_attention && shape.spilled && shape.decodes;
+  return policy_.division.cpu_attention && shape.spilled && shape.decodes;
 }
 
 // In the order in which they begin, from layer to layer: with one more than begin ahead, none is
@@ -281,10 +282,10 @@ std::vector<WeightUnit> FragmentBuilder::units_of_layer(LayerId layer) const {
 }
 
 bool FragmentBuilder::has_double_buffer() const {
-  if (!policy_.memory_below()) return false;
+  if (!policy_.layout.memory_below()) return false;
   const std::array<int64_t, kUnitKinds> most = most_units_of_layer(known_.model);
   for (size_t k = 0; k < kUnitKinds; ++k) {
-    int64_t slots = policy_.slots[k];
+    int64_t slots = policy_.layout.slots[k];
     if (k == index_of(UnitKind::expert)) slots -= residency_.lent_slots();
     const auto units =
         static_cast<int64_t>(units_of(known_.model, static_cast<UnitKind>(k)).size());

@@ -4,31 +4,6 @@
 
 namespace klotski {
 
-namespace {
-
-constexpr std::array<std::string_view, kStrategies> kStrategyNames = {
-    "simple", "multi-batch", "hot-prefetch", "klotski", "cgopipe", "hybrid"};
-
-}  // namespace
-
-std::string_view strategy_name(Strategy strategy) {
-  return kStrategyNames[static_cast<size_t>(strategy)];
-}
-
-std::optional<Strategy> strategy_from_name(std::string_view name) {
-  for (size_t i = 0; i < kStrategyNames.size(); ++i) {
-    if (kStrategyNames[i] == name) return static_cast<Strategy>(i);
-  }
-  return std::nullopt;
-}
-
-std::string describe_strategy(Strategy strategy, bool cpu_attention) {
-  std::string text(strategy_name(strategy));
-  // cgopipe is nothing without it.
-  if (cpu_attention && strategy != Strategy::cgopipe) text += " with CPU attention";
-  return text;
-}
-
 std::string_view precision_name(Precision precision) {
   return precision == Precision::f32 ? "f32" : "bf16";
 }
@@ -44,7 +19,7 @@ std::vector<ExpertId> by_share(const std::vector<double>& shares) {
 
 Policy with_strategy(Policy policy, Strategy strategy) {
   policy.strategy = strategy;
-  if (strategy == Strategy::simple) policy.micro_batches = 1;
+  if (properties_of(strategy).one_micro_batch) policy.group.micro_batches = 1;
   return policy;
 }
 

@@ -7,7 +7,7 @@ void for_each_preloaded(const ModelDescription& model, const Policy& policy, Fra
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     const std::vector<WeightUnit> units = units_of(model, kind);
-    const int64_t below = policy.memory_below() ? policy.slots_below[k] : 0;
+    const int64_t below = policy.layout.memory_below() ? policy.layout.slots_below[k] : 0;
     // As they are numbered, whatever goes up: a later run finds each in the same slot.
     const bool all_below = below >= std::ssize(units);
     if (all_below) {
@@ -18,9 +18,9 @@ void for_each_preloaded(const ModelDescription& model, const Policy& policy, Fra
     }
     // Those that stay come first, into the slots that are never lent. A unit goes to the compute
     // tier through the memory below, and stays there as long as nothing else takes its slot.
-    int64_t above = policy.slots[k];
+    int64_t above = policy.layout.slots[k];
     int64_t in_all = above + (all_below ? 0 : below);
-    const bool by_rank = kind == UnitKind::expert && policy.memory_below();
+    const bool by_rank = kind == UnitKind::expert && policy.layout.memory_below();
     for (const WeightUnit& unit : by_rank ? experts_by_rank(model, policy) : units) {
       if (in_all-- == 0) break;
       if (above-- > 0) {

@@ -59,8 +59,8 @@ CacheCounters sum_of(CacheCounters sum, const ExpertCache* cache) {
 
 std::vector<ExpertId> ranked_experts(const ModelDescription& model, const Policy& policy,
                                      LayerId layer) {
-  if (!policy.expert_shares.empty()) {
-    return by_share(policy.expert_shares[static_cast<size_t>(layer.value)]);
+  if (!policy.cache.expert_shares.empty()) {
+    return by_share(policy.cache.expert_shares[static_cast<size_t>(layer.value)]);
   }
   return by_share(
       std::vector<double>(static_cast<size_t>(model.layer(layer).feed_forward.experts), 1.0));
@@ -85,7 +85,7 @@ std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Pol
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy) {
   std::vector<ExpertKey> kept;
   for (const WeightUnit& unit : experts_by_rank(model, policy)) {
-    if (std::ssize(kept) == policy.kept_experts) break;
+    if (std::ssize(kept) == policy.cache.kept_experts) break;
     kept.push_back({unit.layer, unit.expert});
   }
   return kept;
@@ -113,9 +113,9 @@ void Residency::forget_everything() {
 
 void Residency::make_shelves() {
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    if (policy_.slots[kind] == 0) continue;  // the model has no such units
+    if (policy_.layout.slots[kind] == 0) continue;  // the model has no such units
     const std::string_view rule =
-        kind == index_of(UnitKind::expert) ? std::string_view(policy_.eviction) : kCyclicRule;
+        kind == index_of(UnitKind::expert) ? std::string_view(policy_.cache.eviction) : kCyclicRule;
     below_[kind].cache.reset();  // before what it refers to
     std::unique_ptr<EvictionRule> leaves_first = make_eviction_rule(rule, layers_);
     if (kind == index_of(UnitKind::expert) && !kept_.empty()) {
@@ -124,13 +124,13 @@ void Residency::make_shelves() {
                                                       [this](ExpertKey key) { return !kept(key); });
     }
     shelves_[kind].cache =
-        std::make_unique<ExpertCache>(policy_.slots[kind], std::move(leaves_first));
-    if (policy_.slots_below[kind] == 0) continue;
+        std::make_unique<ExpertCache>(policy_.layout.slots[kind], std::move(leaves_first));
+    if (policy_.layout.slots_below[kind] == 0) continue;
     // What lies above as well is not missed: it leaves first, so that both memories together hold
     // as much as they can.
     const ExpertCache& above = *shelves_[kind].cache;
     below_[kind].cache = std::make_unique<ExpertCache>(
-        policy_.slots_below[kind],
+        policy_.layout.slots_below[kind],
         std::make_unique<SomeLeaveFirst>(make_eviction_rule(rule, layers_),
                                          [&above](ExpertKey key) { return above.resident(key); }));
   }

@@ -42,15 +42,15 @@ class Replay {
     const Slot slot{task.unit.kind, task.slot};
     switch (task.work) {
       case Work::fetch:
-        EXPECT_LT(task.slot_below, policy_.slots_below[index_of(task.unit.kind)]);
+        EXPECT_LT(task.slot_below, policy_.layout.slots_below[index_of(task.unit.kind)]);
         EXPECT_EQ(task.lane, Lane::disk_read);
         below_[{task.unit.kind, task.slot_below}] = task.unit;
         return;
       case Work::load:
-        EXPECT_LT(task.slot, policy_.slots[index_of(task.unit.kind)]);
-        EXPECT_EQ(task.lane, policy_.memory_below() ? Lane::to_device : Lane::disk_read);
+        EXPECT_LT(task.slot, policy_.layout.slots[index_of(task.unit.kind)]);
+        EXPECT_EQ(task.lane, policy_.layout.memory_below() ? Lane::to_device : Lane::disk_read);
         EXPECT_GT(task.bytes, 0u);
-        if (policy_.memory_below()) {
+        if (policy_.layout.memory_below()) {
           EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
         }
         if (task.sliced > 0) {
@@ -58,7 +58,7 @@ class Replay {
           return;
         }
         load(slot, task);
-        settled_[slot] = policy_.memory_below() || task.unit.expert.value != 1;
+        settled_[slot] = policy_.layout.memory_below() || task.unit.expert.value != 1;
         return;
       case Work::settle:
         EXPECT_EQ(holds_.at(slot), task.unit);
@@ -246,9 +246,10 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
     Fragment all;
     Replay replay(model, policy);
     for (int pass = 0; pass < 3; ++pass) {  // each begins with what the one before has left
-      const RoutingTable routing = random_routing(random, model, policy.micro_batches);
+      const RoutingTable routing = random_routing(random, model, policy.group.micro_batches);
       RecordingSink sink(routing);
-      FragmentBuilder build(policy, residency, random_known(random, model, policy.micro_batches));
+      FragmentBuilder build(policy, residency,
+                            random_known(random, model, policy.group.micro_batches));
       run_pass(*schedule, build, sink);
       all = std::move(sink.tasks);
       replay.run(all, routing);
@@ -277,9 +278,10 @@ TEST(Schedule, HybridIsRepeatable) {
       Residency residency(model, policy);
       const auto schedule = make_schedule(policy.strategy);
       for (int pass = 0; pass < 3; ++pass) {
-        const RoutingTable routing = random_routing(random, model, policy.micro_batches);
+        const RoutingTable routing = random_routing(random, model, policy.group.micro_batches);
         RecordingSink sink(routing);
-        FragmentBuilder build(policy, residency, random_known(random, model, policy.micro_batches));
+        FragmentBuilder build(policy, residency,
+                              random_known(random, model, policy.group.micro_batches));
         run_pass(*schedule, build, sink);
         text += format_fragment(sink.tasks);
       }
@@ -292,11 +294,11 @@ TEST(Schedule, HybridIsRepeatable) {
 TEST(Schedule, KeptExpertsStayAndFewComeAhead) {
   ModelDescription model = shape_of(4, 8, 2);
   Policy policy;
-  policy.micro_batches = 2;
-  policy.slots = {1, 4, 4, 0, 12};
-  policy.slots_below = {1, 4, 4, 0, 32};
-  policy.kept_experts = 8;
-  policy.loads_ahead = 3;
+  policy.group.micro_batches = 2;
+  policy.layout.slots = {1, 4, 4, 0, 12};
+  policy.layout.slots_below = {1, 4, 4, 0, 32};
+  policy.cache.kept_experts = 8;
+  policy.cache.loads_ahead = 3;
   std::vector<ExpertId> all;
   for (int64_t e = 0; e < 8; ++e) all.emplace_back(e);
   const RoutingTable routing(4, {all, all});
@@ -333,7 +335,7 @@ TEST(Schedule, KeptExpertsStayAndFewComeAhead) {
 TEST(Residency, WhatIsChosenMostIsKept) {
   const ModelDescription model = shape_of(3, 4, 2);
   Policy policy;
-  policy.kept_experts = 5;
+  policy.cache.kept_experts = 5;
   const auto kept = [&] {
     std::vector<std::pair<int64_t, int64_t>> found;
     for (const ExpertKey& key : kept_experts(model, policy)) {
@@ -343,9 +345,9 @@ TEST(Residency, WhatIsChosenMostIsKept) {
   };
   using Kept = std::vector<std::pair<int64_t, int64_t>>;
   EXPECT_EQ(kept(), (Kept{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}}));
-  policy.expert_shares = {{0.1, 0.2, 0.3, 0.4}, {0.4, 0.3, 0.2, 0.1}, {0.2, 0.4, 0.2, 0.2}};
+  policy.cache.expert_shares = {{0.1, 0.2, 0.3, 0.4}, {0.4, 0.3, 0.2, 0.1}, {0.2, 0.4, 0.2, 0.2}};
   EXPECT_EQ(kept(), (Kept{{0, 3}, {1, 0}, {2, 1}, {0, 2}, {1, 1}}));
-  policy.kept_experts = 12;
+  policy.cache.kept_experts = 12;
   EXPECT_EQ(kept().size(), 12u);
   EXPECT_EQ(kept().back(), (std::pair<int64_t, int64_t>(2, 3))) << "equals as they are numbered";
 }
@@ -355,10 +357,10 @@ TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
   const ModelDescription model = shape_of(3, 4, 2);
   Policy policy;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    policy.slots[kind] = policy.slots_below[kind] =
+    policy.layout.slots[kind] = policy.layout.slots_below[kind] =
         std::ssize(units_of(model, static_cast<UnitKind>(kind)));
   }
-  policy.slots[index_of(UnitKind::expert)] = 5;
+  policy.layout.slots[index_of(UnitKind::expert)] = 5;
   const auto tasks_of = [&](Work work) {
     Residency residency(model, policy);
     FragmentBuilder build(policy, residency,
@@ -383,7 +385,7 @@ TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
   const auto above = tasks_of(Work::load);
   EXPECT_EQ(below.size(), 12u);
   EXPECT_EQ(above.size(), 5u);
-  policy.expert_shares = {{0.1, 0.2, 0.3, 0.4}, {0.4, 0.3, 0.2, 0.1}, {0.2, 0.4, 0.2, 0.2}};
+  policy.cache.expert_shares = {{0.1, 0.2, 0.3, 0.4}, {0.4, 0.3, 0.2, 0.1}, {0.2, 0.4, 0.2, 0.2}};
   EXPECT_EQ(tasks_of(Work::fetch), below);
   EXPECT_NE(tasks_of(Work::load), above);
 }
@@ -391,7 +393,7 @@ TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
 TEST(Residency, LentSlotsAreForgottenAndGivenBack) {
   const ModelDescription model = shape_of(1, 8, 2);
   Policy policy;
-  policy.slots = {1, 1, 1, 0, 6};
+  policy.layout.slots = {1, 1, 1, 0, 6};
   Residency residency(model, policy);
   const auto bring = [&](int64_t expert) {
     const WeightUnit unit = expert_unit(model, LayerId(0), ExpertId(expert));
@@ -419,8 +421,8 @@ struct Example {
 
   explicit Example(Strategy strategy) {
     policy.strategy = strategy;
-    policy.micro_batches = 2;
-    policy.slots = {1, 2, 2, 0, 4};
+    policy.group.micro_batches = 2;
+    policy.layout.slots = {1, 2, 2, 0, 4};
   }
 
   Fragment tasks() {
@@ -476,9 +478,9 @@ TEST(Schedule, CgoPipesOrder) {
   const ModelDescription model = shape_of(2, 2, 1);
   Policy policy;
   policy.strategy = Strategy::cgopipe;
-  policy.cpu_attention = true;
-  policy.slots = {1, 2, 2, 0, 4};
-  policy.slots_below = {1, 2, 2, 0, 4};
+  policy.division.cpu_attention = true;
+  policy.layout.slots = {1, 2, 2, 0, 4};
+  policy.layout.slots_below = {1, 2, 2, 0, 4};
   const RoutingTable routing(2, Activated(3, {ExpertId(0)}));
   Residency residency(model, policy);
   Known known{

@@ -63,38 +63,41 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   Policy policy;
   policy.strategy =
       static_cast<Strategy>(between(random, 0, static_cast<int64_t>(kStrategies) - 1));
-  policy.micro_batches = policy.strategy == Strategy::simple ? 1 : between(random, 1, 4);
-  policy.kv_stages = between(random, 2, 3);
+  policy.group.micro_batches =
+      properties_of(policy.strategy).one_micro_batch ? 1 : between(random, 1, 4);
+  policy.layout.kv_stages = between(random, 2, 3);
   constexpr std::array kRules = {"furthest", "lru", "lfu"};
-  policy.eviction = kRules[static_cast<size_t>(between(random, 0, 2))];
+  policy.cache.eviction = kRules[static_cast<size_t>(between(random, 0, 2))];
   const bool below = between(random, 0, 1) == 1;
-  const bool two_layers = policy.strategy == Strategy::cgopipe && between(random, 0, 1) == 1;
+  const bool two_layers =
+      properties_of(policy.strategy).double_buffers_layers && between(random, 0, 1) == 1;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
     const auto units = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
-    policy.slots[kind] = units == 0 ? 0 : between(random, 1, units);
+    policy.layout.slots[kind] = units == 0 ? 0 : between(random, 1, units);
     if (two_layers && units > 0) {
       const int64_t of_layer = kind == index_of(UnitKind::expert) ? kMostExperts : 1;
-      policy.slots[kind] = between(random, std::min(units, 2 * of_layer), units);
+      policy.layout.slots[kind] = between(random, std::min(units, 2 * of_layer), units);
     }
-    if (below && units > 0) policy.slots_below[kind] = between(random, 1, units);
+    if (below && units > 0) policy.layout.slots_below[kind] = between(random, 1, units);
   }
-  policy.loads_ahead = between(random, 0, 4);
-  policy.kept_experts = between(random, 0, policy.slots[static_cast<size_t>(UnitKind::expert)]);
+  policy.cache.loads_ahead = between(random, 0, 4);
+  policy.cache.kept_experts =
+      between(random, 0, policy.layout.slots[static_cast<size_t>(UnitKind::expert)]);
   if (between(random, 0, 1) == 1) {
     for (const Layer& layer : model.layers) {
-      std::vector<double>& shares = policy.expert_shares.emplace_back();
+      std::vector<double>& shares = policy.cache.expert_shares.emplace_back();
       for (int64_t e = 0; e < layer.feed_forward.experts; ++e) {
         shares.push_back(static_cast<double>(between(random, 0, 3)));
       }
     }
   }
-  policy.cpu_attention = below && between(random, 0, 1) == 1;
-  if (below && policy.strategy == Strategy::hybrid) {
-    policy.shared_rows = between(random, 0, 60);
-    policy.costs = {{random_costs(random)},
-                    std::vector<int>(model.layers.size(), 0),
-                    static_cast<double>(between(random, 0, 20))};
-    policy.slices_experts = policy.costs.kinds[0].slices;
+  policy.division.cpu_attention = below && between(random, 0, 1) == 1;
+  if (below && properties_of(policy.strategy).divides_experts) {
+    policy.division.shared_rows = between(random, 0, 60);
+    policy.division.costs = {{random_costs(random)},
+                             std::vector<int>(model.layers.size(), 0),
+                             static_cast<double>(between(random, 0, 20))};
+    policy.division.slices_experts = policy.division.costs.kinds[0].slices;
   }
   return policy;
 }

@@ -16,12 +16,12 @@ void require(bool condition, const char* otherwise) {
 class RunningTexts {
  public:
   RunningTexts(Pipeline& pipeline, const Texts& texts, std::span<const size_t> waiting)
-      : pipeline_(pipeline), texts_(texts), per_batch_(pipeline.policy().micro_batch) {
-    const auto most = static_cast<size_t>(pipeline.policy().group_sequences());
+      : pipeline_(pipeline), texts_(texts), per_batch_(pipeline.policy().group.micro_batch) {
+    const auto most = static_cast<size_t>(pipeline.policy().group.sequences());
     sequences_.resize(std::min(most, waiting.size()));
     while (members_.size() < sequences_.size() &&
            pipeline.cache().place(sequences_[members_.size()], texts.longest(),
-                                  pipeline.policy().micro_batch_rows)) {
+                                  pipeline.policy().group.micro_batch_rows)) {
       members_.push_back(waiting[members_.size()]);
     }
     require(!members_.empty(), "no room for a single text");

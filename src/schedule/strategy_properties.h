@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace klotski {
+
+// In the order of the Klotski paper's ablation, each adding one idea to the one before; then those
+// that need a device and the CPU beside it.
+enum class Strategy { simple, multi_batch, hot_prefetch, klotski, cgopipe, hybrid, count_ };
+
+inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
+
+// What planning, searching and reporting need to know of a strategy. Code outside the strategy's
+// own file asks for a property, never for a strategy by name.
+struct StrategyProperties {
+  Strategy strategy = Strategy::klotski;
+  std::string_view name;      // the value of --strategy
+  bool needs_device = false;  // without one it is `without_device`
+  Strategy without_device = Strategy::klotski;
+  bool one_micro_batch = false;  // works on a group of one micro-batch only
+  bool loads_by_layer = false;   // brings whole layers ahead, not single experts
+  bool prefetches_hot = false;   // brings K hot experts: their number matters
+  bool expert_major = false;     // runs an expert over all rows of the group at once
+  bool divides_experts = false;  // the CPU beside a device computes some experts
+  bool needs_cpu_attention = false;
+  bool competes_on_device = false;     // may be the fastest there; others are steps of the ablation
+  bool double_buffers_layers = false;  // wants slots for the units of any two layers
+};
+
+const StrategyProperties& properties_of(Strategy strategy);
+
+inline std::string_view strategy_name(Strategy strategy) { return properties_of(strategy).name; }
+std::optional<Strategy> strategy_from_name(std::string_view name);
+// A strategy in words, with what else names the way work is divided.
+std::string describe_strategy(Strategy strategy, bool cpu_attention);
+
+}  // namespace klotski
