@@ -10,7 +10,7 @@
 
 namespace klotski {
 
-// What went wrong, as far as the user can act on it. Each kind has its own exit code.
+// Kinds of failure that a user can act on. Each has its own exit code.
 enum class ErrorKind {
   internal,            // 1: our mistake, or the system failed in a way no flag can mend
   usage,               // 2: the command line or a request is wrong

@@ -34,7 +34,7 @@ std::optional<uint64_t> value_of(const std::filesystem::path& path, const std::s
   return std::nullopt;
 }
 
-// What one control group leaves: limit - usage, where page cache that can be dropped is not usage.
+// Bytes that one control group leaves: limit - usage. Page cache that can be dropped is not usage.
 std::optional<uint64_t> left_in_group(const std::filesystem::path& group, const char* limit_file,
                                       const char* usage_file, const char* cache_key) {
   const auto limit = parse_uint(first_line(group / limit_file));  // "max" means none
@@ -60,7 +60,8 @@ std::optional<uint64_t> left_in_groups(const std::filesystem::path& proc,
   return least;
 }
 
-// What a limit of the process leaves; `key` is the line of /proc/self/status that counts for it.
+// Bytes that a limit of the process leaves; `key` names the line of /proc/self/status that counts
+// for it.
 std::optional<uint64_t> left_to_process(decltype(RLIMIT_AS) resource,
                                         const std::filesystem::path& proc, const char* key) {
   rlimit limit{};

@@ -18,11 +18,12 @@ struct MemoryLeft {
 };
 MemoryLeft memory_left();
 
-// For the message when the system refuses memory: what is needed, what bounds it and what is
-// missing, as far as that is known. `bytes` is the least that was to be had.
+// A message for memory that the system refused: bytes needed (`bytes`, the least that would do),
+// the limit that bounds them and the bytes missing, as far as both are known.
 std::string describe_shortage(uint64_t bytes, const MemoryLeft& left = memory_left());
 
-// The same read from other folders, for tests: proc is /proc, cgroups is /sys/fs/cgroup.
+// Memory left, read from other folders, for tests: proc stands for /proc, cgroups for
+// /sys/fs/cgroup.
 MemoryLeft memory_left(const std::filesystem::path& proc, const std::filesystem::path& cgroups);
 
 }  // namespace klotski

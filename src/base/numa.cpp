@@ -34,7 +34,7 @@ std::optional<int> node_id(std::string_view name) {
   return static_cast<int>(*id);
 }
 
-// Of lines such as "Node 0 MemTotal:  24643328 kB".
+// Bytes of the line "Node 0 MemTotal:  24643328 kB".
 uint64_t total_memory(const std::string& meminfo) {
   std::istringstream lines(meminfo);
   for (std::string line; std::getline(lines, line);) {

@@ -22,7 +22,8 @@ std::vector<NumaNode> numa_nodes();
 // where the system says that; empty where it says neither.
 std::vector<int> memory_nodes();
 
-// The same read from other folders, for tests: sys is /sys, proc is /proc. Without the policy.
+// NUMA nodes and memory nodes read from other folders, for tests: sys stands for /sys, proc for
+// /proc. The policy of the process is left out.
 std::vector<NumaNode> numa_nodes(const std::filesystem::path& sys);
 std::vector<int> memory_nodes(const std::filesystem::path& proc);
 

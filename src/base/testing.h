@@ -1,6 +1,6 @@
 #pragma once
 
-// What tests of several folders share.
+// Helpers that tests of several folders share.
 
 #include <time.h>
 
@@ -23,7 +23,7 @@ inline std::string refusal(const std::function<void()>& action) {
   return "";
 }
 
-// Of this thread: a busy machine lengthens it less than the time on the wall.
+// Processor seconds of this thread: a busy machine lengthens them less than seconds on the wall.
 inline double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

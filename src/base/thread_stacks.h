@@ -10,8 +10,8 @@ namespace klotski {
 // space and data (ulimit -v, -d) count in full; nothing here recurses outside the first thread.
 inline constexpr uint64_t kThreadStackBytes = kMiB;
 
-// For all threads started from now on: stacks of that size and, where address space is limited, no
-// heaps of their own, for each of which the allocator would set 64 MiB aside.
+// Threads started from now on get stacks of kThreadStackBytes and, where address space is limited,
+// no heaps of their own: the allocator would set 64 MiB aside for each.
 void use_little_address_space_per_thread();
 
 }  // namespace klotski

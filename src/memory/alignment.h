@@ -5,14 +5,15 @@
 
 namespace klotski {
 
-// What O_DIRECT asks of offsets, lengths and memory on every disk and file system in use.
+// Alignment of offsets, lengths and memory that satisfies O_DIRECT on every disk and file system in
+// use.
 inline constexpr uint64_t kDirectAlignment = 4096;
 
 constexpr uint64_t round_down_to_alignment(uint64_t bytes) {
   return bytes / kDirectAlignment * kDirectAlignment;
 }
 
-// For sizes of at most 2^64 - kDirectAlignment.
+// `bytes` is at most 2^64 - kDirectAlignment.
 constexpr uint64_t round_up_to_alignment(uint64_t bytes) {
   return round_down_to_alignment(bytes + kDirectAlignment - 1);
 }

@@ -28,7 +28,7 @@ class DeviceMemory {
   // Throws does_not_fit where the rest is smaller.
   std::span<std::byte> take(std::string_view kind, uint64_t bytes);
 
-  // What a piece takes of it.
+  // Bytes that a piece of `bytes` takes of the allocation.
   static uint64_t rounded(uint64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }

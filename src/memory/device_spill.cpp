@@ -8,8 +8,7 @@ namespace klotski {
 
 namespace {
 
-// So many are copied at once, each as fast as the others: what is longer than they are goes in
-// parts.
+// Copies that one kernel makes at once, all at one speed: longer pieces go in parts.
 constexpr uint64_t kAtOnce = 64;
 
 }  // namespace

@@ -27,7 +27,7 @@ struct ReadBlock {
   int fruitless = 0;    // answers in a row that brought nothing: interruptions, too short reads
   int failed = 0;       // answers in a row that were EIO
 
-  // What is still to be read, aligned.
+  // The bytes still to be read, aligned.
   ReadRequest request() const;
 };
 

@@ -126,7 +126,7 @@ void SpillFile::transfer(const char* what, uint64_t offset, std::span<const std:
     if (moved < 0 && errno != EINTR && errno != EAGAIN) {
       fail_with(errno, what, offset + done, bytes - done);
     }
-    // What a short answer moved beyond the last aligned byte is moved again.
+    // Bytes that a short answer moved beyond the last aligned byte are moved again.
     const size_t next = moved <= 0 ? done : done + static_cast<size_t>(moved);
     const size_t kept = next == bytes ? bytes : round_down_to_alignment(next);
     fruitless = kept > done ? 0 : fruitless + 1;

@@ -64,7 +64,7 @@ std::optional<uint64_t> append(const fs::path& path, std::string line) {
   struct stat status {};
   if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
     size = static_cast<uint64_t>(status.st_size);
-    // What a full disk tore costs its own record, not this one.
+    // A record torn by a full disk is lost alone: this one begins on a line of its own.
     if (ends_within_a_line(descriptor, status.st_size)) line.insert(0, "\n");
     [[maybe_unused]] const ssize_t as_much_as_fits = ::write(descriptor, line.data(), line.size());
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// What earlier runs were expected to take and took: history.jsonl in the cache folder (probe.h), a
-// line a run. Nothing depends on it, so whatever fails, fails without a word.
+// Planned and measured times of earlier runs: history.jsonl in the cache folder (probe.h), a line a
+// run. Nothing depends on the file, so a failure to read or write it is not reported.
 
 #include <ctime>
 #include <string>
@@ -15,7 +15,7 @@ namespace klotski {
 // Processor, kernels and how many threads compute, as a record's `machine` has them.
 std::string machine_name(int threads);
 
-// As a record's `when` has it.
+// A time in the form of a record's `when`.
 std::string utc_text(std::time_t time);
 
 // Adds a line in one write: lines of several processes do not mix. A file that has grown beyond

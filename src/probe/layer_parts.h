@@ -20,7 +20,7 @@ namespace klotski {
 // more than one copy is wanted at all.
 ProbeLimits beyond_caches(const ProbeLimits& limits);
 
-// What parts are measured with.
+// Memory, operations and limits with which the parts of a layer are measured.
 struct PartsBench {
   Tier& tier;  // its limit bounds all that is held
   const ProbeLimits& limits;

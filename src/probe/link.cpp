@@ -31,7 +31,7 @@ struct Way {
   bool to_device;
   int in_a_row;  // copies of which the next ones are begun before one ends
 
-  // Of one of them, the median of some rows.
+  // Seconds of one copy: the median over several rows of copies.
   double seconds(uint64_t bytes) const {
     std::array<double, 7> seconds{};
     for (double& one : seconds) {

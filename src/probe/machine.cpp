@@ -168,7 +168,7 @@ class Computing {
   std::vector<float> out_;
 };
 
-// As a run reads: a unit at a time, over much of the file.
+// Reads as a run does: a unit at a time, over much of the file.
 class UnitsBench {
  public:
   UnitsBench(const DirectFile& file, uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits)

@@ -77,7 +77,7 @@ std::optional<fs::path> largest_file(const Checkpoint& checkpoint) {
   return path;
 }
 
-// Of what a run reads most: an expert, or the dense part of a layer.
+// Bytes of the unit that a run reads most: an expert, or the dense part of a layer.
 uint64_t unit_bytes(const ModelDescription& model, const StoredTypes& types) {
   const UnitKind kind =
       units_of(model, UnitKind::expert).empty() ? UnitKind::dense : UnitKind::expert;
@@ -88,7 +88,7 @@ std::string name_of_cpu(const Ops& ops) {
   return &ops == &cpu_ops() ? cpu_kernels().chosen : "reference";
 }
 
-// What the operations are, in words.
+// The operations that are measured, in words.
 std::string kernels_of(const ProbeSubject& subject) {
   if (!subject.device) return name_of_cpu(subject.ops);
   const DeviceInfo& info = subject.device->info();

@@ -13,7 +13,7 @@
 
 namespace klotski {
 
-// Whose profile is wanted. The references must outlive the call.
+// The model and the processor whose profile is wanted. The references must outlive the call.
 struct ProbeSubject {
   const ModelDescription& model;
   const Checkpoint& checkpoint;  // its largest file is read; without files no disk is measured

@@ -16,8 +16,8 @@ namespace klotski {
 // The element type that a checkpoint keeps tensors of each role in.
 using StoredTypes = std::array<DType, static_cast<size_t>(Role::count_)>;
 
-// Of an expert of each layer, whichever type most layers have. Refuses (bad_model) what no
-// operation reads.
+// Types of an expert's tensors: where layers differ, the type that most of them have. Refuses
+// (bad_model) types that no operation reads.
 StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkpoint);
 
 uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& types);
@@ -26,10 +26,11 @@ uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& type
 // eight bytes.
 void fill_random(std::span<std::byte> bytes, DType type);
 
-// The same tensors several times over with random content.
+// Several copies of a set of tensors with random content.
 class RandomWeights {
  public:
-  // As many copies as make up `wanted` bytes and fit in `most`; one in any case.
+  // Copies are made until they hold `wanted` bytes or the next does not fit in `most`; at least
+  // one.
   struct Bytes {
     uint64_t wanted = 0;
     uint64_t most = 0;

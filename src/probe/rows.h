@@ -1,6 +1,6 @@
 #pragma once
 
-// What the parts of a layer are measured on.
+// Rows of random numbers on which the parts of a layer are measured.
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of this folder share.
+// Helpers that the tests of this folder share.
 
 #include <string>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the drawings of this folder share: text made safe for HTML, numbers for readers, and the few
+// Helpers of the drawings of this folder: text made safe for HTML, numbers for readers, and the few
 // SVG elements they are made of. Colours come from the page (plan_page_style.h) by class.
 
 #include <ostream>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a roofline plot shows, in FLOPs a byte and FLOP/s: everything but pixels.
+// The contents of a roofline plot in FLOPs a byte and FLOP/s: everything but pixels.
 
 #include <optional>
 #include <string>

@@ -30,7 +30,7 @@ constexpr double kAxisHeight = 48;
 constexpr double kDot = 5;  // radius
 constexpr double kSwatch = 22;
 
-// What is tall is said in TFLOP/s.
+// Large rates are written in TFLOP/s.
 constexpr int kGiga = 9, kTera = 12;
 
 // The label of a turning point, to the left of the upper end of its line.
@@ -174,7 +174,7 @@ class RooflineDrawing {
   }
 
   void draw_marks(const OperationMarks& marks) {
-    // What the upper level attains by itself, as far as the link roof: they meet at P2.
+    // The roof of the upper level by itself, up to the link roof: they meet at P2.
     if (marks.resident && marks.p2) line(*marks.resident, *marks.p2, "attains");
     if (marks.fetched && marks.below) line(*marks.below, *marks.fetched, "attains");
     const auto tip = [&](std::string_view how, const FigurePoint& at) {

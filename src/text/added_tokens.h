@@ -28,7 +28,7 @@ struct AddedToken {
   bool right_strip = false;
   bool normalized = false;  // looked for in the normalised text, not in the raw text
   bool special = false;
-  // What is looked for in the text and what the token decodes to: the content, normalised where
+  // The text that is looked for and that the token decodes to: the content, normalised where
   // `normalized` says so.
   std::string spelled = {};
 };

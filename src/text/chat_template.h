@@ -12,8 +12,8 @@
 
 namespace klotski {
 
-// What one rendering may use. The defaults let conversations of tens of megabytes through and stop
-// a hostile template within seconds.
+// Budgets of one rendering. The defaults let conversations of tens of megabytes through and stop a
+// hostile template within seconds.
 struct TemplateLimits {
   uint64_t max_steps = 100'000'000;
   int max_depth = 600;  // nested evaluations: statements, expressions and macro calls together

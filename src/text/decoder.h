@@ -45,7 +45,7 @@ class DecodeStream {
 // From the "decoder" object of a tokenizer.json. Throws on an unknown type, naming it.
 Decoder parse_decoder(const JsonFields& fields, const std::string& what);
 
-// What Hugging Face does without a decoder: tokens with spaces between.
+// Hugging Face's rule for a tokenizer without a decoder: tokens joined by spaces.
 Decoder make_joining_decoder();
 // Bytes spelled as in byte_level.h, turned to text as the decoders of the web do: a byte-order mark
 // at the start is not part of the text.

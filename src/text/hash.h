@@ -26,7 +26,7 @@ struct HashKey {
   uint64_t hash(std::string_view bytes) const;
 };
 
-// For the standard containers.
+// A hash function in the form that standard containers take.
 struct KeyedHash {
   HashKey key = HashKey::of_process();
   size_t operator()(const std::string& text) const { return key.hash(std::string_view(text)); }

@@ -53,7 +53,7 @@ class SequenceNormalizer : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> steps_;
 };
 
-// For steps whose growth is bounded by what a character can become.
+// A step whose growth needs no check: a character becomes a bounded number of others.
 Rewrite unbounded(std::function<void(std::string&)> function) {
   return [function = std::move(function)](std::string& text, size_t) { function(text); };
 }

@@ -12,7 +12,7 @@
 
 namespace klotski {
 
-// What a Replace or Split looks for: a fixed text or a regular expression.
+// The pattern of a Replace or Split: a fixed text or a regular expression.
 class Pattern {
  public:
   explicit Pattern(Regex regex) : pattern_(std::move(regex)) {}

@@ -23,8 +23,8 @@ class PrecompiledCharsmap {
   Match longest(std::string_view text) const;
   Match shortest(std::string_view text) const;
 
-  // What Hugging Face's Precompiled normalizer does: cluster by cluster, short clusters as a whole
-  // by the shortest rule that begins them, else character by character. Ends early where the text
+  // Normalises as Hugging Face's Precompiled does: cluster by cluster, short clusters as a whole by
+  // the shortest rule that begins them, else character by character. Ends early where the text
   // becomes longer than max_bytes.
   void normalize_by_grapheme(std::string& text, size_t max_bytes) const;
 

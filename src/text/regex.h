@@ -10,7 +10,7 @@
 
 namespace klotski {
 
-// Whose rules a pattern was written for. Both are turned into PCRE2's before they are compiled.
+// The dialect a pattern was written in. Both are translated to PCRE2's before compiling.
 enum class RegexDialect {
   oniguruma,  // tokenizer.json: ^ and $ match at lines, (?m) lets . match a newline
   rust,       // tiktoken: $ is the end of the text only

@@ -14,8 +14,8 @@ struct CharacterSet {
   bool complement = false;
 };
 
-// What a shorthand (s, S, w, W, h, H) means; empty members where the letter is no shorthand that
-// differs from PCRE2's.
+// The characters of a shorthand (s, S, w, W, h, H); empty members where the letter is no shorthand
+// that differs from PCRE2's.
 CharacterSet shorthand_set(char letter, RegexDialect dialect);
 
 // A property by any of its usual names: category, script, binary property or POSIX class.

@@ -140,7 +140,7 @@ class Translator {
     for (; at_ < end; ++at_) {
       out_ += oniguruma() && options && pattern_[at_] == 'm' ? 's' : pattern_[at_];
     }
-    // What follows "(?" and is no option (<, =, !, >, P) belongs to the group's kind.
+    // Characters after "(?" that are no option (<, =, !, >, P) belong to the group's kind.
     while (!options && at_ < pattern_.size() &&
            std::string_view("<=!>P").find(pattern_[at_]) != std::string_view::npos) {
       out_ += pattern_[at_++];

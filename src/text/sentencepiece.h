@@ -12,8 +12,8 @@
 
 namespace klotski {
 
-// What a SentencePiece model file says, as far as tokenizing needs it. Names and numbers are those
-// of the public sentencepiece_model.proto.
+// The parts of a SentencePiece model file that tokenizing needs. Names and numbers are those of the
+// public sentencepiece_model.proto.
 struct SentencePieceFile {
   enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
   struct Piece {
@@ -35,7 +35,7 @@ struct SentencePieceFile {
   bool escape_whitespaces = true;
 };
 
-// What stands for a space in its pieces.
+// The character that stands for a space in its pieces.
 inline constexpr std::string_view kSpaceMark = "\u2581";
 
 // Checks everything: at most 2^24 pieces, texts that are UTF-8, finite scores, known types.

@@ -10,7 +10,7 @@
 
 namespace klotski {
 
-// What becomes of the matches of a Split.
+// The fate of the matches of a Split.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 SplitBehavior parse_behavior(const JsonFields& fields, std::string_view fallback);

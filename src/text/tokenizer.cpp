@@ -33,7 +33,8 @@ struct Repaired {
   std::vector<Span> literal;
 };
 
-// What was literal stays so: a span that begins or ends inside an invalid sequence takes all of it.
+// Literal text stays literal: a span that begins or ends inside an invalid sequence takes all of
+// it.
 Repaired repair(std::string_view text, std::span<const Span> literal) {
   Repaired repaired;
   std::string& out = repaired.text;
@@ -222,8 +223,7 @@ bool TokenizerParts::becomes_special(std::string_view text) const {
   using Pass = AddedTokens::Pass;
   if (!normalizer || !added.has_tokens(Pass::normalized)) return false;
   const Span whole = {0, text.size()};
-  // As in an encode() for which all of the text is literal: of the first pass, only tokens that are
-  // not special cut it.
+  // All of the text is literal here: in the first pass only tokens that are not special cut it.
   for (const Segment& segment : added.split(text, Pass::raw, std::span(&whole, 1))) {
     if (segment.id >= 0) continue;
     std::string part(text.substr(segment.span.begin, segment.span.end - segment.span.begin));

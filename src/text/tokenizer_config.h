@@ -6,8 +6,8 @@
 
 namespace klotski {
 
-// What a model folder says about its tokenizer besides the vocabulary. All files are optional, each
-// may be gzip-compressed (NAME.gz), and what no file says stays empty.
+// Settings of a model folder's tokenizer besides the vocabulary. All files are optional, each may
+// be gzip-compressed (NAME.gz); a setting that no file gives stays empty.
 struct TokenizerConfig {
   std::string bos_token;
   std::string eos_token;

@@ -30,7 +30,7 @@ struct TokenizerParts {
 
   // Whether normalising brings the text of a special token about in `text`, which must be valid.
   bool becomes_special(std::string_view text) const;
-  // What the decoder is given for an id; nullopt where the id is left out.
+  // The text that the decoder is given for an id; nullopt where the id is left out.
   std::optional<std::string_view> decoded_text(TokenId id, bool skip_special) const;
 };
 

@@ -10,7 +10,7 @@
 namespace klotski::jinja {
 namespace {
 
-// What every object of Python has and the sandbox hides.
+// Attributes that every object of Python has and the sandbox hides.
 bool is_internal(std::string_view name) {
   static constexpr std::array<std::string_view, 22> kNames = {
       "__class__", "__delattr__",      "__dir__",    "__doc__",  "__eq__",     "__format__",
@@ -119,7 +119,7 @@ struct SliceRange {
   int64_t count;
 };
 
-// As slice.indices() of Python.
+// Begin, end and step as Python's slice.indices() gives them.
 SliceRange slice_range(const std::array<Value, 3>& bounds, int64_t length) {
   const auto bound = [&](size_t i, int64_t fallback, int64_t low, int64_t high) {
     if (bounds[i].is(Kind::none)) return fallback;

@@ -85,7 +85,7 @@ struct Expr {
   const TestEntry* test = nullptr;
 };
 
-// What a scope does with its variables when it is entered, as Jinja's compiler decides it.
+// A scope's treatment of one variable when it is entered, as Jinja's compiler decides it.
 struct ScopeLoad {
   enum class From { parameter, context, outer, nothing };
   Slot slot;

@@ -10,8 +10,8 @@
 
 namespace klotski::jinja {
 
-// What a template can do wrong while it renders. The interpreter knows the line and turns it into
-// an Error at its border, so the helpers below need not carry positions.
+// A mistake that a template makes while it renders. The interpreter knows the line and turns the
+// mistake into an Error at its border, so the helpers below need not carry positions.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -14,8 +14,8 @@
 namespace klotski::jinja {
 namespace {
 
-// What Jinja computes when it compiles. Results can differ there from those at run time; see the
-// two uses. Walks the expression at every use, so each part has its price.
+// Expressions that Jinja computes when it compiles. Results can differ there from those at run
+// time; see the two uses. Walks the expression at every use, so each part has its price.
 bool is_constant(Budget& budget, const Expr& expr) {
   budget.step();
   static constexpr std::array<std::string_view, 5> kWithContext = {"map", "reject", "rejectattr",

@@ -126,7 +126,7 @@ TEST(JinjaExpression, Calls) {
   EXPECT_TRUE(refused("{{ x() }}"));
 }
 
-// As Python where the result fits 64 bits; the rest is an error, not undefined behaviour.
+// Results equal Python's where they fit 64 bits; others are an error, not undefined behaviour.
 TEST(JinjaExpression, IntegersAtTheirLimits) {
   const std::string low = "(-9223372036854775807 - 1)";
   const std::string overflow = "ERROR: t:1: an integer does not fit 64 bits";

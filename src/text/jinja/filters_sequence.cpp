@@ -225,7 +225,7 @@ Value filter_reverse(Runtime& rt, const Value& input, const Bound&) {
   std::vector<Value> items = elements(rt, input);
   std::reverse(items.begin(), items.end());
   const Value list = rt.list(std::move(items));
-  // What has a length is reversed by an iterator, what has none by way of a list.
+  // Values with a length are reversed by an iterator, others by way of a list.
   return length_of(input) < 0 ? list : rt.iterator(iterate(rt, list));
 }
 

@@ -7,7 +7,7 @@
 
 namespace klotski::jinja {
 
-// As Python's str(), repr() and float.__repr__ write values.
+// Values written as Python's str(), repr() and float.__repr__ write them.
 std::string to_text(Runtime& runtime, const Value& value);
 Value to_text_value(Runtime& runtime, const Value& value);  // strings stay as they are
 std::string repr(Runtime& runtime, const Value& value);
@@ -22,7 +22,7 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 
-// As json.dumps.
+// A value written as json.dumps writes it.
 std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 // `format` % `arguments`.

@@ -23,7 +23,7 @@ class GlobalObject : public CallableObject {
   GlobalFunction function_;
 };
 
-// As many as Jinja's sandbox allows.
+// The longest range, as in Jinja's sandbox.
 constexpr int64_t kMaxRange = 100'000;
 // Beyond this the arithmetic of a range could overflow.
 constexpr int64_t kMaxRangeBound = int64_t{1} << 61;
@@ -40,7 +40,7 @@ Value make_range(Runtime&, const Arguments& arguments) {
   return Value::object<RangeObject>(Kind::range, std::make_shared<RangeObject>(range));
 }
 
-// What dict(...) and namespace(...) are given: a mapping or pairs, then keywords.
+// Arguments of dict(...) and namespace(...): a mapping or pairs, then keywords.
 DictObject collect_entries(Runtime& rt, const Arguments& arguments) {
   if (arguments.positional.size() > 1) raise("at most one positional argument is taken");
   DictObject dict;

@@ -58,12 +58,12 @@ class Interpreter {
   Value filtered_items(const LoopNode& loop, const Value& iterable, Frame* frame);
   Value run_recursive_loop(const Stmt& statement, const Value& iterable, Frame* outer,
                            int64_t depth0);
-  // What `write` emits, as a value.
+  // The text that `write` emits, as a value.
   template <typename Write>
   Value captured(const Write& write);
   Value captured_text(const Body& body, Frame* frame);
   void emit(std::string_view text);
-  // For filter and call blocks, which Jinja does not convert to text.
+  // Emits the result of a filter or call block, which Jinja does not convert to text.
   void emit_string(const Value& value);
 
   // Variables (interpreter.cpp)

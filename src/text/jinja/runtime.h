@@ -13,8 +13,8 @@
 
 namespace klotski::jinja {
 
-// What filters, tests and methods need of a rendering: the budget, the making of values that are
-// charged to it, and a place for the objects that change.
+// The part of a rendering that filters, tests and methods need: the budget, the making of values
+// that are charged to it, and storage for the objects that change.
 class Runtime {
  public:
   Runtime(const TemplateLimits& limits, const std::optional<std::tm>& now)
@@ -38,7 +38,7 @@ class Runtime {
     return owned.get();
   }
 
-  // For recursions that have no other guard.
+  // Depth counter for recursions that have no other guard.
   int* depth() { return &depth_; }
 
  private:

@@ -6,7 +6,7 @@
 
 namespace klotski::jinja {
 
-// What stands behind `is`, in Jinja's words a test.
+// The operand behind `is`: a test, in Jinja's words.
 struct TestEntry {
   std::string_view name;
   std::string_view signature;  // as for BoundArguments

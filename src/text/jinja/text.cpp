@@ -51,7 +51,7 @@ Value split_at_space(Runtime& runtime, std::string_view text, int64_t most) {
         end = after;
       }
     }
-    // What is left over once the count is reached keeps the spaces at its end, as in Python.
+    // The rest, once the count is reached, keeps the spaces at its end, as in Python.
     parts.push_back(runtime.text(std::string(text.substr(0, end))));
     text = strip_space(text.substr(end), true, false);
   }

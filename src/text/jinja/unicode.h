@@ -17,7 +17,7 @@ int64_t count_code_points(std::string_view text);
 // The byte at which code point `index` begins; the size of the text if there are fewer.
 size_t byte_offset(std::string_view text, int64_t index);
 
-// As Python's str methods of these names answer for one character.
+// Answers of Python's str methods of these names for one character.
 bool is_space(char32_t c);
 bool is_printable(char32_t c);
 bool is_alpha(char32_t c);
@@ -29,7 +29,7 @@ bool is_lower(char32_t c);
 bool is_title(char32_t c);
 bool is_identifier_start(char32_t c);
 bool is_identifier_part(char32_t c);
-// What a regular expression's \w matches.
+// Whether a regular expression's \w matches the character.
 inline bool is_word(char32_t c) { return c == U'_' || is_alpha(c) || is_numeric(c); }
 
 std::string to_upper(std::string_view text);

@@ -197,7 +197,7 @@ struct CyclerObject {
 
 // 0 for scalars; throws where the value would be too deep to be put into another one.
 int value_depth(const Value& value);
-// What a walk through the whole value costs in steps. Parts that are shared count each time, so
+// Steps of a walk through the whole value. Parts that are shared count each time, so
 // a list doubled into itself over and over is dear to print though cheap to hold.
 uint64_t value_weight(const Value& value);
 
