@@ -77,7 +77,7 @@ Json gather(const OpenedModel& model) {
     ++routed_layers;
     routed = &layer.feed_forward;
   }
-  const Attention& attention = description.layers.front().attention;
+  const GroupedHeads& attention = description.layers.front().attention.grouped_heads();
   const Json tokenizer = tokenizer_info(model.folder);
   return {
       {"folder", model.folder.native()},

@@ -35,8 +35,8 @@ double operations(const Task& task, const ModelDescription& model, int64_t batch
   const auto experts = static_cast<double>(layer.feed_forward.experts);
   switch (task.work) {
     case Work::attention:
-      return 4.0 * rows * hidden *
-             static_cast<double>(layer.attention.query_width() + layer.attention.kv_width());
+      return 2.0 * rows * hidden *
+             static_cast<double>(layer.attention.input_width() + layer.attention.output_width());
     case Work::gate:
       return 2.0 * rows * hidden * experts;
     case Work::expert:

@@ -416,7 +416,7 @@ class MemoryDivision {
     int64_t head_dim = 0;
     for (const Layer& layer : model_.layers) {
       width = std::max(width, layer.feed_forward.width);
-      head_dim = std::max<int64_t>(head_dim, layer.attention.head_dim);
+      head_dim = std::max<int64_t>(head_dim, layer.attention.query_head_width());
     }
     return target_.cpu->scratch_bytes(
         {.rows = std::max(policy.division.shared_rows, policy.group.micro_batch),

@@ -17,7 +17,7 @@ int64_t widest_input(const ModelDescription& model) {
 uint64_t attention_row_bytes(const ModelDescription& model, int64_t rows) {
   int64_t attended = 0;
   for (const Layer& layer : model.layers) {
-    attended = std::max(attended, layer.attention.query_width());
+    attended = std::max(attended, layer.attention.output_width());
   }
   return static_cast<uint64_t>(rows * (widest_input(model) + attended)) * sizeof(float);
 }
@@ -32,15 +32,16 @@ CpuAttention::CpuAttention(const Arithmetic& with, const PagedKvCache& cache,
       sinks_(with.model.layers.size()) {}
 
 AttentionRows CpuAttention::inputs(float* at, LayerId layer, int64_t rows) const {
-  const Attention& shape = with_.model.layer(layer).attention;
-  const Rows queries{at, rows, shape.query_width()};
-  const Rows keys{queries.row(rows), rows, shape.kv_width()};
-  return {queries, keys, {keys.row(rows), rows, shape.kv_width()}};
+  AttentionRows all;
+  for (const RowPart& part : with_.model.layer(layer).attention.inputs()) {
+    all.parts.push_back({at, rows, part.width});
+    at += rows * part.width;
+  }
+  return all;
 }
 
 Rows CpuAttention::attended(float* at, LayerId layer, int64_t rows) const {
-  const Attention& shape = with_.model.layer(layer).attention;
-  return {at + attended_at_, rows, shape.query_width()};
+  return {at + attended_at_, rows, with_.model.layer(layer).attention.output_width()};
 }
 
 AttentionRows CpuAttention::inputs_on_device(const Task& task, int64_t rows) const {
@@ -52,11 +53,10 @@ Rows CpuAttention::attended_on_device(const Task& task, int64_t rows) const {
 }
 
 void CpuAttention::keep_sinks(LayerId layer, const TensorView& sinks, const OpsMemory& device) {
-  const Attention& shape = with_.model.layer(layer).attention;
   Sinks& kept = sinks_[static_cast<size_t>(layer.value)];
-  if (!shape.sinks || !kept.bytes.empty()) return;
+  if (sinks.shape.empty() || !kept.bytes.empty()) return;
   std::vector<std::byte> bytes(
-      static_cast<size_t>(shape.query_heads * bytes_per_element(sinks.dtype)));
+      static_cast<size_t>(sinks.shape[0] * bytes_per_element(sinks.dtype)));
   device.download(bytes.data(), sinks.data, bytes.size());
   kept.bytes = std::move(bytes);
   kept.view = {.data = kept.bytes.data(), .dtype = sinks.dtype, .shape = sinks.shape};
@@ -81,7 +81,7 @@ void CpuAttention::run(const Task& task, const MicroBatch& micro_batch) {
 
 void CpuAttention::attended_up(const Task& task, int64_t rows) {
   const Attention& shape = with_.model.layer(task.layer).attention;
-  const FloatRange attended{attended_at_, rows * shape.query_width()};
+  const FloatRange attended{attended_at_, rows * shape.output_width()};
   rows_.up(task.buffer, std::span(&attended, 1));
 }
 

@@ -9,12 +9,12 @@
 
 namespace klotski {
 
-// Bytes of the rows that a device and the CPU exchange for attention of so many rows, in the memory
-// of each.
+// Bytes of the rows that a device and the CPU exchange for the attention of `rows` rows, in the
+// memory of each.
 uint64_t attention_row_bytes(const ModelDescription& model, int64_t rows);
 
-// Attention that the CPU computes beside a device, where keys and values lie: queries, keys and
-// values of new rows come down, what they attend to goes up. Each function is called by one thread
+// Attention that the CPU computes for a device, on caches in host memory: the inputs of new rows
+// come down, the rows that attention gives go up. Each function is called by one thread
 // at a time, in the order that the schedule declares; tasks name one of a few buffers.
 class CpuAttention {
  public:
@@ -26,7 +26,7 @@ class CpuAttention {
   // Where the device puts what comes down and finds what went up.
   AttentionRows inputs_on_device(const Task& task, int64_t rows) const;
   Rows attended_on_device(const Task& task, int64_t rows) const;
-  // Keeps the layer's sinks, which lie on the device, for the CPU.
+  // Keeps the layer's sinks, if it has any, for the CPU: they lie on the device.
   void keep_sinks(LayerId layer, const TensorView& sinks, const OpsMemory& device);
 
   void queries_down(const Task& task, int64_t rows);

@@ -27,15 +27,15 @@ uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, in
 uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
                        const Policy& policy, int64_t rows, int64_t logit_rows) {
   int64_t attention_width = 0;
-  int64_t query_width = 0;
+  int64_t attended_width = 0;
   int64_t head_dim = 0;
   int64_t expert_width = 0;
   int64_t shared_width = 0;
   for (const Layer& layer : model.layers) {
     const Attention& shape = layer.attention;
-    attention_width = std::max(attention_width, shape.input_width() + shape.query_width());
-    query_width = std::max(query_width, shape.query_width());
-    head_dim = std::max<int64_t>(head_dim, shape.head_dim);
+    attention_width = std::max(attention_width, shape.input_width() + shape.output_width());
+    attended_width = std::max(attended_width, shape.output_width());
+    head_dim = std::max<int64_t>(head_dim, shape.query_head_width());
     expert_width = std::max(expert_width, layer.feed_forward.width);
     if (layer.feed_forward.shared) {
       shared_width = std::max(shared_width, layer.feed_forward.shared->width);
@@ -47,7 +47,7 @@ uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts
   const int64_t floats = attention + logits;
   const MostWork most{.rows = rows,
                       .choices = most_choices(model),
-                      .in_width = std::max(model.hidden, query_width),
+                      .in_width = std::max(model.hidden, attended_width),
                       .expert_width = std::max(expert_width, shared_width),
                       .head_dim = head_dim};
   return static_cast<uint64_t>(floats) * sizeof(float) + ops.scratch_bytes(most) +
@@ -274,7 +274,7 @@ void GroupTasks::attention(const Task& task) {
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   const Rows hidden = rows_of(hidden_, here);
   AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, rotation(here));
-  Buffer attended(with_.ops, hidden.count, inputs.queries.rows().width);
+  Buffer attended(with_.ops, hidden.count, with_.model.layer(task.layer).attention.output_width());
   attend(with_, cache_, weights,
          {.micro_batch = *here.micro_batch,
           .layer = task.layer,

@@ -20,12 +20,12 @@ struct AttentionOf {
   const MicroBatch& micro_batch;
   LayerId layer;
   AttentionRows inputs;
-  Rows attended;                   // [rows][query_heads * head_dim]
+  Rows attended;                   // [rows][Attention::output_width()]
   const KvStage* stage = nullptr;  // that holds spilled keys and values; null: in their place
 };
 
-// Puts the new keys and values into the cache and attends to all. Of the weights only the sinks are
-// read.
+// Puts the new rows into the cache and attends to all. Of the weights only those are read that
+// attention needs besides its projections (sinks).
 void attend(const Arithmetic& with, const PagedKvCache& cache, const WeightSet& weights,
             const AttentionOf& attention);
 

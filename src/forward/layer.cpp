@@ -1,29 +1,11 @@
 #include "forward/layer.h"
 
+#include "forward/vector_weights.h"
 #include "model/rope.h"
 
 namespace klotski {
 
 namespace {
-
-// A vector of weights as floats.
-List<float> floats_of(const Ops& ops, const TensorView& vector, int64_t size) {
-  List<float> values(ops, size);
-  const TokenId first_row = 0;
-  const List<TokenId> row(ops, std::span(&first_row, 1));
-  ops.embed({values.span().data(), 1, size}, vector, row.span());
-  return values;
-}
-
-// Queries and keys are normalised over each head, or over their whole width.
-void norm_heads(const Arithmetic& with, Rows heads, const TensorView& weight,
-                const Attention& shape) {
-  if (shape.norm == HeadNorm::none) return;
-  if (shape.norm == HeadNorm::per_head) {
-    heads = {heads.data, heads.count * (heads.width / shape.head_dim), shape.head_dim};
-  }
-  with.ops.rms_norm(heads, heads, weight, with.model.norm_epsilon);
-}
 
 // A part that is not routed: one expert, weight one.
 Routing everyone_to_one(const Ops& ops, int64_t rows) {
@@ -62,72 +44,6 @@ Rotation rotation_of(const Arithmetic& with, const Batch& batch) {
           .positions = List(with.ops, std::span<const int32_t>(batch.positions)),
           .frequencies = List(with.ops, std::span<const float>(frequencies)),
           .tables = List(with.ops, std::span<const int32_t>(tables))};
-}
-
-void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows hidden,
-                   const WeightSet& weights, LayerId layer, const Rotation& rotation) {
-  const Attention& shape = with.model.layer(layer).attention;
-  Buffer normed(with.ops, hidden.count, hidden.width);
-  with.ops.rms_norm(normed.rows(), hidden, weights[Role::attention_norm], with.model.norm_epsilon);
-  // Errors of queries and keys grow in the softmax, and those of keys and values stay in the cache:
-  // their inputs keep more of their fraction.
-  const Precision precision =
-      with.precision == Precision::bf16 ? Precision::two_bf16 : with.precision;
-  const auto project = [&](Rows to, Role weight, Role bias) {
-    with.ops.matmul(to, normed.rows(), weights[weight], weights[bias], precision);
-  };
-  project(out.queries, Role::query, Role::query_bias);
-  project(out.keys, Role::key, Role::key_bias);
-  project(out.values, Role::value, Role::value_bias);
-  norm_heads(with, out.queries, weights[Role::query_norm], shape);
-  norm_heads(with, out.keys, weights[Role::key_norm], shape);
-  if (shape.clip > 0.0f) {
-    for (const Rows& rows : {out.queries, out.keys, out.values}) {
-      with.ops.clip({rows.data, static_cast<size_t>(rows.count * rows.width)}, shape.clip);
-    }
-  }
-  for (const Rows& heads : {out.queries, out.keys}) {
-    with.ops.rope({.heads = heads,
-                   .head_dim = shape.head_dim,
-                   .pairs = rotation.pairs,
-                   .positions = rotation.positions.span(),
-                   .frequencies = rotation.frequencies.span(),
-                   .tables = rotation.tables.span(),
-                   .scale = static_cast<float>(with.model.rope.attention_factor),
-                   .interleaved = with.model.rope.interleaved});
-  }
-}
-
-AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
-                              LayerId layer, const Rotation& rotation) {
-  const Attention& shape = with.model.layer(layer).attention;
-  AttentionInputs inputs{.queries = Buffer(with.ops, hidden.count, shape.query_width()),
-                         .keys = Buffer(with.ops, hidden.count, shape.kv_width()),
-                         .values = Buffer(with.ops, hidden.count, shape.kv_width())};
-  pre_attention(with, inputs.rows(), hidden, weights, layer, rotation);
-  return inputs;
-}
-
-void attention(const Arithmetic& with, std::span<const AttendingSequence> sequences,
-               const WeightSet& weights, LayerId layer) {
-  const Attention& shape = with.model.layer(layer).attention;
-  List<float> sinks(with.ops, 0);
-  if (shape.sinks) sinks = floats_of(with.ops, weights[Role::sinks], shape.query_heads);
-  std::vector<AttentionArguments> arguments;
-  arguments.reserve(sequences.size());
-  for (const AttendingSequence& sequence : sequences) {
-    arguments.push_back({.output = sequence.output,
-                         .queries = sequence.queries,
-                         .query_heads = shape.query_heads,
-                         .kv_heads = shape.kv_heads,
-                         .cache = sequence.cache,
-                         .first_position = sequence.past,
-                         .scale = shape.scale,
-                         .window = shape.window,
-                         .sinks = sinks.span(),
-                         .precision = with.precision});
-  }
-  with.ops.attention(arguments);
 }
 
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,

@@ -26,20 +26,22 @@ struct Arithmetic {
   bool router_gaps = false;  // whether a Routing says how far its choices were from others
 };
 
-// Queries, keys and values of a batch, rotated to their positions.
+// What attention reads of a batch's rows, rotated to their positions: as many rows for each part of
+// Attention::inputs().
 struct AttentionRows {
-  Rows queries;  // [rows][query_heads * head_dim]
-  Rows keys;     // [rows][kv_heads * head_dim]
-  Rows values;   // [rows][kv_heads * head_dim]
+  std::vector<Rows> parts;
 };
+// The rows of one sequence among a batch's.
+AttentionRows rows_of(const AttentionRows& rows, const BatchSequence& sequence);
 
-// The same with memory of their own.
-struct AttentionInputs {
-  Buffer queries;
-  Buffer keys;
-  Buffer values;
+// AttentionRows with memory of their own.
+class AttentionInputs {
+ public:
+  AttentionInputs(const Ops& ops, const Attention& attention, int64_t rows);
+  AttentionRows rows();
 
-  AttentionRows rows() { return {queries.rows(), keys.rows(), values.rows()}; }
+ private:
+  std::vector<Buffer> parts_;
 };
 
 // The experts each row goes to, best first.
@@ -72,19 +74,25 @@ Rotation rotation_of(const Arithmetic& with, const Batch& batch);
 
 void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows hidden,
                    const WeightSet& weights, LayerId layer, const Rotation& rotation);
-// Into rows of its own.
+// pre_attention() into rows of its own.
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
                               LayerId layer, const Rotation& rotation);
 
-// Rows of one sequence, and its keys and values: of `past` positions computed before and of these
-// rows.
+// New rows of one sequence, at positions `past` and following, and what the sequence keeps of the
+// layer.
 struct AttendingSequence {
-  Rows output;
-  ConstRows queries;
-  KvPages cache;
+  Rows output;  // [rows][Attention::output_width()]
+  AttentionRows inputs;
+  LayerCache cache;
   int64_t past = 0;
 };
 
+// Puts the inputs that the cache keeps into it, for every sequence.
+void keep(const Arithmetic& with, std::span<const AttendingSequence> sequences, LayerId layer);
+
+// Attention over the cache, which holds the new rows as well, for every sequence. Reads only those
+// inputs that the cache does not keep, and of the weights only those that attention needs besides
+// projections (sinks).
 void attention(const Arithmetic& with, std::span<const AttendingSequence> sequences,
                const WeightSet& weights, LayerId layer);
 

@@ -65,7 +65,7 @@ struct RopeArguments {
 // Keys and values of one sequence and layer, in pages of `page_tokens` positions.
 struct KvPages {
   std::span<std::byte* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
-  std::span<std::byte* const> values;  // per page: [page_tokens][kv_heads * head_dim]
+  std::span<std::byte* const> values;  // per page: [page_tokens][kv_heads * value_dim]
   DType type = DType::F32;             // or BF16
   int64_t page_tokens = 0;
 
@@ -81,12 +81,13 @@ struct KvRows {
   KvPages cache;  // written to; to BF16 rounded to nearest, ties to even
   int64_t first_position = 0;
   ConstRows keys;    // [tokens][kv_heads * head_dim]
-  ConstRows values;  // [tokens][kv_heads * head_dim]
+  ConstRows values;  // [tokens][kv_heads * value_dim]
 };
 
-// Causal attention of consecutive query tokens of one sequence over its cached positions.
+// Causal attention of consecutive query tokens of one sequence over its cached positions. Heads of
+// values may have another width (value_dim) than those of queries and keys (head_dim).
 struct AttentionArguments {
-  Rows output;        // [tokens][query_heads * head_dim]
+  Rows output;        // [tokens][query_heads * value_dim]
   ConstRows queries;  // [tokens][query_heads * head_dim]
   int64_t query_heads = 0;
   int64_t kv_heads = 0;  // each serves query_heads / kv_heads neighbouring query heads
@@ -97,6 +98,9 @@ struct AttentionArguments {
   // Per query head a score that takes its share of the softmax, or none.
   std::span<const float> sinks = {};
   Precision precision = Precision::f32;  // of the scores
+
+  int64_t head_dim() const { return queries.width / query_heads; }
+  int64_t value_dim() const { return output.width / query_heads; }
 };
 
 // The positions a query token sees: [prefix_begin, prefix_end) and [begin, end).

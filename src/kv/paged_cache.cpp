@@ -19,47 +19,53 @@ uint64_t element_bytes(DType type) {
   return static_cast<uint64_t>(bytes_per_element(type));
 }
 
-// Of a page [keys | values] of one layer.
-uint64_t layer_bytes(const Layer& layer, DType type) {
-  return static_cast<uint64_t>(2 * kKvPageTokens * layer.attention.kv_width()) *
-         element_bytes(type);
+uint64_t part_bytes(const RowPart& part, DType type) {
+  return static_cast<uint64_t>(kKvPageTokens * part.width) * element_bytes(type);
 }
 
-static_assert(2 * kKvPageTokens * sizeof(uint16_t) % PagedKvCache::kLineBytes == 0,
-              "a layer of any width takes whole lines");
+// Bytes of a page of one layer: its parts one after the other.
+uint64_t layer_bytes(const CacheLayout& layer, DType type) {
+  uint64_t bytes = 0;
+  for (const RowPart& part : layer.parts) bytes += part_bytes(part, type);
+  return MemoryPages::whole_lines(bytes);
+}
 
 }  // namespace
 
-std::vector<uint64_t> PagedKvCache::spilled_page_bytes(const ModelDescription& model, DType type) {
+std::vector<uint64_t> PagedKvCache::spilled_page_bytes(const CacheLayouts& layouts, DType type) {
   std::vector<uint64_t> bytes;
-  for (const Layer& layer : model.layers) {
+  for (const CacheLayout& layer : layouts.layers()) {
     bytes.push_back(round_up_to_alignment(layer_bytes(layer, type)));
   }
   return bytes;
 }
 
-uint64_t PagedKvCache::page_bytes(const ModelDescription& model, DType type) {
+uint64_t PagedKvCache::page_bytes(const CacheLayouts& layouts, DType type) {
   uint64_t bytes = 0;
-  for (const Layer& layer : model.layers) bytes += layer_bytes(layer, type);
+  for (const CacheLayout& layer : layouts.layers()) bytes += layer_bytes(layer, type);
   return bytes;
 }
 
-PagedKvCache::PagedKvCache(const ModelDescription& model, const KvLimits& limits)
+PagedKvCache::PagedKvCache(const CacheLayouts& layouts, const KvLimits& limits)
     : type_(limits.type),
       streaming_(limits.streaming),
-      memory_(limits.memory),
-      spill_(limits.spill_bytes, spilled_page_bytes(model, type_), limits.spill_store) {
-  for (const Layer& layer : model.layers) {
-    layer_offset_.push_back(page_bytes_);
-    layer_width_.push_back(layer.attention.kv_width());
-    page_bytes_ += layer_bytes(layer, type_);
+      memory_(page_bytes(layouts, type_), limits.memory_bytes, limits.memory),
+      spill_(limits.spill_bytes, spilled_page_bytes(layouts, type_), limits.spill_store),
+      states_(layouts, limits.states, limits.spill_store) {
+  uint64_t offset = 0;
+  for (const CacheLayout& layer : layouts.layers()) {
+    LayerPages& pages = layers_.emplace_back(LayerPages{.offset = offset, .part_offsets = {}});
+    uint64_t before = 0;
+    for (const RowPart& part : layer.parts) {
+      pages.part_offsets.push_back(before);
+      before += part_bytes(part, type_);
+    }
+    offset += layer_bytes(layer, type_);
   }
-  capacity_pages_ = static_cast<int64_t>(
-      std::min<uint64_t>(limits.memory_bytes / page_bytes_, static_cast<uint64_t>(INT32_MAX)));
 }
 
 int64_t PagedKvCache::pages_needed(int64_t total_tokens, int64_t step_tokens) const {
-  const int64_t all = pages_for(total_tokens);
+  const int64_t all = pages_to_hold(total_tokens);
   if (!streaming_.on()) return all;
   // The window and the step may begin and end in the middle of a page.
   const int64_t seen = streaming_.window - 1 + step_tokens;
@@ -67,12 +73,19 @@ int64_t PagedKvCache::pages_needed(int64_t total_tokens, int64_t step_tokens) co
 }
 
 bool PagedKvCache::place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens) {
-  if (sequence.booked_ > 0) fail(ErrorKind::internal, "a sequence was placed twice");
+  if (sequence.booked_ > 0 || sequence.states_.taken()) {
+    fail(ErrorKind::internal, "a sequence was placed twice");
+  }
   const int64_t pages = pages_needed(total_tokens, step_tokens);
-  if (book(sequence, pages)) return true;
-  sequence.spilled_ = true;
+  return place_in(sequence, pages, false) || place_in(sequence, pages, true);
+}
+
+bool PagedKvCache::place_in(KvSequence& sequence, int64_t pages, bool spilled) {
+  if (states_.any() && !states_.take(sequence.states_, spilled)) return false;
+  sequence.spilled_ = spilled;
   if (book(sequence, pages)) return true;
   sequence.spilled_ = false;
+  states_.give_back(sequence.states_, spilled);
   return false;
 }
 
@@ -82,7 +95,7 @@ bool PagedKvCache::book(KvSequence& sequence, int64_t pages) {
     if (!places) return false;
     sequence.spare_.insert(sequence.spare_.begin(), places->rbegin(), places->rend());
   } else {
-    if (pages > capacity_pages_ - booked_pages_) return false;
+    if (pages > capacity_pages() - booked_pages_) return false;
     booked_pages_ += pages;
   }
   sequence.booked_ += pages;
@@ -90,10 +103,15 @@ bool PagedKvCache::book(KvSequence& sequence, int64_t pages) {
 }
 
 bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
+  const bool stateless = states_.any() && !sequence.states_.taken();
+  if (stateless && !states_.take(sequence.states_, sequence.spilled_)) return false;
   const int64_t missing = std::max<int64_t>(
-      pages_for(sequence.length_ + tokens) - static_cast<int64_t>(sequence.pages_.size()), 0);
+      pages_to_hold(sequence.length_ + tokens) - static_cast<int64_t>(sequence.pages_.size()), 0);
   const int64_t unbooked = sequence.live_pages() + missing - sequence.booked_;
-  if (unbooked > 0 && !book(sequence, unbooked)) return false;
+  if (unbooked > 0 && !book(sequence, unbooked)) {
+    if (stateless) states_.give_back(sequence.states_, sequence.spilled_);
+    return false;
+  }
   for (int64_t i = 0; i < missing; ++i) sequence.pages_.push_back(next_page(sequence));
   sequence.reserved_ = tokens;
   return true;
@@ -101,21 +119,17 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
 
 // A page among those booked.
 int32_t PagedKvCache::next_page(KvSequence& sequence) {
-  if (!sequence.spilled_ && free_.empty()) {
-    if (memory_ == nullptr) storage_.push_back(std::make_unique<Line[]>(page_bytes_ / kLineBytes));
-    free_.push_back(pages_made_++);
-  }
-  std::vector<int32_t>& source = sequence.spilled_ ? sequence.spare_ : free_;
-  const int32_t page = source.back();
-  source.pop_back();
-  if (!sequence.spilled_) ++pages_in_use_;
+  if (!sequence.spilled_) return memory_.take();
+  const int32_t page = sequence.spare_.back();
+  sequence.spare_.pop_back();
   return page;
 }
 
 void PagedKvCache::commit(KvSequence& sequence, int64_t tokens) {
   sequence.length_ += tokens;
   sequence.reserved_ = 0;
-  if (streaming_.on()) give_back_unseen(sequence);
+  if (states_.any()) sequence.states_.commit();
+  if (streaming_.on() && has_pages()) give_back_unseen(sequence);
 }
 
 // Pages that neither the next token nor any after it can see.
@@ -128,8 +142,7 @@ void PagedKvCache::give_back_unseen(KvSequence& sequence) {
     if (sequence.spilled_) {
       sequence.spare_.push_back(place);
     } else {
-      free_.push_back(place);
-      --pages_in_use_;
+      memory_.give_back(place);
     }
     place = KvSequence::kGivenBack;
     ++sequence.given_back_;
@@ -143,50 +156,80 @@ void PagedKvCache::release(KvSequence& sequence) {
     spill_.give_back(pages);
     spill_.give_back(sequence.spare_);
   } else {
-    pages_in_use_ -= static_cast<int64_t>(pages.size());
     booked_pages_ -= sequence.booked_;
-    free_.insert(free_.end(), pages.begin(), pages.end());
+    for (const int32_t page : pages) memory_.give_back(page);
   }
+  states_.give_back(sequence.states_, sequence.spilled_);
   sequence = KvSequence();
 }
 
-uint64_t PagedKvCache::row_bytes(LayerId layer) const {
-  return static_cast<uint64_t>(layer_width_[static_cast<size_t>(layer.value)]) *
-         element_bytes(type_);
-}
-
-KvView PagedKvCache::pages(const KvSequence& sequence, LayerId layer, const KvStage* stage) const {
-  const uint64_t keys_bytes = kPageTokens * row_bytes(layer);
+KvView PagedKvCache::view(const KvSequence& sequence, LayerId layer, const KvStage* stage) const {
   KvView view;
   view.type_ = type_;
   view.kept_ = streaming_;
-  for (size_t i = 0; i < sequence.pages_.size(); ++i) {
-    const bool given_back = sequence.pages_[i] == KvSequence::kGivenBack;
-    std::byte* page = given_back ? nullptr : page_at(sequence, layer, i, stage);
-    view.keys_.push_back(page);
-    view.values_.push_back(given_back ? nullptr : page + keys_bytes);
+  const KvStage::Area* area = area_of(sequence, layer, stage);
+  const std::vector<uint64_t>& offsets = layers_[static_cast<size_t>(layer.value)].part_offsets;
+  const size_t pages = sequence.pages_.size();
+  view.parts_ = offsets.size();
+  view.addresses_.resize(offsets.size() * pages);
+  for (size_t i = 0; i < pages && !offsets.empty(); ++i) {
+    if (sequence.pages_[i] == KvSequence::kGivenBack) continue;
+    std::byte* page = page_at(sequence, layer, i, area);
+    for (size_t part = 0; part < offsets.size(); ++part) {
+      view.addresses_[part * pages + i] = page + offsets[part];
+    }
   }
+  if (states_.bytes(layer) > 0) add_states(view, sequence, layer, area);
   return view;
 }
 
-// The layer's [keys | values] of a page, wherever they are now.
-std::byte* PagedKvCache::page_at(const KvSequence& sequence, LayerId layer, size_t page,
-                                 const KvStage* stage) const {
-  if (!sequence.spilled_) {
-    const auto number = static_cast<size_t>(sequence.pages_[page]);
-    std::byte* begin = memory_ != nullptr ? memory_ + number * page_bytes_
-                                          : reinterpret_cast<std::byte*>(storage_[number].get());
-    return begin + layer_offset_[static_cast<size_t>(layer.value)];
-  }
-  if (!stage) {
-    std::byte* below = spill_.page(layer, sequence.pages_[page]);
-    if (below) return below;
-  } else if (stage->layer_ == layer) {
+// Where the stage holds the sequence; null where that is in memory, or asked for without a stage.
+const KvStage::Area* PagedKvCache::area_of(const KvSequence& sequence, LayerId layer,
+                                           const KvStage* stage) const {
+  if (!sequence.spilled_ || !stage) return nullptr;
+  if (stage->layer_ == layer) {
     for (const KvStage::Area& area : stage->areas_) {
-      if (area.sequence == &sequence) return staged_page(area, layer, page);
+      if (area.sequence == &sequence) return &area;
     }
   }
   fail(ErrorKind::internal, "layer {}: a spilled sequence is not in the stage", layer.value);
+}
+
+// The layer's share of a page, wherever it is now.
+std::byte* PagedKvCache::page_at(const KvSequence& sequence, LayerId layer, size_t page,
+                                 const KvStage::Area* area) const {
+  const int32_t place = sequence.pages_[page];
+  if (!sequence.spilled_) {
+    return memory_.at(place) + layers_[static_cast<size_t>(layer.value)].offset;
+  }
+  if (area) return staged_page(*area, layer, page);
+  std::byte* in_file = spill_.page(layer, place);
+  if (in_file) return in_file;
+  fail(ErrorKind::internal, "layer {}: a spilled sequence needs a stage", layer.value);
+}
+
+void PagedKvCache::add_states(KvView& view, const KvSequence& sequence, LayerId layer,
+                              const KvStage::Area* area) const {
+  const StateVersions& versions = sequence.states_;
+  if (!versions.taken()) return;  // nothing was reserved yet
+  std::byte* committed = nullptr;
+  std::byte* next = nullptr;
+  if (!sequence.spilled_) {
+    committed = states_.in_memory(layer, versions.committed());
+    next = states_.in_memory(layer, versions.next());
+  } else if (area) {
+    committed = area->states;
+    next = area->states + states_.spilled_bytes(layer);
+  } else {
+    committed = states_.in_file(layer, versions.committed());
+    next = states_.in_file(layer, versions.next());
+    if (!next) {
+      fail(ErrorKind::internal, "layer {}: a spilled sequence needs a stage", layer.value);
+    }
+  }
+  const uint64_t bytes = states_.bytes(layer);
+  if (versions.begun()) view.state_ = {committed, bytes};
+  view.next_state_ = {next, bytes};
 }
 
 }  // namespace klotski

@@ -87,8 +87,8 @@ TEST_P(PagedKvCacheOf, RandomUseNeverMixesSequences) {
 
     for (size_t other = 0; other < sequences.size(); ++other) {
       for (int32_t layer = 0; layer < 2; ++layer) {
-        const KvView view = cache.pages(sequences[other], LayerId(layer));
-        ASSERT_TRUE(testing::holds_marks(view.pages(), model, numbers[other],
+        const KvView view = cache.view(sequences[other], LayerId(layer));
+        ASSERT_TRUE(testing::holds_marks(keys_and_values(view.cache()), model, numbers[other],
                                          sequences[other].length(), LayerId(layer),
                                          [](int64_t) { return true; }))
             << "step " << step;
@@ -101,9 +101,10 @@ TEST_P(PagedKvCacheOf, RandomUseNeverMixesSequences) {
 ModelDescription layers_of(std::initializer_list<int64_t> widths) {
   ModelDescription model;
   for (const int64_t width : widths) {
-    Layer& layer = model.layers.emplace_back();
-    layer.attention.query_heads = layer.attention.kv_heads = 1;
-    layer.attention.head_dim = width;
+    GroupedHeads heads;
+    heads.query_heads = heads.kv_heads = 1;
+    heads.head_dim = width;
+    model.layers.push_back({heads, {}});
   }
   return model;
 }
@@ -114,12 +115,13 @@ TEST_P(PagedKvCacheOf, KeysAndValuesBeginAtWholeLines) {
   KvSequence sequence;
   ASSERT_TRUE(cache.reserve(sequence, 64));
   for (int32_t layer = 0; layer < 4; ++layer) {
-    const KvView view = cache.pages(sequence, LayerId(layer));
-    EXPECT_EQ(view.pages().type, GetParam());
+    const KvView view = cache.view(sequence, LayerId(layer));
+    EXPECT_EQ(keys_and_values(view.cache()).type, GetParam());
     const bool odd = GetParam() == DType::BF16 && layer == 2;
     for (size_t page = 0; page < 4; ++page) {
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(view.pages().keys[page]) % 64, 0u);
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(view.pages().values[page]) % 64, odd ? 32u : 0u);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(keys_and_values(view.cache()).keys[page]) % 64, 0u);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(keys_and_values(view.cache()).values[page]) % 64,
+                odd ? 32u : 0u);
     }
   }
 }
@@ -157,11 +159,11 @@ std::vector<float> through_cache(DType type, const std::vector<float>& row) {
   EXPECT_TRUE(cache.reserve(sequence, 16));
   const ConstRows rows(row.data(), 1, width);
   testing::put_rows(cache, sequence, LayerId(1), 5, rows, rows);
-  const KvView view = cache.pages(sequence, LayerId(1));
+  const KvView view = cache.view(sequence, LayerId(1));
   std::vector<float> keys;
   for (int64_t i = 5 * width; i < 6 * width; ++i) {
-    keys.push_back(testing::cached_value(view.pages().keys[0], type, i));
-    const float value = testing::cached_value(view.pages().values[0], type, i);
+    keys.push_back(testing::cached_value(keys_and_values(view.cache()).keys[0], type, i));
+    const float value = testing::cached_value(keys_and_values(view.cache()).values[0], type, i);
     EXPECT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(keys.back()));
   }
   return keys;

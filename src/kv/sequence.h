@@ -1,13 +1,16 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "kv/sequence_states.h"
+#include "model/cache_layout.h"
 
 namespace klotski {
 
-// Positions in a page of keys and values.
+// Positions in a page.
 inline constexpr int64_t kKvPageTokens = 16;
 
 inline int64_t kv_pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
@@ -46,27 +49,37 @@ class KvSequence {
   int64_t length_ = 0;
   int64_t reserved_ = 0;  // positions of the step at hand
   bool spilled_ = false;
+  StateVersions states_;
   bool lost_ = false;  // a failed write left committed positions in no known state
 };
 
-// One layer's pages of one sequence, for attention.
+// What one layer keeps of one sequence, for attention.
 class KvView {
  public:
-  KvPages pages() const {
-    return {.keys = keys_,
-            .values = values_,
-            .type = type_,
-            .page_tokens = kKvPageTokens,
-            .kept_prefix = kept_.sinks,
-            .kept_window = kept_.window};
+  // Points into this view and into the cache's memory.
+  LayerCache cache() const {
+    LayerCache cache{.type = type_,
+                     .page_tokens = kKvPageTokens,
+                     .kept_prefix = kept_.sinks,
+                     .kept_window = kept_.window,
+                     .state = state_,
+                     .next_state = next_state_};
+    cache.parts.reserve(parts_);
+    const size_t pages = parts_ == 0 ? 0 : addresses_.size() / parts_;
+    for (size_t part = 0; part < parts_; ++part) {
+      cache.parts.push_back(std::span(addresses_).subspan(part * pages, pages));
+    }
+    return cache;
   }
 
  private:
   friend class PagedKvCache;
-  std::vector<std::byte*> keys_;  // null where the page was given back
-  std::vector<std::byte*> values_;
+  std::vector<std::byte*> addresses_;  // [parts][pages]; null where the page was given back
+  size_t parts_ = 0;
   DType type_ = DType::F32;
   StreamingWindow kept_;
+  std::span<const std::byte> state_;
+  std::span<std::byte> next_state_;
 };
 
 }  // namespace klotski

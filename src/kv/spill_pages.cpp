@@ -14,7 +14,7 @@ SpillPages::SpillPages(uint64_t limit_bytes, std::span<const uint64_t> page_byte
     place_bytes += layers_.back().page_bytes;
   }
   const uint64_t places =
-      std::min<uint64_t>(limit_bytes / std::max<uint64_t>(place_bytes, 1), INT32_MAX);
+      place_bytes == 0 ? 0 : std::min<uint64_t>(limit_bytes / place_bytes, INT32_MAX);
   taken_.assign(places, false);
   uint64_t offset = 0;
   for (Region& layer : layers_) {
@@ -22,12 +22,6 @@ SpillPages::SpillPages(uint64_t limit_bytes, std::span<const uint64_t> page_byte
     offset += places * layer.page_bytes;
   }
   if (places > 0) store_ = make(offset);
-}
-
-uint64_t SpillPages::largest_page_bytes() const {
-  uint64_t largest = 0;
-  for (const Region& layer : layers_) largest = std::max(largest, layer.page_bytes);
-  return largest;
 }
 
 std::optional<std::vector<int32_t>> SpillPages::take(int64_t count) {

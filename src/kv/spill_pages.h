@@ -13,24 +13,25 @@
 
 namespace klotski {
 
-// Pages of keys and values below the memory that is computed in: in a file, say. A region of it for
-// each layer; in it, place after
-// place, one page [keys | values], rounded up to what direct transfers ask for. The pages of a
-// sequence take neighbouring places as far as there are any, so that many are read at once.
+// Pages in a slower memory than the one that is computed in: in a file, say. A region of it for
+// each layer, and in it, place after place, one page, rounded up to what direct transfers ask for.
+// Layers whose pages have no bytes take none. The pages of a sequence take neighbouring places as
+// far as there are any, so that many are read at once.
 class SpillPages {
  public:
-  // Makes a store of so many bytes.
+  // Makes a store of `bytes` bytes.
   using MakeStore = std::function<std::unique_ptr<SpillStore>(uint64_t bytes)>;
-  // As many places as fit in limit_bytes, all layers together; the store is made at once.
+  // As many places as fit in limit_bytes, all layers together; the store is made at once. None
+  // where the pages of no layer have bytes.
   SpillPages(uint64_t limit_bytes, std::span<const uint64_t> page_bytes_of_layers,
              const MakeStore& make);
 
   int64_t capacity() const { return static_cast<int64_t>(taken_.size()); }
   int64_t in_use() const { return in_use_; }
 
-  // Of one page of a layer, in the file and in a stage.
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
+  // Bytes of one page of a layer, in the file and in a stage.
   uint64_t page_bytes(LayerId layer) const { return layers_[index(layer)].page_bytes; }
-  uint64_t largest_page_bytes() const;
 
   // `count` places in ascending order, or nothing where fewer are free.
   [[nodiscard]] std::optional<std::vector<int32_t>> take(int64_t count);

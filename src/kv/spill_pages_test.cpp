@@ -24,7 +24,7 @@ TEST(SpillPages, CountsWholePlacesWithinTheLimit) {
   EXPECT_EQ(pages.capacity(), 4);
   EXPECT_EQ(pages.page_bytes(LayerId(0)), kDirectAlignment);
   EXPECT_EQ(pages.page_bytes(LayerId(1)), 2 * kDirectAlignment);
-  EXPECT_EQ(pages.largest_page_bytes(), 2 * kDirectAlignment);
+  EXPECT_EQ(pages.layers(), 2);
   EXPECT_FALSE(pages.take(5));
   EXPECT_EQ(pages.in_use(), 0) << "a refusal takes nothing";
 }

@@ -44,9 +44,9 @@ void run_layers(PagedKvCache& cache, std::span<KvSequence* const> members,
     cache.load(stage, members, LayerId(layer));
     for (size_t i = 0; i < members.size(); ++i) {
       write_marks(cache, model, numbers[i], *members[i], LayerId(layer), tokens[i], &stage);
-      const KvView view = cache.pages(*members[i], LayerId(layer), &stage);
-      ASSERT_TRUE(holds_marks(view.pages(), model, numbers[i], members[i]->length() + tokens[i],
-                              LayerId(layer), every_page));
+      const KvView view = cache.view(*members[i], LayerId(layer), &stage);
+      ASSERT_TRUE(holds_marks(keys_and_values(view.cache()), model, numbers[i],
+                              members[i]->length() + tokens[i], LayerId(layer), every_page));
       if (given_up) {
         write_marks(cache, model, numbers[i] + kWrong, *members[i], LayerId(layer), tokens[i],
                     &stage);
@@ -63,8 +63,9 @@ bool intact(PagedKvCache& cache, KvSequence& sequence, int64_t number) {
   KvStage stage(buffer.bytes());
   for (int32_t layer = 0; layer < 2; ++layer) {
     cache.load(stage, members, LayerId(layer));
-    const KvView view = cache.pages(sequence, LayerId(layer), &stage);
-    if (!holds_marks(view.pages(), model, number, sequence.length(), LayerId(layer), every_page)) {
+    const KvView view = cache.view(sequence, LayerId(layer), &stage);
+    if (!holds_marks(keys_and_values(view.cache()), model, number, sequence.length(),
+                     LayerId(layer), every_page)) {
       return false;
     }
   }
@@ -166,7 +167,7 @@ TEST_P(SpilledCache, AMistakenStageIsRefused) {
   PagedKvCache cache(model, limits_of(GetParam(), 0, 4));
   KvSequence sequence;
   ASSERT_TRUE(cache.place(sequence, 40, 40) && cache.reserve(sequence, 40));
-  EXPECT_THROW(cache.pages(sequence, LayerId(0)), Error);
+  EXPECT_THROW(cache.view(sequence, LayerId(0)), Error);
   KvSequence* const members[] = {&sequence};
   EXPECT_EQ(cache.stage_bytes(members), 3 * kDirectAlignment);
   const StageBuffer small(kDirectAlignment);
@@ -175,8 +176,8 @@ TEST_P(SpilledCache, AMistakenStageIsRefused) {
   const StageBuffer buffer(cache.stage_bytes(members));
   KvStage stage(buffer.bytes());
   cache.load(stage, members, LayerId(0));
-  EXPECT_NO_THROW(cache.pages(sequence, LayerId(0), &stage));
-  EXPECT_THROW(cache.pages(sequence, LayerId(1), &stage), Error) << "loaded for another layer";
+  EXPECT_NO_THROW(cache.view(sequence, LayerId(0), &stage));
+  EXPECT_THROW(cache.view(sequence, LayerId(1), &stage), Error) << "loaded for another layer";
 }
 
 // Counts transfers and fails the one it is told to.

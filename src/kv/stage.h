@@ -10,8 +10,8 @@
 
 namespace klotski {
 
-// Memory for one layer's keys and values of a micro-batch's spilled sequences while their attention
-// is computed: filled by PagedKvCache::load, written back by PagedKvCache::store.
+// Memory for what one layer keeps of a micro-batch's spilled sequences while their attention is
+// computed: filled by PagedKvCache::load, written back by PagedKvCache::store.
 class KvStage {
  public:
   // The buffer begins at a multiple of kDirectAlignment and outlives the stage; its size is
@@ -21,10 +21,12 @@ class KvStage {
  private:
   friend class PagedKvCache;
 
-  // Where the pages of one sequence lie, one after the other, those given back left out.
+  // Where the layer's cache of one sequence lies: its pages one after the other, those given back
+  // left out, and then its committed and its next state.
   struct Area {
     KvSequence* sequence;
     std::byte* begin;
+    std::byte* states;
   };
 
   std::span<std::byte> buffer_;

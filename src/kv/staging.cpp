@@ -1,4 +1,4 @@
-// The way of spilled pages into a stage and back.
+// The way of spilled pages and states into a stage and back.
 
 #include <algorithm>
 
@@ -9,10 +9,18 @@ namespace klotski {
 
 uint64_t PagedKvCache::stage_bytes(std::span<KvSequence* const> sequences) const {
   uint64_t pages = 0;
+  uint64_t states = 0;
   for (const KvSequence* sequence : sequences) {
-    if (sequence->spilled_) pages += static_cast<uint64_t>(sequence->live_pages());
+    if (!sequence->spilled_) continue;
+    pages += static_cast<uint64_t>(sequence->live_pages());
+    states += 2;
   }
-  return pages * spill_.largest_page_bytes();
+  uint64_t most = 0;
+  for (int64_t i = 0; i < spill_.layers(); ++i) {
+    const LayerId layer(i);
+    most = std::max(most, pages * spill_.page_bytes(layer) + states * states_.spilled_bytes(layer));
+  }
+  return most;
 }
 
 std::byte* PagedKvCache::staged_page(const KvStage::Area& area, LayerId layer, size_t page) const {
@@ -24,6 +32,7 @@ std::byte* PagedKvCache::staged_page(const KvStage::Area& area, LayerId layer, s
 // Pages begin .. end - 1 of an area, as runs that are neighbours both in the file and in the stage.
 void PagedKvCache::add_runs(std::vector<SpillPages::Run>& runs, const KvStage::Area& area,
                             LayerId layer, int64_t begin, int64_t end) const {
+  if (spill_.page_bytes(layer) == 0) return;
   const std::vector<int32_t>& pages = area.sequence->pages_;
   const auto last = static_cast<size_t>(end);
   for (auto page = static_cast<size_t>(begin); page < last;) {
@@ -45,21 +54,46 @@ void PagedKvCache::load(KvStage& stage, std::span<KvSequence* const> sequences,
       fail(ErrorKind::internal,
            "keys and values of a sequence were lost by a failed write; compute it anew");
     }
-    areas.push_back({.sequence = sequence, .begin = stage.buffer_.data() + used});
-    used += static_cast<uint64_t>(sequence->live_pages()) * spill_.page_bytes(layer);
+    std::byte* begin = stage.buffer_.data() + used;
+    const uint64_t pages = static_cast<uint64_t>(sequence->live_pages()) * spill_.page_bytes(layer);
+    areas.push_back({.sequence = sequence, .begin = begin, .states = begin + pages});
+    used += pages + 2 * states_.spilled_bytes(layer);
   }
   if (used > stage.buffer_.size()) {
     fail(ErrorKind::internal, "a stage of {} bytes was asked to hold {}", stage.buffer_.size(),
          used);
   }
-  stage.areas_.clear();  // what it held is overwritten from here on
+  stage.areas_.clear();  // its former contents are overwritten from here on
   std::vector<SpillPages::Run> runs;
   for (const KvStage::Area& area : areas) {
-    add_runs(runs, area, layer, 0, pages_for(area.sequence->length_));
+    add_runs(runs, area, layer, 0, pages_to_hold(area.sequence->length_));
   }
   spill_.read(layer, runs);
+  load_states(areas, layer);
   stage.layer_ = layer;
   stage.areas_ = std::move(areas);
+}
+
+void PagedKvCache::load_states(std::span<const KvStage::Area> areas, LayerId layer) const {
+  const uint64_t bytes = states_.spilled_bytes(layer);
+  if (bytes == 0) return;
+  std::vector<SpillPages::Run> runs;
+  for (const KvStage::Area& area : areas) {
+    const StateVersions& versions = area.sequence->states_;
+    if (versions.begun()) runs.push_back({versions.committed(), {area.states, bytes}});
+  }
+  states_.read(layer, runs);
+}
+
+// A failed write loses nothing: the committed states are in other places.
+void PagedKvCache::store_states(const KvStage& stage) {
+  const uint64_t bytes = states_.spilled_bytes(stage.layer_);
+  if (bytes == 0) return;
+  std::vector<SpillPages::Run> runs;
+  for (const KvStage::Area& area : stage.areas_) {
+    runs.push_back({area.sequence->states_.next(), {area.states + bytes, bytes}});
+  }
+  states_.write(stage.layer_, runs);
 }
 
 // Of many writes, where one fails, no other is known to have been made either.
@@ -68,7 +102,7 @@ void PagedKvCache::store(const KvStage& stage) {
   for (const KvStage::Area& area : stage.areas_) {
     const KvSequence& sequence = *area.sequence;
     add_runs(runs, area, stage.layer_, sequence.length_ / kPageTokens,
-             pages_for(sequence.length_ + sequence.reserved_));
+             pages_to_hold(sequence.length_ + sequence.reserved_));
   }
   try {
     spill_.write(stage.layer_, runs);
@@ -78,6 +112,7 @@ void PagedKvCache::store(const KvStage& stage) {
     }
     throw;
   }
+  if (!stage.areas_.empty()) store_states(stage);
 }
 
 }  // namespace klotski

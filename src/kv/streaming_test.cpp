@@ -39,9 +39,9 @@ TEST_P(Streaming, PagesBetweenSinksAndWindowAreGivenBack) {
     most = std::max(most, cache.pages_in_use());
     cache.commit(sequence, 1);
     const int64_t window_begin = sequence.length() - 20 + 1;  // of the next token
-    const KvView view = cache.pages(sequence, LayerId(0));
+    const KvView view = cache.view(sequence, LayerId(0));
     ASSERT_TRUE(testing::holds_marks(
-        view.pages(), model, 0, sequence.length(), LayerId(0),
+        keys_and_values(view.cache()), model, 0, sequence.length(), LayerId(0),
         [&](int64_t page) { return page == 0 || (page + 1) * 16 > window_begin; }));
   }
   EXPECT_LE(most, cache.pages_needed(300, 1));
@@ -55,7 +55,7 @@ TEST_P(Streaming, PagesBetweenSinksAndWindowAreGivenBack) {
 std::vector<double> masked_attention(const std::vector<float>& query,
                                      const std::vector<std::vector<float>>& keys,
                                      const std::vector<std::vector<float>>& values,
-                                     const std::vector<bool>& seen, const Attention& shape) {
+                                     const std::vector<bool>& seen, const GroupedHeads& shape) {
   std::vector<double> out(query.size(), 0.0);
   const auto dim = static_cast<size_t>(shape.head_dim);
   const auto heads = static_cast<size_t>(shape.query_heads);
@@ -107,7 +107,7 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
   const auto& [kept, layer_window, spilled] = std::get<StreamingCase>(GetParam());
   const DType type = std::get<DType>(GetParam());
   std::mt19937 random(3);
-  const Attention& shape = model.layers[1].attention;
+  const GroupedHeads& shape = model.layers[1].attention.grouped_heads();
   const LayerId layer(1);
   PagedKvCache cache(model, limits_of(type, spilled ? 0 : 100, spilled ? 100 : 0, kept));
   KvSequence sequence;
@@ -124,19 +124,19 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
     cache.load(stage, members, layer);
     std::vector<float> queries;
     for (int64_t i = 0; i < tokens; ++i) {
-      const std::vector<float> key = random_row(random, shape.kv_width());
-      const std::vector<float> value = random_row(random, shape.kv_width());
+      const std::vector<float> key = random_row(random, shape.key_width());
+      const std::vector<float> value = random_row(random, shape.key_width());
       testing::put_rows(cache, sequence, layer, sequence.length() + i,
-                        {key.data(), 1, shape.kv_width()}, {value.data(), 1, shape.kv_width()},
+                        {key.data(), 1, shape.key_width()}, {value.data(), 1, shape.key_width()},
                         &stage);
       keys.push_back(kept_as(type, key));
       values.push_back(kept_as(type, value));
       const std::vector<float> query = random_row(random, shape.query_width());
       queries.insert(queries.end(), query.begin(), query.end());
     }
-    const KvView view = cache.pages(sequence, layer, &stage);
-    ASSERT_EQ(view.pages().type, type);
-    for (const std::byte* bytes : view.pages().keys) {
+    const KvView view = cache.view(sequence, layer, &stage);
+    ASSERT_EQ(keys_and_values(view.cache()).type, type);
+    for (const std::byte* bytes : keys_and_values(view.cache()).keys) {
       ASSERT_TRUE(!spilled || !bytes ||
                   (bytes >= buffer.bytes().data() && bytes < &buffer.bytes().back()));
     }
@@ -146,7 +146,7 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
                                          .queries = {queries.data(), tokens, shape.query_width()},
                                          .query_heads = shape.query_heads,
                                          .kv_heads = shape.kv_heads,
-                                         .cache = view.pages(),
+                                         .cache = keys_and_values(view.cache()),
                                          .first_position = sequence.length(),
                                          .scale = 0.5f,
                                          .window = layer_window,

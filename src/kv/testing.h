@@ -15,6 +15,7 @@
 #include "kv/paged_cache.h"
 #include "memory/alignment.h"
 #include "memory/spill_file.h"
+#include "model/description.h"
 #include "tensor/half.h"
 
 namespace klotski::testing {
@@ -28,11 +29,11 @@ inline std::string type_name(const ::testing::TestParamInfo<DType>& info) {
 inline ModelDescription two_layers() {
   ModelDescription model;
   for (const int64_t kv_heads : {1, 2}) {
-    Layer layer;
-    layer.attention.query_heads = 2;
-    layer.attention.kv_heads = kv_heads;
-    layer.attention.head_dim = 3;
-    model.layers.push_back(layer);
+    GroupedHeads heads;
+    heads.query_heads = 2;
+    heads.kv_heads = kv_heads;
+    heads.head_dim = 3;
+    model.layers.push_back({heads, {}});
   }
   return model;
 }
@@ -79,15 +80,15 @@ inline SpillPages::MakeStore file_store(const std::string& folder = ::testing::T
 inline void put_rows(PagedKvCache& cache, const KvSequence& sequence, LayerId layer,
                      int64_t first_position, ConstRows keys, ConstRows values,
                      const KvStage* stage = nullptr) {
-  const KvView view = cache.pages(sequence, layer, stage);
-  const KvRows rows{view.pages(), first_position, keys, values};
+  const KvView view = cache.view(sequence, layer, stage);
+  const KvRows rows{keys_and_values(view.cache()), first_position, keys, values};
   reference_ops().store_kv(std::span(&rows, 1));
 }
 
 inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int64_t number,
                         const KvSequence& sequence, LayerId layer, int64_t tokens,
                         const KvStage* stage) {
-  const int64_t width = model.layer(layer).attention.kv_width();
+  const int64_t width = model.layer(layer).attention.grouped_heads().key_width();
   std::vector<float> keys;
   for (int64_t i = 0; i < tokens; ++i) {
     for (int64_t c = 0; c < width; ++c) {
@@ -109,7 +110,7 @@ inline float cached_value(const std::byte* page, DType type, int64_t at) {
 template <typename PageKept>
 bool holds_marks(const KvPages& pages, const ModelDescription& model, int64_t number,
                  int64_t length, LayerId layer, const PageKept& page_kept) {
-  const int64_t width = model.layer(layer).attention.kv_width();
+  const int64_t width = model.layer(layer).attention.grouped_heads().key_width();
   for (int64_t p = 0; p < length; ++p) {
     const auto page = static_cast<size_t>(p / kKvPageTokens);
     if (!page_kept(static_cast<int64_t>(page))) {

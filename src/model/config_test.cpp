@@ -42,7 +42,7 @@ std::string error_of(const Json& config) {
 TEST(ParseConfig, DescribesMixtral) {
   const ModelDescription model = described(mixtral());
   EXPECT_EQ(model.layer_count(), 3);
-  EXPECT_EQ(model.layers[0].attention.head_dim, 16);
+  EXPECT_EQ(model.layers[0].attention.grouped_heads().head_dim, 16);
   EXPECT_EQ(model.layers[0].feed_forward.experts, 8);
   EXPECT_TRUE(model.layers[0].feed_forward.router.renormalise);
   EXPECT_EQ(model.end_tokens, std::vector<TokenId>{2});
@@ -75,17 +75,18 @@ TEST(ParseConfig, WindowsFollowLayerTypesOrTheOlderRule) {
   config["model_type"] = "qwen2_moe";
   config["shared_expert_intermediate_size"] = 32;
   config["sliding_window"] = 8;
-  EXPECT_EQ(described(config).layers[0].attention.window, 0) << "not switched on";
+  EXPECT_EQ(described(config).layers[0].attention.grouped_heads().window, 0) << "not switched on";
   config["use_sliding_window"] = true;
   config["max_window_layers"] = 3;
   ModelDescription model = described(config);
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(model.layers[i].attention.window, i % 2 == 0 && i < 3 ? 8 : 0);
+    EXPECT_EQ(model.layers[i].attention.grouped_heads().window, i % 2 == 0 && i < 3 ? 8 : 0);
   }
   config["layer_types"] = {"full_attention", "full_attention", "sliding_attention",
                            "sliding_attention"};
   model = described(config);
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(model.layers[i].attention.window, i >= 2 ? 8 : 0);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(model.layers[i].attention.grouped_heads().window, i >= 2 ? 8 : 0);
 }
 
 // RELIABILITY: every field that could divide by zero, overflow or contradict is refused by name.

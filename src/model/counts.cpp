@@ -55,7 +55,9 @@ int64_t most_choices(const ModelDescription& model) {
 
 int64_t kv_numbers_per_token(const ModelDescription& model) {
   int64_t numbers = 0;
-  for (const Layer& layer : model.layers) numbers += 2 * layer.attention.kv_width();
+  for (const Layer& layer : model.layers) {
+    numbers += layer.attention.cache().numbers_per_position();
+  }
   return numbers;
 }
 

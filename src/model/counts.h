@@ -23,7 +23,7 @@ int64_t most_choices(const ModelDescription& model);
 // Experts of a layer, at most.
 int64_t most_experts(const ModelDescription& model);
 
-// Numbers kept for one token in the KV cache, over all layers.
+// Numbers that all layers together keep in their caches for one token.
 int64_t kv_numbers_per_token(const ModelDescription& model);
 
 }  // namespace klotski

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "kernels/ops.h"
+#include "model/attention.h"
 
 namespace klotski {
 
@@ -33,25 +34,6 @@ struct Rope {
   double high_frequency_factor = 4;   // llama3
   std::vector<double> short_factors;  // longrope, one a rotated pair
   std::vector<double> long_factors;   // longrope
-};
-
-enum class HeadNorm { none, per_head, whole };  // RMS norm of queries and keys before rope
-
-struct Attention {
-  int64_t query_heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  float scale = 1.0f;  // on the scores
-  int64_t window = 0;  // sliding window in positions, itself included; 0: sees everything
-  bool qkv_bias = false;
-  bool output_bias = false;
-  bool sinks = false;  // one learned sink score a query head
-  float clip = 0.0f;   // queries, keys and values are clamped to [-clip, clip]; 0: not
-  HeadNorm norm = HeadNorm::none;
-
-  int64_t query_width() const { return query_heads * head_dim; }
-  int64_t kv_width() const { return kv_heads * head_dim; }
-  int64_t input_width() const { return query_width() + 2 * kv_width(); }  // queries, keys, values
 };
 
 // Runs for every token beside the routed experts.

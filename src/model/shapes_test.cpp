@@ -48,9 +48,9 @@ TEST(Shapes, ByHand) {
   EXPECT_EQ(model.hidden, 2048);
   EXPECT_EQ(model.vocabulary, 300);
   const Layer& layer = model.layers.front();
-  EXPECT_EQ(layer.attention.query_heads, 16);
-  EXPECT_EQ(layer.attention.kv_heads, 4);
-  EXPECT_EQ(layer.attention.head_dim, 128);
+  EXPECT_EQ(layer.attention.grouped_heads().query_heads, 16);
+  EXPECT_EQ(layer.attention.grouped_heads().kv_heads, 4);
+  EXPECT_EQ(layer.attention.grouped_heads().head_dim, 128);
   EXPECT_EQ(layer.feed_forward.width, 7168);
   EXPECT_EQ(layer.feed_forward.experts, 8);
   EXPECT_EQ(layer.feed_forward.router.top_k, 2);
@@ -60,9 +60,9 @@ TEST(Shapes, ByHandWithEveryField) {
   const ModelDescription model =
       describe("K=1,E=3,F=20,H=48,L=2,heads=6,kv_heads=3,head_dim=16,vocab=1000");
   EXPECT_EQ(model.vocabulary, 1000);
-  EXPECT_EQ(model.layers[0].attention.query_heads, 6);
-  EXPECT_EQ(model.layers[0].attention.kv_heads, 3);
-  EXPECT_EQ(model.layers[0].attention.head_dim, 16);
+  EXPECT_EQ(model.layers[0].attention.grouped_heads().query_heads, 6);
+  EXPECT_EQ(model.layers[0].attention.grouped_heads().kv_heads, 3);
+  EXPECT_EQ(model.layers[0].attention.grouped_heads().head_dim, 16);
 }
 
 TEST(Shapes, TheWordForCompactWeightsComesLast) {
@@ -81,7 +81,7 @@ TEST(Shapes, TheWordForCompactWeightsComesLast) {
 TEST(Shapes, DefaultHeadsFitEveryWidth) {
   for (int64_t hidden = 2; hidden < 3000; hidden += 2) {
     const ModelDescription model = describe(fmt::format("L=1,H={},F=4,E=2,K=1", hidden));
-    const Attention& attention = model.layers[0].attention;
+    const GroupedHeads& attention = model.layers[0].attention.grouped_heads();
     EXPECT_LE(attention.query_width(), hidden);
     EXPECT_EQ(attention.query_heads % attention.kv_heads, 0);
   }
@@ -95,9 +95,9 @@ TEST(Shapes, ANameWithChanges) {
   EXPECT_EQ(model.vocabulary, 500);
   EXPECT_EQ(model.layers[1].feed_forward.width, 32);
   EXPECT_EQ(model.layers[1].feed_forward.experts, 16);
-  EXPECT_EQ(model.layers[1].attention.query_heads, 32);
+  EXPECT_EQ(model.layers[1].attention.grouped_heads().query_heads, 32);
   EXPECT_EQ(describe("qwen1.5-moe-a2.7b,shared=64").layers[0].feed_forward.shared->width, 64);
-  EXPECT_EQ(describe("olmoe-1b-7b,H=64").layers[0].attention.head_dim, 64);
+  EXPECT_EQ(describe("olmoe-1b-7b,H=64").layers[0].attention.grouped_heads().head_dim, 64);
 }
 
 TEST(Shapes, RefusesEverythingElse) {

@@ -40,21 +40,22 @@ class Specs {
   std::vector<TensorSpec> specs_;
 };
 
-void add_attention(Specs& specs, const Attention& attention, int64_t hidden) {
+void add_attention(Specs& specs, const GroupedHeads& attention, int64_t hidden) {
   const int64_t queries = attention.query_width();
-  const int64_t keys = attention.kv_width();
+  const int64_t keys = attention.key_width();
+  const int64_t values = attention.value_width();
   specs.add(Role::query, {queries, hidden});
   specs.add_if(attention.qkv_bias, Role::query_bias, {queries});
   specs.add(Role::key, {keys, hidden});
   specs.add_if(attention.qkv_bias, Role::key_bias, {keys});
-  specs.add(Role::value, {keys, hidden});
-  specs.add_if(attention.qkv_bias, Role::value_bias, {keys});
+  specs.add(Role::value, {values, hidden});
+  specs.add_if(attention.qkv_bias, Role::value_bias, {values});
   const bool normed = attention.norm != HeadNorm::none;
   const bool per_head = attention.norm == HeadNorm::per_head;
   specs.add_if(normed, Role::query_norm, {per_head ? attention.head_dim : queries});
   specs.add_if(normed, Role::key_norm, {per_head ? attention.head_dim : keys});
   specs.add_if(attention.sinks, Role::sinks, {attention.query_heads});
-  specs.add(Role::attention_output, {hidden, queries});
+  specs.add(Role::attention_output, {hidden, attention.output_width()});
   specs.add_if(attention.output_bias, Role::attention_output_bias, {hidden});
 }
 
@@ -71,7 +72,8 @@ std::vector<TensorSpec> model_tensors(const ModelDescription& model) {
 std::vector<TensorSpec> attention_tensors(const ModelDescription& model, LayerId layer) {
   Specs specs(model, layer, ExpertId(0));
   specs.add(Role::attention_norm, {model.hidden});
-  add_attention(specs, model.layer(layer).attention, model.hidden);
+  std::visit([&](const auto& kind) { add_attention(specs, kind, model.hidden); },
+             model.layer(layer).attention.kind);
   return specs.take();
 }
 

@@ -141,9 +141,9 @@ Policy with_kv_below(const LargeMachine& machine, int64_t stages) {
 struct LargeMachineWithKv : LargeMachine {
   explicit LargeMachineWithKv(int64_t layers = 32) : LargeMachine(layers) {
     for (Layer& layer : model.layers) {
-      layer.attention.query_heads = 32;
-      layer.attention.kv_heads = 8;
-      layer.attention.head_dim = 128;
+      layer.attention.grouped_heads().query_heads = 32;
+      layer.attention.grouped_heads().kv_heads = 8;
+      layer.attention.grouped_heads().head_dim = 128;
     }
   }
 };

@@ -252,11 +252,11 @@ std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   return nanoseconds(undisturbed + taken);
 }
 
-// Of the products around attention that of its output, by the weights they read.
+// The share of the output projection in the products around attention, by the weights they read.
 double PassSimulator::output_share(LayerId layer) const {
   const Attention& shape = with_.model.layer(layer).attention;
-  const auto queries = static_cast<double>(shape.query_width());
-  return queries / (queries + static_cast<double>(shape.input_width()));
+  const auto attended = static_cast<double>(shape.output_width());
+  return attended / (attended + static_cast<double>(shape.input_width()));
 }
 
 // The CPU and the link read the same memory: each is slower for the other. So many times as long

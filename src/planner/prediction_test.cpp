@@ -154,8 +154,8 @@ TEST(Prediction, PromptsAreCutIntoPasses) {
 // Layers whose keys and values take some bytes.
 void widen_keys_and_values(ModelDescription& model) {
   for (Layer& layer : model.layers) {
-    layer.attention.kv_heads = 2;
-    layer.attention.head_dim = 64;
+    layer.attention.grouped_heads().kv_heads = 2;
+    layer.attention.grouped_heads().head_dim = 64;
   }
 }
 

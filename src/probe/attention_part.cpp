@@ -20,6 +20,7 @@ namespace {
 struct PromptRows {
   PromptRows(const PartsBench& bench, const ModelDescription& model, int64_t rows)
       : hidden(random_rows(bench.ops, rows, model.hidden)),
+        attended(random_rows(bench.ops, rows, model.layer(kOnly).attention.output_width())),
         memory(bench.ops, static_cast<int64_t>(kv_bytes(model, kv_type(bench.precision), rows))),
         cache(model, {.type = kv_type(bench.precision),
                       .memory_bytes = memory.span().size(),
@@ -37,6 +38,7 @@ struct PromptRows {
   }
 
   std::shared_ptr<Buffer> hidden;
+  std::shared_ptr<Buffer> attended;
   List<std::byte> memory;
   PagedKvCache cache;
   KvSequence sequence;
@@ -49,11 +51,11 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
   const Attention& shape = model.layer(kOnly).attention;
   const DType kv = kv_type(bench.precision);
   const auto bytes = [&](int64_t rows) {
-    const int64_t width = 4 * model.hidden + shape.input_width() + shape.query_width();
+    const int64_t width = 4 * model.hidden + shape.input_width() + shape.output_width();
     return float_bytes(rows * width) + PromptRows::kv_bytes(model, kv, rows) +
            bench.ops.scratch_bytes({.rows = rows,
-                                    .in_width = std::max(model.hidden, shape.query_width()),
-                                    .head_dim = shape.head_dim});
+                                    .in_width = std::max(model.hidden, shape.output_width()),
+                                    .head_dim = shape.query_head_width()});
   };
   const auto make = [&](int64_t rows) -> std::function<void()> {
     const Arithmetic with{model, bench.ops, bench.precision};
@@ -63,28 +65,31 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
       const WeightSet& set = weights.next();
       const Rows hidden = prompt->hidden->rows();
       AttentionInputs inputs = pre_attention(with, hidden, set, kOnly, *rotation);
-      const KvView view = prompt->cache.pages(prompt->sequence, kOnly);
-      const KvRows added{view.pages(), 0, inputs.keys.rows(), inputs.values.rows()};
-      bench.ops.store_kv(std::span(&added, 1));
-      post_attention(with, hidden, inputs.queries.rows(), set);
+      const KvView view = prompt->cache.view(prompt->sequence, kOnly);
+      const AttendingSequence added{{}, inputs.rows(), view.cache(), 0};
+      keep(with, std::span(&added, 1), kOnly);
+      post_attention(with, hidden, prompt->attended->rows(), set);
     };
   };
   return CurveTimer(bench.tier, bench.limits, bench.ops)(
       {.sizes = bench.row_counts(), .bytes = bytes, .make = make, .scale = sample.scale});
 }
 
-// Pages of keys and values in one memory, one after the other and again from the first.
+// Pages of a layer's cache in one memory, each with room for the widest part, one after the other
+// and again from the first.
 class PageRing {
  public:
-  PageRing(const PartsBench& bench, int64_t width, uint64_t bytes)
+  PageRing(const PartsBench& bench, const CacheLayout& layout, uint64_t bytes)
       : type_(kv_type(bench.precision)),
-        page_bytes_(static_cast<uint64_t>(kKvPageTokens * width * bytes_per_element(type_))),
+        parts_(layout.parts.size()),
+        page_bytes_(
+            static_cast<uint64_t>(kKvPageTokens * widest(layout) * bytes_per_element(type_))),
         memory_(bench.tier, bench.ops, "keys and values",
                 std::max<uint64_t>(bytes / page_bytes_, 1) * page_bytes_) {
     memory_.fill_random(memory_.bytes(), type_);
   }
 
-  // Makes room for caches of so many positions.
+  // Makes room for caches of `positions` positions.
   void prepare(int64_t positions) {
     in_cache_ = static_cast<size_t>(kv_pages_for(positions));
     const size_t distinct = memory_.bytes().size() / page_bytes_;
@@ -94,18 +99,25 @@ class PageRing {
     }
   }
   // Another cache each time.
-  KvPages next() {
-    const auto keys = turn();
-    return {.keys = keys, .values = turn(), .type = type_, .page_tokens = kKvPageTokens};
+  LayerCache next() {
+    LayerCache cache{.type = type_, .page_tokens = kKvPageTokens};
+    for (size_t part = 0; part < parts_; ++part) cache.parts.push_back(turn());
+    return cache;
   }
 
  private:
+  static int64_t widest(const CacheLayout& layout) {
+    int64_t width = 1;
+    for (const RowPart& part : layout.parts) width = std::max(width, part.width);
+    return width;
+  }
   std::span<std::byte* const> turn() {
     first_ = (first_ + in_cache_) % (pages_.size() - in_cache_);
     return std::span(pages_).subspan(first_, in_cache_);
   }
 
   DType type_;
+  size_t parts_;
   uint64_t page_bytes_;
   OpsArena memory_;
   std::vector<std::byte*> pages_;
@@ -122,7 +134,8 @@ std::vector<int64_t> positions_up_to(int64_t most, int64_t factor, const ModelDe
   return sizes;
 }
 
-// Attention of `sequences` sequences of `tokens` rows each at the end of so many positions.
+// Attention of `sequences` sequences of `tokens` rows each at the end of `positions` positions. The
+// inputs that a cache keeps are in it already: only the others are made.
 struct AttendCall {
   const PartsBench& bench;
   const Sample& sample;
@@ -131,23 +144,34 @@ struct AttendCall {
 
   uint64_t bytes(int64_t sequences, int64_t tokens) const {
     const Attention& shape = sample.model.layer(kOnly).attention;
-    return float_bytes(2 * sequences * tokens * shape.query_width()) +
+    return float_bytes(sequences * tokens * (query_width(shape) + shape.output_width())) +
            bench.ops.scratch_bytes({.rows = sequences * tokens,
-                                    .in_width = shape.query_width(),
-                                    .head_dim = shape.head_dim});
+                                    .in_width = shape.output_width(),
+                                    .head_dim = shape.query_head_width()});
+  }
+
+  static int64_t query_width(const Attention& shape) {
+    int64_t width = 0;
+    for (const RowPart& part : shape.queries()) width += part.width;
+    return width;
   }
 
   std::function<void()> make(int64_t sequences, int64_t tokens, int64_t positions) const {
-    const int64_t width = sample.model.layer(kOnly).attention.query_width();
-    const auto queries = random_rows(bench.ops, sequences * tokens, width);
-    const auto output = std::make_shared<Buffer>(bench.ops, sequences * tokens, width);
+    const Attention& shape = sample.model.layer(kOnly).attention;
+    const int64_t rows_together = sequences * tokens;
+    std::vector<std::shared_ptr<Buffer>> queries;
+    for (const RowPart& part : shape.queries()) {
+      queries.push_back(random_rows(bench.ops, rows_together, part.width));
+    }
+    const auto output = std::make_shared<Buffer>(bench.ops, rows_together, shape.output_width());
     ring.prepare(positions);
     return [=, this] {
       std::vector<AttendingSequence> attending;
       for (int64_t s = 0; s < sequences; ++s) {
         const BatchSequence rows{.first_row = s * tokens, .tokens = tokens};
-        attending.push_back(
-            {output->rows(rows), queries->rows(rows), ring.next(), positions - tokens});
+        AttentionRows inputs;
+        for (const auto& part : queries) inputs.parts.push_back(part->rows(rows));
+        attending.push_back({output->rows(rows), inputs, ring.next(), positions - tokens});
       }
       attention({sample.model, bench.ops, bench.precision}, attending, weights.next(), kOnly);
     };
@@ -155,7 +179,7 @@ struct AttendCall {
 };
 
 PageRing ring_for(const PartsBench& bench, const Sample& sample) {
-  return {bench, sample.model.layer(kOnly).attention.kv_width(),
+  return {bench, sample.model.layer(kOnly).attention.cache(),
           std::min(bench.limits.weight_bytes, bench.tier.limit_bytes() / 4)};
 }
 

@@ -9,21 +9,10 @@
 
 namespace klotski {
 
-namespace {
-
-std::string attention_shape(const Attention& attention) {
-  return fmt::format("attention {} {} {} window {} bias {} {} sinks {} clip {} norm {}",
-                     attention.query_heads, attention.kv_heads, attention.head_dim,
-                     attention.window, attention.qkv_bias, attention.output_bias, attention.sinks,
-                     attention.clip > 0.0f, static_cast<int>(attention.norm));
-}
-
-}  // namespace
-
 std::string layer_shape(const Layer& layer) {
   const FeedForward& part = layer.feed_forward;
   const RouterRule& router = part.router;
-  std::string text = attention_shape(layer.attention);
+  std::string text = layer.attention.shape();
   text += fmt::format("; experts {} width {} activation {}", part.experts, part.width,
                       static_cast<int>(part.activation));
   if (part.routed) {

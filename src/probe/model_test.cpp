@@ -101,9 +101,9 @@ TEST(MeasureModel, ShapesThatDifferAreDifferentKinds) {
     EXPECT_NE(layer_shape(changed), layer_shape(layer));
   };
   EXPECT_EQ(layer_shape(Layer(layer)), layer_shape(layer));
-  differs([](Layer& l) { l.attention.window += 1; });
-  differs([](Layer& l) { l.attention.kv_heads *= 2; });
-  differs([](Layer& l) { l.attention.sinks = !l.attention.sinks; });
+  differs([](Layer& l) { l.attention.grouped_heads().window += 1; });
+  differs([](Layer& l) { l.attention.grouped_heads().kv_heads *= 2; });
+  differs([](Layer& l) { l.attention.grouped_heads().sinks = !l.attention.grouped_heads().sinks; });
   differs([](Layer& l) { l.feed_forward.width += 1; });
   differs([](Layer& l) { l.feed_forward.router.top_k += 1; });
   differs([](Layer& l) { l.feed_forward.shared.reset(); });

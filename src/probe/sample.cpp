@@ -10,21 +10,13 @@ bool halve(int64_t& width) {
   return true;
 }
 
-// Each kept head of keys and values serves as many query heads as before.
-bool halve(Attention& attention) {
-  if (attention.kv_heads % 2 != 0 || attention.query_heads % 2 != 0) return false;
-  attention.kv_heads /= 2;
-  attention.query_heads /= 2;
-  return true;
-}
-
 bool halve(ModelDescription& model, UnitKind kind) {
   Layer& layer = model.layers.front();
   switch (kind) {
     case UnitKind::model:
       return halve(model.vocabulary);
     case UnitKind::attention:
-      return halve(layer.attention);
+      return layer.attention.halve();
     case UnitKind::gate:
       return layer.feed_forward.shared && halve(layer.feed_forward.shared->width);
     default:

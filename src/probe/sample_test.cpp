@@ -46,8 +46,8 @@ TEST(Sample, WhatDoesNotFitIsMadeNarrower) {
     const uint64_t bytes = weight_bytes(sample.tensors(), types);
     EXPECT_LE(bytes, bound) << unit_kind_name(kind);
     EXPECT_DOUBLE_EQ(sample.scale, static_cast<double>(whole) / static_cast<double>(bytes));
-    const Attention& before = tiny.description.layers[0].attention;
-    const Attention& after = sample.model.layers[0].attention;
+    const GroupedHeads& before = tiny.description.layers[0].attention.grouped_heads();
+    const GroupedHeads& after = sample.model.layers[0].attention.grouped_heads();
     EXPECT_EQ(before.query_heads * after.kv_heads, after.query_heads * before.kv_heads);
   }
 }

@@ -29,9 +29,9 @@ inline ModelDescription large_layer() {
   model.hidden = 2048;
   model.vocabulary = 100000;
   model.layers.resize(1);
-  model.layers[0].attention.query_heads = 32;
-  model.layers[0].attention.kv_heads = 8;
-  model.layers[0].attention.head_dim = 128;
+  model.layers[0].attention.grouped_heads().query_heads = 32;
+  model.layers[0].attention.grouped_heads().kv_heads = 8;
+  model.layers[0].attention.grouped_heads().head_dim = 128;
   model.layers[0].feed_forward.width = 8192;
   model.layers[0].feed_forward.shared->width = 8192;
   return model;

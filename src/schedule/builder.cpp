@@ -233,7 +233,7 @@ int32_t FragmentBuilder::attention_buffer(LayerId layer, int32_t micro_batch) co
 // A task of a buffer that the device and the CPU exchange.
 Task FragmentBuilder::exchange(Work work, Lane lane, LayerId layer, int32_t micro_batch) const {
   const Attention& shape = known_.model.layer(layer).attention;
-  const int64_t floats = work == Work::queries_down ? shape.input_width() : shape.query_width();
+  const int64_t floats = work == Work::queries_down ? shape.input_width() : shape.output_width();
   const int64_t rows = known_.group[static_cast<size_t>(micro_batch)].rows;
   return {.work = work,
           .lane = lane,

@@ -73,12 +73,15 @@ class Pass {
   void attend(const Arithmetic& with, Rows hidden, const WeightSet& weights, LayerId layer,
               const Batch& batch) {
     AttentionInputs inputs = pre_attention(with, hidden, weights, layer, rotation_of(with, batch));
-    Buffer attended(with.ops, hidden.count, inputs.queries.rows().width);
+    Buffer attended(with.ops, hidden.count, model_.layer(layer).attention.output_width());
     for (const BatchSequence& rows : batch.sequences) {
-      auto* keys = reinterpret_cast<std::byte*>(inputs.keys.rows(rows).data);
-      auto* values = reinterpret_cast<std::byte*>(inputs.values.rows(rows).data);
-      const KvPages pages{std::span(&keys, 1), std::span(&values, 1), DType::F32, rows.tokens};
-      const AttendingSequence attending{attended.rows(rows), inputs.queries.rows(rows), pages, 0};
+      const AttentionRows own = rows_of(inputs.rows(), rows);
+      auto* keys = reinterpret_cast<std::byte*>(own.parts[1].data);
+      auto* values = reinterpret_cast<std::byte*>(own.parts[2].data);
+      const LayerCache cache{.parts = {std::span(&keys, 1), std::span(&values, 1)},
+                             .type = DType::F32,
+                             .page_tokens = rows.tokens};
+      const AttendingSequence attending{attended.rows(rows), own, cache, 0};
       attention(with, std::span(&attending, 1), weights, layer);
     }
     post_attention(with, hidden, attended.rows(), weights);

@@ -52,14 +52,13 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
                            std::span<KvSequence* const> sequences, PagedKvCache& cache) const {
   const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
   AttentionInputs inputs = pre_attention(with, hidden, weights, layer, rotation_of(with, batch));
-  Buffer attended(with.ops, hidden.count, inputs.queries.rows().width);
+  Buffer attended(with.ops, hidden.count, with.model.layer(layer).attention.output_width());
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const BatchSequence& rows = batch.sequences[i];
-    const KvView view = cache.pages(*sequences[i], layer);
-    const KvRows added{view.pages(), rows.past, inputs.keys.rows(rows), inputs.values.rows(rows)};
-    with.ops.store_kv(std::span(&added, 1));
-    const AttendingSequence attending{attended.rows(rows), inputs.queries.rows(rows), view.pages(),
-                                      rows.past};
+    const KvView view = cache.view(*sequences[i], layer);
+    const AttendingSequence attending{attended.rows(rows), rows_of(inputs.rows(), rows),
+                                      view.cache(), rows.past};
+    keep(with, std::span(&attending, 1), layer);
     attention(with, std::span(&attending, 1), weights, layer);
   }
   post_attention(with, hidden, attended.rows(), weights);

@@ -28,14 +28,15 @@ class QueryBlock {
         first_head_(job.first_head),
         heads_(job.heads),
         kv_head_(job.first_head * arguments_.kv_heads / arguments_.query_heads),
-        head_dim_(arguments_.queries.width / arguments_.query_heads),
+        head_dim_(arguments_.head_dim()),
+        value_dim_(arguments_.value_dim()),
         states_(static_cast<size_t>(job.tokens * heads_),
                 {-std::numeric_limits<float>::infinity(), 0.0f}) {
     for (int64_t token = job.first_token; token < job.first_token + job.tokens; ++token) {
       seen_.push_back(visible_positions(arguments_, token));
       for (int64_t head = first_head_; head < first_head_ + heads_; ++head) {
         queries_.push_back(arguments_.queries.row(token) + head * head_dim_);
-        out_.push_back(arguments_.output.row(token) + head * head_dim_);
+        out_.push_back(arguments_.output.row(token) + head * value_dim_);
       }
     }
   }
@@ -47,7 +48,7 @@ class QueryBlock {
     auto* scores = reinterpret_cast<float*>(
         scratch(ScratchUse::rows, rows * kChunk * static_cast<int64_t>(sizeof(float))));
     for (int64_t r = 0; r < rows; ++r) scores_.push_back(scores + r * kChunk);
-    for (float* row : out_) std::fill_n(row, head_dim_, 0.0f);
+    for (float* row : out_) std::fill_n(row, value_dim_, 0.0f);
 
     // What any token sees: the first one the furthest back, the last one the furthest on. Where a
     // prefix is kept it is visited on its own, also for tokens that see on without a gap.
@@ -81,22 +82,22 @@ class QueryBlock {
     }
   }
 
-  const std::byte* head_of(const std::byte* page, int64_t position) const {
-    const int64_t element = (position * arguments_.kv_heads + kv_head_) * head_dim_;
+  // The key or the value (`dim` elements a head) of a position of a page, of this block's head.
+  const std::byte* head_of(const std::byte* page, int64_t position, int64_t dim) const {
+    const int64_t element = (position * arguments_.kv_heads + kv_head_) * dim;
     return page + element * bytes_per_element(arguments_.cache.type);
   }
 
   // Positions begin .. end - 1, all of one chunk.
   void visit(int64_t chunk, int64_t begin, int64_t end) {
-    const int64_t stride = arguments_.kv_heads * head_dim_;
     for_runs(chunk, begin, end, [&](size_t page, int64_t first, int64_t place, int64_t count) {
       products_.multiply({.out = scores_.data(),
                           .out_offset = place,
                           .blocks = blocks_,
                           .rows = static_cast<int64_t>(queries_.size()),
                           .width = head_dim_,
-                          .weight = head_of(arguments_.cache.keys[page], first),
-                          .weight_stride = stride,
+                          .weight = head_of(arguments_.cache.keys[page], first, head_dim_),
+                          .weight_stride = arguments_.kv_heads * head_dim_,
                           .type = type_,
                           .arranged = false,
                           .outputs = count,
@@ -107,12 +108,12 @@ class QueryBlock {
       const Mix run{.out = out_.data(),
                     .shares = scores_[0] + place,
                     .shares_stride = kChunk,
-                    .values = head_of(arguments_.cache.values[page], first),
-                    .value_stride = stride,
+                    .values = head_of(arguments_.cache.values[page], first, value_dim_),
+                    .value_stride = arguments_.kv_heads * value_dim_,
                     .type = type_,
                     .rows = static_cast<int64_t>(queries_.size()),
                     .positions = count,
-                    .width = head_dim_};
+                    .width = value_dim_};
       mix_seen(run, chunk + place);
     });
   }
@@ -161,7 +162,7 @@ class QueryBlock {
            .end = {std::min(seen.prefix_end, end) - chunk, std::min(seen.end, end) - chunk},
            .scale = arguments_.scale},
           states_[r]);
-      if (factor != 1.0f) kernels_.scale(out_[r], head_dim_, factor);
+      if (factor != 1.0f) kernels_.scale(out_[r], value_dim_, factor);
     }
   }
 
@@ -176,7 +177,7 @@ class QueryBlock {
         factor = kernels_.softmax(
             {.scores = &sink, .count = 1, .begin = {0, 0}, .end = {1, 0}, .scale = 1.0f}, state);
       }
-      kernels_.scale(out_[r], head_dim_, factor / state.sum);
+      kernels_.scale(out_[r], value_dim_, factor / state.sum);
     }
   }
 
@@ -188,6 +189,7 @@ class QueryBlock {
   int64_t heads_;
   int64_t kv_head_;
   int64_t head_dim_;
+  int64_t value_dim_;
   std::byte* blocks_ = nullptr;
   std::vector<const float*> queries_;
   std::vector<float*> out_;
@@ -206,7 +208,8 @@ void attention(const Machine& with, std::span<const AttentionArguments> sequence
     const int64_t heads = std::min(sharing, kBlockQueries);
     const int64_t block = kBlockQueries / heads;
     const int64_t tokens = arguments.queries.count;
-    cost += (arguments.first_position + tokens) * tokens * arguments.queries.width * 2;
+    cost += (arguments.first_position + tokens) * tokens *
+            (arguments.queries.width + arguments.output.width);
     for (int64_t token = 0; token < tokens; token += block) {
       for (int64_t head = 0; head < arguments.query_heads;) {
         const int64_t count = std::min(heads, sharing - head % sharing);

@@ -29,7 +29,7 @@ enum class Size { small, wide, far };
 
 // One sequence with `tokens` queries after `past` cached positions.
 struct Sequence {
-  int64_t kv_heads, group, head_dim, past, tokens, page_tokens;
+  int64_t kv_heads, group, head_dim, value_dim, past, tokens, page_tokens;
   int64_t window = 0;
   int64_t kept_prefix = 0;
   int64_t kept_window = 0;
@@ -43,13 +43,14 @@ struct Sequence {
         group(size == Size::small && random() % 6 == 0 ? 60 + up_to(random, 300)
                                                        : up_to(random, 8)),
         head_dim(size == Size::wide ? 16 * up_to(random, 16) : 2 * up_to(random, 20) - 1),
+        value_dim(random() % 2 == 0 ? head_dim : up_to(random, 2 * head_dim)),
         past(up_to(random, size == Size::far ? 1300 : 60) - 1),
         tokens(up_to(random, size == Size::small ? 6 : 80)),
         page_tokens(up_to(random, 16)),
         dtype(random() % 2 == 0 ? DType::F32 : DType::BF16),
         precision(random() % 2 == 0 ? Precision::f32 : Precision::bf16) {
     constexpr int64_t kMostWork = 3'000'000;  // multiplications
-    const int64_t token_work = (past + tokens) * kv_heads * group * head_dim;
+    const int64_t token_work = (past + tokens) * kv_heads * group * std::max(head_dim, value_dim);
     tokens = std::clamp<int64_t>(kMostWork / token_work, 1, tokens);
     const int64_t end = past + tokens;
     if (random() % 2 == 0) window = up_to(random, end + 3);
@@ -58,18 +59,19 @@ struct Sequence {
       kept_window = up_to(random, size == Size::far ? 600 : 20);
     }
     const int64_t pages = (end + page_tokens - 1) / page_tokens;
-    const int64_t floats = pages * page_tokens * kv_heads * head_dim;
+    const int64_t heads = pages * page_tokens * kv_heads;
     const auto seed = static_cast<unsigned>(random());
-    queries = random_floats(tokens * width(), seed);
+    queries = random_floats(tokens * query_width(), seed);
     if (random() % 2 == 0) sinks = random_floats(kv_heads * group, seed + 3);
-    const std::vector<float> values = random_floats(floats, seed + 2);
-    cache.emplace_back(random_floats(floats, seed + 1), dtype, pages);
+    const std::vector<float> values = random_floats(heads * value_dim, seed + 2);
+    cache.emplace_back(random_floats(heads * head_dim, seed + 1), dtype, pages);
     cache.emplace_back(values, dtype, pages);
     cache.emplace_back(absolute(values), dtype, pages);
     forget_unseen_pages();
   }
 
-  int64_t width() const { return kv_heads * group * head_dim; }
+  int64_t query_width() const { return kv_heads * group * head_dim; }
+  int64_t width() const { return kv_heads * group * value_dim; }  // of the output
 
   void forget_unseen_pages() {
     std::vector<bool> seen(cache[0].pages.size(), kept_window == 0);
@@ -90,7 +92,7 @@ struct Sequence {
   // Of `rows.second` tokens from `rows.first` on.
   AttentionArguments arguments(Rows out, std::pair<int64_t, int64_t> rows) const {
     return {.output = out,
-            .queries = {queries.data() + rows.first * width(), rows.second, width()},
+            .queries = {queries.data() + rows.first * query_width(), rows.second, query_width()},
             .query_heads = kv_heads * group,
             .kv_heads = kv_heads,
             .cache = {.keys = cache[0].pages,
@@ -108,8 +110,9 @@ struct Sequence {
 
   // Makes the keys and values of a position no numbers.
   void spoil(int64_t position) {
-    const int64_t row = kv_heads * head_dim * (dtype == DType::F32 ? 4 : 2);  // bytes
     for (Pages& kind : cache) {
+      const int64_t dim = &kind == &cache[0] ? head_dim : value_dim;
+      const int64_t row = kv_heads * dim * bytes_per_element(dtype);
       const std::byte* page = kind.pages[static_cast<size_t>(position / page_tokens)];
       std::byte* stored = kind.stored.bytes.data() + (page - kind.stored.bytes.data());
       std::memset(stored + position % page_tokens * row, 0xFF, static_cast<size_t>(row));
@@ -135,9 +138,9 @@ struct Sequence {
 
 std::ostream& operator<<(std::ostream& to, const Sequence& s) {
   return to << s.tokens << " tokens after " << s.past << ", " << s.kv_heads << " x " << s.group
-            << " heads of " << s.head_dim << ", pages of " << s.page_tokens << " "
-            << dtype_name(s.dtype) << ", window " << s.window << ", kept " << s.kept_prefix << " + "
-            << s.kept_window << (s.sinks.empty() ? "" : ", sinks")
+            << " heads of " << s.head_dim << " and " << s.value_dim << ", pages of "
+            << s.page_tokens << " " << dtype_name(s.dtype) << ", window " << s.window << ", kept "
+            << s.kept_prefix << " + " << s.kept_window << (s.sinks.empty() ? "" : ", sinks")
             << (s.precision == Precision::bf16 ? ", rounded" : "");
 }
 

@@ -38,35 +38,36 @@ class PlainQuery {
     head_ = static_cast<int>(query % shape.query_heads);
     lane_ = static_cast<int>(threadIdx.x) % 32;
     own_ = sequence_.first_position + work.token;
-    const int64_t offset = work.token * shape.query_width() + int64_t{head_} * shape.head_dim;
-    query_ = sequence_.queries + offset;
-    output_ = sequence_.output + offset;
+    const int64_t query_head = work.token * shape.query_heads + head_;
+    query_ = sequence_.queries + query_head * shape.head_dim;
+    output_ = sequence_.output + query_head * shape.value_dim;
   }
 
   __device__ void run() {
-    for (int d = lane_; d < shape_.head_dim; d += 32) output_[d] = 0.0f;
+    for (int d = lane_; d < shape_.value_dim; d += 32) output_[d] = 0.0f;
     const SeenRanges seen = seen_ranges(sequence_, own_, own_);
     for (int p = seen.prefix_begin; p < seen.prefix_end; p += 32) attend(p, seen.prefix_end);
     for (int p = seen.begin; p < seen.end; p += 32) attend(p, seen.end);
     if (sequence_.sinks != nullptr) {  // joins the denominator and nothing else
       const float sink = sequence_.sinks[head_] * kLog2E;
       const float factor = raise(sink);
-      for (int d = lane_; d < shape_.head_dim; d += 32) output_[d] *= factor;
+      for (int d = lane_; d < shape_.value_dim; d += 32) output_[d] *= factor;
       sum_ += power_of_two(sink - largest_);
     }
-    for (int d = lane_; d < shape_.head_dim; d += 32) output_[d] /= sum_;
+    for (int d = lane_; d < shape_.value_dim; d += 32) output_[d] /= sum_;
   }
 
  private:
-  __device__ const Element* cached(int64_t pages, int position) const {
+  // The key or the value (`dim` elements a head) of a position.
+  __device__ const Element* cached(int64_t pages, int position, int dim) const {
     const std::byte* page = pages_[pages + position / shape_.page_tokens];
     const int64_t kv_head = head_ / shape_.group();
     return reinterpret_cast<const Element*>(page) +
-           position % shape_.page_tokens * shape_.kv_width() + kv_head * shape_.head_dim;
+           (position % shape_.page_tokens * int64_t{shape_.kv_heads} + kv_head) * dim;
   }
 
   __device__ float score(int position) const {
-    const Element* key = cached(sequence_.key_pages, position);
+    const Element* key = cached(sequence_.key_pages, position, shape_.head_dim);
     float sum = 0.0f;
     for (int d = 0; d < shape_.head_dim; ++d) {
       const float query = shape_.rounded_queries ? rounded(query_[d]) : query_[d];
@@ -91,17 +92,17 @@ class PlainQuery {
     const float factor = raise(warp_max(own_score));
     const float share = power_of_two(own_score - largest_);
     sum_ += warp_sum(share);
-    for (int begin = 0; begin < shape_.head_dim; begin += 32) {
+    for (int begin = 0; begin < shape_.value_dim; begin += 32) {
       const int d = begin + lane_;
       float weighted = 0.0f;
       for (int i = 0; i < count; ++i) {
         const float its_share = __shfl_sync(0xFFFFFFFFu, share, i);
-        if (d < shape_.head_dim) {
-          weighted =
-              fmaf(its_share, to_float(cached(sequence_.value_pages, first + i)[d]), weighted);
+        if (d < shape_.value_dim) {
+          const Element* value = cached(sequence_.value_pages, first + i, shape_.value_dim);
+          weighted = fmaf(its_share, to_float(value[d]), weighted);
         }
       }
-      if (d < shape_.head_dim) output_[d] = output_[d] * factor + weighted;
+      if (d < shape_.value_dim) output_[d] = output_[d] * factor + weighted;
     }
   }
 
@@ -128,7 +129,8 @@ AttentionShape shape_of(const AttentionArguments& arguments) {
   const bool bf16 = cache.type == DType::BF16;
   return {.query_heads = static_cast<int>(arguments.query_heads),
           .kv_heads = static_cast<int>(arguments.kv_heads),
-          .head_dim = static_cast<int>(arguments.queries.width / arguments.query_heads),
+          .head_dim = static_cast<int>(arguments.head_dim()),
+          .value_dim = static_cast<int>(arguments.value_dim()),
           .page_tokens = static_cast<int>(cache.page_tokens),
           .bf16_cache = bf16,
           .rounded_queries = bf16 && arguments.precision == Precision::bf16};

@@ -20,7 +20,8 @@ namespace klotski::cuda {
 struct AttentionShape {
   int query_heads = 0;
   int kv_heads = 0;
-  int head_dim = 0;
+  int head_dim = 0;   // of queries and keys
+  int value_dim = 0;  // of values and outputs; only the plain way takes another one than head_dim
   int page_tokens = 0;
   bool bf16_cache = false;
   bool rounded_queries = false;  // to bf16
@@ -37,7 +38,7 @@ inline constexpr int kEverything = 1 << 29;
 // One sequence as kernels see it. Windows are kEverything where there is none.
 struct AttentionSequence {
   const float* queries;  // [tokens][query_heads * head_dim]
-  float* output;         // the same shape
+  float* output;         // [tokens][query_heads * value_dim]
   const float* sinks;    // [query_heads] or null
   int64_t key_pages;     // where its addresses begin in the batch's table
   int64_t value_pages;

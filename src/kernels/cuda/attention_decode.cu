@@ -170,7 +170,8 @@ size_t tokens_that_fit(const SplitList& list, size_t first, uint64_t split_bytes
 }  // namespace
 
 bool decode_takes(const AttentionShape& shape) {
-  return shape.head_dim % kEight == 0 && shape.head_dim <= 32 * kEight;
+  return shape.value_dim == shape.head_dim && shape.head_dim % kEight == 0 &&
+         shape.head_dim <= 32 * kEight;
 }
 
 void decode_attention(const AttentionBatch& batch) {

@@ -31,33 +31,39 @@ struct Case {
   int64_t window = 0, kept_prefix = 0, kept_window = 0;
   bool sinks = false;
   int64_t page_tokens = 16;
+  int64_t value_dim = 0;  // 0: as head_dim
 
   int64_t query_heads() const { return kv_heads * group; }
+  int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }  // of a head
   int64_t width() const { return query_heads() * head_dim; }
-  int64_t page_bytes() const { return page_tokens * kv_heads * head_dim * bytes_per_element(type); }
+  int64_t output_width() const { return query_heads() * value_width(); }
+  int64_t page_bytes(int64_t dim) const {
+    return page_tokens * kv_heads * dim * bytes_per_element(type);
+  }
   int64_t pages() const { return (past + tokens + page_tokens - 1) / page_tokens; }
 };
 
 std::ostream& operator<<(std::ostream& to, const Case& c) {
   return to << c.tokens << " tokens after " << c.past << ", " << c.kv_heads << " x " << c.group
-            << " heads of " << c.head_dim << ", pages of " << c.page_tokens << " "
-            << dtype_name(c.type) << ", window " << c.window << ", kept " << c.kept_prefix << " + "
-            << c.kept_window << (c.sinks ? ", sinks" : "")
+            << " heads of " << c.head_dim << " and " << c.value_width() << ", pages of "
+            << c.page_tokens << " " << dtype_name(c.type) << ", window " << c.window << ", kept "
+            << c.kept_prefix << " + " << c.kept_window << (c.sinks ? ", sinks" : "")
             << (c.precision == Precision::bf16 ? ", rounded" : "");
 }
 
-// Keys or values in pages, the last page first. What no token sees is no number, and a page without
-// anything that one sees is null.
+// Keys or values in pages, the last page first, with `dim` elements a head. What no token sees is
+// no number, and a page without anything that one sees is null.
 class Pages {
  public:
-  Pages(std::mt19937& random, const Case& shape, const std::vector<bool>& seen)
-      : host_(filled(random, shape, seen)), device_{std::span<const std::byte>(host_)} {
+  Pages(std::mt19937& random, const Case& shape, int64_t dim, const std::vector<bool>& seen)
+      : host_(filled(random, shape, shape.page_bytes(dim), seen)),
+        device_{std::span<const std::byte>(host_)} {
     for (int64_t page = 0; page < shape.pages(); ++page) {
       const auto begin = seen.begin() + page * shape.page_tokens;
       const auto end =
           seen.begin() + std::min(shape.past + shape.tokens, (page + 1) * shape.page_tokens);
       const bool any = std::find(begin, end, true) != end;
-      const int64_t offset = (shape.pages() - 1 - page) * shape.page_bytes();
+      const int64_t offset = (shape.pages() - 1 - page) * shape.page_bytes(dim);
       host_pages_.push_back(any ? host_.data() + offset : nullptr);
       device_pages_.push_back(any ? device_.data() + offset : nullptr);
     }
@@ -67,17 +73,15 @@ class Pages {
   std::span<std::byte* const> device() const { return device_pages_; }
 
  private:
-  static std::vector<std::byte> filled(std::mt19937& random, const Case& shape,
+  static std::vector<std::byte> filled(std::mt19937& random, const Case& shape, int64_t page_bytes,
                                        const std::vector<bool>& seen) {
-    std::vector<std::byte> all(static_cast<size_t>(shape.pages() * shape.page_bytes()),
-                               std::byte{0xFF});
-    const int64_t row_bytes = shape.page_bytes() / shape.page_tokens;
+    std::vector<std::byte> all(static_cast<size_t>(shape.pages() * page_bytes), std::byte{0xFF});
+    const int64_t row_bytes = page_bytes / shape.page_tokens;
     for (int64_t position = 0; position < shape.past + shape.tokens; ++position) {
       if (!seen[static_cast<size_t>(position)]) continue;
       const int64_t page = shape.pages() - 1 - position / shape.page_tokens;
       const int64_t place = position % shape.page_tokens;
-      fill(random, shape.type, all.data() + page * shape.page_bytes() + place * row_bytes,
-           row_bytes);
+      fill(random, shape.type, all.data() + page * page_bytes + place * row_bytes, row_bytes);
     }
     return all;
   }
@@ -104,11 +108,11 @@ class Sequence {
       : shape_(shape),
         queries_(random_floats(random, shape.tokens * shape.width())),
         sinks_(random_floats(random, shape.query_heads())),
-        keys_(random, shape, seen()),
-        values_(random, shape, seen()),
+        keys_(random, shape, shape.head_dim, seen()),
+        values_(random, shape, shape.value_width(), seen()),
         device_queries_{std::span<const float>(queries_)},
         device_sinks_{std::span<const float>(sinks_)},
-        output_(queries_.size()) {}
+        output_(static_cast<size_t>(shape.tokens * shape.output_width())) {}
 
   const Case& shape() const { return shape_; }
 
@@ -125,7 +129,7 @@ class Sequence {
   std::vector<float> found() { return output_.download(); }
 
   void check() {
-    std::vector<float> expected(queries_.size());
+    std::vector<float> expected(static_cast<size_t>(shape_.tokens * shape_.output_width()));
     AttentionArguments all = plain();
     all.output.data = expected.data();
     all.queries.data = queries_.data();
@@ -135,14 +139,15 @@ class Sequence {
     reference_ops().attention(std::span<const AttentionArguments>(&all, 1));
     const std::vector<float> result = found();
     const bool rounds = shape_.type == DType::BF16 && shape_.precision == Precision::bf16;
-    for (size_t row = 0; row < expected.size(); row += static_cast<size_t>(shape_.head_dim)) {
+    const auto dim = static_cast<size_t>(shape_.value_width());
+    for (size_t row = 0; row < expected.size(); row += dim) {
       double error = 0.0;
       double length = 0.0;
-      for (size_t i = row; i < row + static_cast<size_t>(shape_.head_dim); ++i) {
+      for (size_t i = row; i < row + dim; ++i) {
         error += std::pow(double{result[i]} - double{expected[i]}, 2);
         length += std::pow(double{expected[i]}, 2);
       }
-      const auto head = static_cast<int64_t>(row) / shape_.head_dim;
+      const auto head = static_cast<int64_t>(row / dim);
       ASSERT_LE(std::sqrt(error), (rounds ? kRounded : kExact) * std::sqrt(length))
           << "token " << head / shape_.query_heads() << ", head " << head % shape_.query_heads();
     }
@@ -150,7 +155,7 @@ class Sequence {
 
  private:
   AttentionArguments plain() const {
-    return {.output = {nullptr, shape_.tokens, shape_.width()},
+    return {.output = {nullptr, shape_.tokens, shape_.output_width()},
             .queries = {nullptr, shape_.tokens, shape_.width()},
             .query_heads = shape_.query_heads(),
             .kv_heads = shape_.kv_heads,
@@ -248,6 +253,21 @@ TEST_F(CudaAttention, AgreesWithTheReference) {
     check(one);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_F(CudaAttention, TakesValuesOfAnotherWidthThanKeys) {
+  std::mt19937 random(9);
+  std::vector<Case> cases = {
+      {.kv_heads = 2, .head_dim = 192, .past = 300, .tokens = 20, .value_dim = 128},
+      {.kv_heads = 2, .head_dim = 192, .past = 900, .value_dim = 128}};
+  for (int i = 0; i < 20; ++i) {
+    cases.push_back(random_case(random));
+    cases.back().tokens = std::min<int64_t>(cases.back().tokens, 40);
+    cases.back().value_dim = one_of(random, {1, 8, 40, 64, 128, 200});
+  }
+  const Sequences together = make(random, cases);
+  run(ops(), together);
+  check(together);
 }
 
 TEST_F(CudaAttention, AgreesAroundTheEndsOfTilesAndPages) {

@@ -17,7 +17,7 @@ constexpr int kThreads = 256;
 struct Run {
   const float* from[2];  // keys, values
   std::byte* to[2];
-  int64_t elements;  // of each
+  int64_t elements[2];
   bool to_bf16;
   bool by_fours;  // all four addresses are those of whole groups of four
 };
@@ -49,14 +49,15 @@ __global__ void store_kv_kernel(const Run* runs) {
   const float* from = run.from[blockIdx.y];
   std::byte* to = run.to[blockIdx.y];
   if (to == nullptr) return;
+  const int64_t elements = run.elements[blockIdx.y];
   int64_t stored = 0;
   if (run.by_fours) {
-    for (int64_t i = threadIdx.x; i < run.elements / 4; i += kThreads) {
+    for (int64_t i = threadIdx.x; i < elements / 4; i += kThreads) {
       store_four(to, i, reinterpret_cast<const float4*>(from)[i], run.to_bf16);
     }
-    stored = run.elements / 4 * 4;
+    stored = elements / 4 * 4;
   }
-  for (int64_t i = stored + threadIdx.x; i < run.elements; i += kThreads) {
+  for (int64_t i = stored + threadIdx.x; i < elements; i += kThreads) {
     store(to, i, from[i], run.to_bf16);
   }
 }
@@ -73,8 +74,7 @@ bool aligned(const Run& run) {
 // Cuts the rows of a sequence at the ends of pages. A page that the cache left out is null.
 void append_runs(const KvRows& rows, std::vector<Run>& runs) {
   const KvPages& cache = rows.cache;
-  const int64_t width = rows.keys.width;
-  const int64_t row_bytes = width * bytes_per_element(cache.type);
+  const int64_t widths[2] = {rows.keys.width, rows.values.width};
   for (int64_t row = 0; row < rows.keys.count;) {
     const int64_t position = rows.first_position + row;
     const auto page = static_cast<size_t>(position / cache.page_tokens);
@@ -82,11 +82,12 @@ void append_runs(const KvRows& rows, std::vector<Run>& runs) {
     const int64_t count = std::min(rows.keys.count - row, cache.page_tokens - place);
     Run run = {.from = {rows.keys.row(row), rows.values.row(row)},
                .to = {cache.keys[page], cache.values[page]},
-               .elements = count * width,
+               .elements = {count * widths[0], count * widths[1]},
                .to_bf16 = cache.type == DType::BF16,
                .by_fours = false};
-    for (std::byte*& to : run.to) {
-      if (to != nullptr) to += place * row_bytes;
+    for (int kind = 0; kind < 2; ++kind) {
+      if (run.to[kind] == nullptr) continue;
+      run.to[kind] += place * widths[kind] * bytes_per_element(cache.type);
     }
     run.by_fours = aligned(run);
     runs.push_back(run);

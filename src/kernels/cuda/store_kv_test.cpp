@@ -114,8 +114,14 @@ struct Sequence {
   Kind keys, values;
   Case shape;
 
-  Sequence(std::mt19937& random, const Case& of, int64_t left_out)
-      : keys(random, of, left_out), values(random, of, left_out), shape(of) {}
+  Sequence(std::mt19937& random, const Case& of, int64_t left_out, int64_t value_width)
+      : keys(random, of, left_out),
+        values(random, with_width(of, value_width), left_out),
+        shape(of) {}
+  static Case with_width(Case of, int64_t width) {
+    of.width = width;
+    return of;
+  }
   KvRows arguments() {
     return {.cache = {.keys = keys.addresses(),
                       .values = values.addresses(),
@@ -137,8 +143,11 @@ TEST_F(CudaStoreKv, PutsRowsOfSeveralSequencesIntoTheirPages) {
   std::vector<std::unique_ptr<Sequence>> sequences;
   std::vector<KvRows> arguments;
   for (const Case& shape : cases) {
-    sequences.push_back(std::make_unique<Sequence>(random, shape, shape.tokens > 30 ? 1 : -1));
-    arguments.push_back(sequences.back()->arguments());
+    for (const int64_t value_width : {shape.width, shape.width / 2 + 1}) {
+      const int64_t left_out = shape.tokens > 30 ? 1 : -1;
+      sequences.push_back(std::make_unique<Sequence>(random, shape, left_out, value_width));
+      arguments.push_back(sequences.back()->arguments());
+    }
   }
   ops().store_kv(arguments);
   for (const auto& sequence : sequences) {

@@ -20,7 +20,7 @@ void read_head(std::span<float> head, std::span<std::byte* const> pages, const K
 
 // The query as the product with a key sees it.
 std::vector<float> query_of(const AttentionArguments& arguments, int64_t token, int64_t head) {
-  const int64_t head_dim = arguments.queries.width / arguments.query_heads;
+  const int64_t head_dim = arguments.head_dim();
   const float* begin = arguments.queries.row(token) + head * head_dim;
   std::vector<float> query(begin, begin + head_dim);
   if (arguments.precision == Precision::bf16 && arguments.cache.type == DType::BF16) {
@@ -42,11 +42,12 @@ void softmax(std::span<float> scores, std::span<const float> sink) {
 }
 
 void attend(const AttentionArguments& arguments) {
-  const int64_t head_dim = arguments.queries.width / arguments.query_heads;
+  const int64_t value_dim = arguments.value_dim();
   const int64_t queries_per_kv = arguments.query_heads / arguments.kv_heads;
   const KvPages& cache = arguments.cache;
   std::vector<float> scores;
-  std::vector<float> cached(static_cast<size_t>(head_dim));
+  std::vector<float> key(static_cast<size_t>(arguments.head_dim()));
+  std::vector<float> value(static_cast<size_t>(value_dim));
   std::vector<int64_t> positions;
 
   for (int64_t token = 0; token < arguments.queries.count; ++token) {
@@ -59,20 +60,20 @@ void attend(const AttentionArguments& arguments) {
       const int64_t kv_head = head / queries_per_kv;
       scores.assign(positions.size(), 0.0f);
       for (size_t i = 0; i < positions.size(); ++i) {
-        read_head(cached, cache.keys, cache, positions[i], arguments.kv_heads, kv_head);
+        read_head(key, cache.keys, cache, positions[i], arguments.kv_heads, kv_head);
         float sum = 0.0f;
-        for (size_t d = 0; d < cached.size(); ++d) sum += query[d] * cached[d];
+        for (size_t d = 0; d < key.size(); ++d) sum += query[d] * key[d];
         scores[i] = sum * arguments.scale;
       }
       const auto sink = arguments.sinks.empty()
                             ? std::span<const float>()
                             : arguments.sinks.subspan(static_cast<size_t>(head), 1);
       softmax(scores, sink);
-      float* out = arguments.output.row(token) + head * head_dim;
-      std::fill_n(out, head_dim, 0.0f);
+      float* out = arguments.output.row(token) + head * value_dim;
+      std::fill_n(out, value_dim, 0.0f);
       for (size_t i = 0; i < positions.size(); ++i) {
-        read_head(cached, cache.values, cache, positions[i], arguments.kv_heads, kv_head);
-        for (size_t d = 0; d < cached.size(); ++d) out[d] += scores[i] * cached[d];
+        read_head(value, cache.values, cache, positions[i], arguments.kv_heads, kv_head);
+        for (size_t d = 0; d < value.size(); ++d) out[d] += scores[i] * value[d];
       }
     }
   }

@@ -6,14 +6,16 @@
 namespace klotski {
 namespace {
 
-constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 3, kPositions = 11, kPage = 4, kFirst = 6;
+constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 3, kValueDim = 5, kPositions = 11, kPage = 4,
+                  kFirst = 6;
 constexpr int64_t kTokens = kPositions - kFirst;
 constexpr int64_t kWidth = kHeads * kDim;
+constexpr int64_t kOutWidth = kHeads * kValueDim;
 constexpr float kScale = 0.3f;
 
 struct Cache {
   std::vector<float> keys = random_floats(3 * kPage * kKvHeads * kDim, 5);
-  std::vector<float> values = random_floats(3 * kPage * kKvHeads * kDim, 6);
+  std::vector<float> values = random_floats(3 * kPage * kKvHeads * kValueDim, 6);
   std::vector<Weights> stored;
   std::vector<std::byte*> key_pages;
   std::vector<std::byte*> value_pages;
@@ -21,7 +23,7 @@ struct Cache {
 
   explicit Cache(DType dtype) : type(dtype) {
     stored.emplace_back(keys, type, Shape{3, kPage * kKvHeads * kDim});
-    stored.emplace_back(values, type, Shape{3, kPage * kKvHeads * kDim});
+    stored.emplace_back(values, type, Shape{3, kPage * kKvHeads * kValueDim});
     for (size_t page = 0; page < 3; ++page) {
       key_pages.push_back(stored[0].bytes.data() + page * stored[0].bytes.size() / 3);
       value_pages.push_back(stored[1].bytes.data() + page * stored[1].bytes.size() / 3);
@@ -37,11 +39,11 @@ struct Cache {
   }
 };
 
-// Attention of one token in double precision, over a plain [position][head][dim] array.
+// Attention of one token in double precision, over plain [position][head][dim] arrays.
 template <typename Sees>
 std::vector<double> plain_attention(std::span<const float> query, const Cache& cache,
                                     std::span<const float> sinks, const Sees& sees) {
-  std::vector<double> out(kWidth, 0.0);
+  std::vector<double> out(kOutWidth, 0.0);
   for (int64_t head = 0; head < kHeads; ++head) {
     const int64_t kv_head = head * kKvHeads / kHeads;
     double sum = sinks.empty() ? 0.0 : std::exp(double(sinks[size_t(head)]));
@@ -55,9 +57,11 @@ std::vector<double> plain_attention(std::span<const float> query, const Cache& c
       }
       const double share = std::exp(score * double(kScale));
       sum += share;
-      for (size_t d = 0; d < kDim; ++d) out[own + d] += share * double(cache.values[cached + d]);
+      const auto value = static_cast<size_t>((position * kKvHeads + kv_head) * kValueDim);
+      const auto to = static_cast<size_t>(head * kValueDim);
+      for (size_t d = 0; d < kValueDim; ++d) out[to + d] += share * double(cache.values[value + d]);
     }
-    for (int64_t d = 0; d < kDim; ++d) out[size_t(head * kDim + d)] /= sum;
+    for (int64_t d = 0; d < kValueDim; ++d) out[size_t(head * kValueDim + d)] /= sum;
   }
   return out;
 }
@@ -65,8 +69,8 @@ std::vector<double> plain_attention(std::span<const float> query, const Cache& c
 const std::vector<float> queries = random_floats(kTokens * kWidth, 7);
 
 AttentionArguments arguments_of(std::vector<float>& out, const KvPages& pages) {
-  out.assign(kTokens * kWidth, kPoison);
-  return {.output = {out.data(), kTokens, kWidth},
+  out.assign(kTokens * kOutWidth, kPoison);
+  return {.output = {out.data(), kTokens, kOutWidth},
           .queries = {queries.data(), kTokens, kWidth},
           .query_heads = kHeads,
           .kv_heads = kKvHeads,

@@ -22,13 +22,14 @@ void put_row(std::byte* page, int64_t row, DType type, std::span<const float> va
 void store_kv(std::span<const KvRows> sequences) {
   for (const KvRows& sequence : sequences) {
     const KvPages& cache = sequence.cache;
-    const auto width = static_cast<size_t>(sequence.keys.width);
+    const auto key_width = static_cast<size_t>(sequence.keys.width);
+    const auto value_width = static_cast<size_t>(sequence.values.width);
     for (int64_t i = 0; i < sequence.keys.count; ++i) {
       const int64_t position = sequence.first_position + i;
       const auto page = static_cast<size_t>(position / cache.page_tokens);
       const int64_t row = position % cache.page_tokens;
-      put_row(cache.keys[page], row, cache.type, {sequence.keys.row(i), width});
-      put_row(cache.values[page], row, cache.type, {sequence.values.row(i), width});
+      put_row(cache.keys[page], row, cache.type, {sequence.keys.row(i), key_width});
+      put_row(cache.values[page], row, cache.type, {sequence.values.row(i), value_width});
     }
   }
 }

@@ -163,8 +163,8 @@ int64_t layer_count(const JsonFields& config) {
   return config.integer("num_hidden_layers", 1, kMaxLayers);
 }
 
-Attention describe_attention(const JsonFields& config) {
-  Attention attention;
+GroupedHeads describe_attention(const JsonFields& config) {
+  GroupedHeads attention;
   attention.query_heads = config.integer("num_attention_heads", 1, kMaxWidth);
   attention.kv_heads =
       config.integer_or("num_key_value_heads", attention.query_heads, 1, kMaxWidth);

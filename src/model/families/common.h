@@ -24,7 +24,7 @@ ModelDescription describe_common(const JsonFields& config, double default_rope_b
 int64_t layer_count(const JsonFields& config);
 
 // Grouped-query attention by the usual field names, checked for divisibility.
-Attention describe_attention(const JsonFields& config);
+GroupedHeads describe_attention(const JsonFields& config);
 
 // `rope_parameters` (today), or `rope_theta` and `rope_scaling` at the top level (before).
 // A family that rotates only part of a head says how much of it.

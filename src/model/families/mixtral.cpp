@@ -22,8 +22,9 @@ constexpr std::array kTensorNames = {
 ModelDescription describe_mixtral(const JsonFields& config) {
   ModelDescription description = describe_common(config, 1e6);
   Layer layer;
-  layer.attention = describe_attention(config);
-  layer.attention.window = config.integer_or("sliding_window", 0, 1, kMaxPositions);
+  GroupedHeads attention = describe_attention(config);
+  attention.window = config.integer_or("sliding_window", 0, 1, kMaxPositions);
+  layer.attention = attention;
   layer.feed_forward.routed = true;
   layer.feed_forward.experts = expert_count(config);
   layer.feed_forward.width = config.integer("intermediate_size", 1, kMaxWidth);

@@ -10,11 +10,11 @@ namespace {
 ModelDescription describe_olmoe(const JsonFields& config) {
   ModelDescription description = describe_common(config, 1e4);
   Layer layer;
-  layer.attention = describe_attention(config);
-  layer.attention.norm = HeadNorm::whole;
-  layer.attention.clip = static_cast<float>(config.number_or("clip_qkv", 0.0, 1e-6, 1e6));
-  layer.attention.qkv_bias = layer.attention.output_bias =
-      config.boolean_or("attention_bias", false);
+  GroupedHeads attention = describe_attention(config);
+  attention.norm = HeadNorm::whole;
+  attention.clip = static_cast<float>(config.number_or("clip_qkv", 0.0, 1e-6, 1e6));
+  attention.qkv_bias = attention.output_bias = config.boolean_or("attention_bias", false);
+  layer.attention = attention;
   layer.feed_forward.routed = true;
   layer.feed_forward.experts = expert_count(config);
   layer.feed_forward.width = config.integer("intermediate_size", 1, kMaxWidth);

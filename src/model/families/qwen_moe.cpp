@@ -36,7 +36,7 @@ FeedForward dense_part(const JsonFields& config) {
   return part;
 }
 
-std::vector<Layer> describe_layers(const JsonFields& config, const Attention& attention,
+std::vector<Layer> describe_layers(const JsonFields& config, const GroupedHeads& attention,
                                    const FeedForward& routed) {
   const int64_t count = layer_count(config);
   const int64_t step = config.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
@@ -66,13 +66,13 @@ void set_windows_by_layer(const JsonFields& config, std::vector<Layer>& layers) 
     }
     const bool slides = types ? (*types)[i] == "sliding_attention"
                               : i % 2 == 0 && static_cast<int64_t>(i) < windowed;
-    if (slides) layers[i].attention.window = window;
+    if (slides) layers[i].attention.grouped_heads().window = window;
   }
 }
 
 ModelDescription describe_qwen2(const JsonFields& config) {
   ModelDescription description = describe_common(config, 1e4);
-  Attention attention = describe_attention(config);
+  GroupedHeads attention = describe_attention(config);
   attention.qkv_bias = config.boolean_or("qkv_bias", true);
   FeedForward routed = routed_part(config);
   routed.shared = SharedExpert{
@@ -84,7 +84,7 @@ ModelDescription describe_qwen2(const JsonFields& config) {
 
 ModelDescription describe_qwen3(const JsonFields& config) {
   ModelDescription description = describe_common(config, 1e4);
-  Attention attention = describe_attention(config);
+  GroupedHeads attention = describe_attention(config);
   attention.norm = HeadNorm::per_head;
   attention.qkv_bias = attention.output_bias = config.boolean_or("attention_bias", false);
   if (config.boolean_or("use_sliding_window", false)) {

@@ -1,0 +1,19 @@
+#pragma once
+
+// The arithmetic of grouped heads: softmax attention over keys and values of every position. The
+// functions are those of forward/layer.h for a layer of this kind.
+
+#include <span>
+
+#include "forward/layer.h"
+
+namespace klotski {
+
+void pre_attention(const Arithmetic& with, const GroupedHeads& shape, const AttentionRows& out,
+                   ConstRows normed, const WeightSet& weights, const Rotation& rotation);
+void keep(const Arithmetic& with, const GroupedHeads& shape,
+          std::span<const AttendingSequence> sequences);
+void attention(const Arithmetic& with, const GroupedHeads& shape,
+               std::span<const AttendingSequence> sequences, const WeightSet& weights);
+
+}  // namespace klotski

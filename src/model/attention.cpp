@@ -1,0 +1,73 @@
+#include "model/attention.h"
+
+#include <fmt/format.h>
+
+#include "model/description.h"
+
+namespace klotski {
+
+std::string GroupedHeads::shape() const {
+  std::string text = fmt::format("attention {} {} {} window {} bias {} {} sinks {} clip {} norm {}",
+                                 query_heads, kv_heads, head_dim, window, qkv_bias, output_bias,
+                                 sinks, clip > 0.0f, static_cast<int>(norm));
+  if (value_dim.value_or(head_dim) != head_dim) text += fmt::format(" values {}", *value_dim);
+  return text;
+}
+
+// Each kept head of keys and values serves as many query heads as before.
+bool GroupedHeads::halve() {
+  if (kv_heads % 2 != 0 || query_heads % 2 != 0) return false;
+  kv_heads /= 2;
+  query_heads /= 2;
+  return true;
+}
+
+KvPages keys_and_values(const LayerCache& cache) {
+  return {.keys = cache.parts[0],
+          .values = cache.parts[1],
+          .type = cache.type,
+          .page_tokens = cache.page_tokens,
+          .kept_prefix = cache.kept_prefix,
+          .kept_window = cache.kept_window};
+}
+
+CacheLayout Attention::cache() const {
+  return std::visit([](const auto& one) { return one.cache(); }, kind);
+}
+
+std::vector<RowPart> Attention::queries() const {
+  return std::visit([](const auto& one) { return one.queries(); }, kind);
+}
+
+std::vector<RowPart> Attention::inputs() const {
+  std::vector<RowPart> parts = queries();
+  const CacheLayout kept = cache();
+  parts.insert(parts.end(), kept.parts.begin(), kept.parts.end());
+  return parts;
+}
+
+int64_t Attention::input_width() const {
+  return std::visit([](const auto& one) { return one.input_width(); }, kind);
+}
+
+int64_t Attention::output_width() const {
+  return std::visit([](const auto& one) { return one.output_width(); }, kind);
+}
+
+int64_t Attention::query_head_width() const {
+  return std::visit([](const auto& one) { return one.query_head_width(); }, kind);
+}
+
+std::string Attention::shape() const {
+  return std::visit([](const auto& one) { return one.shape(); }, kind);
+}
+
+bool Attention::halve() {
+  return std::visit([](auto& one) { return one.halve(); }, kind);
+}
+
+CacheLayouts::CacheLayouts(const ModelDescription& model) {
+  for (const Layer& layer : model.layers) layers_.push_back(layer.attention.cache());
+}
+
+}  // namespace klotski

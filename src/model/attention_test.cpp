@@ -1,0 +1,72 @@
+#include "model/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "model/counts.h"
+#include "model/description.h"
+
+namespace klotski {
+namespace {
+
+GroupedHeads narrow_values() {
+  GroupedHeads heads;
+  heads.query_heads = 8;
+  heads.kv_heads = 4;
+  heads.head_dim = 192;
+  heads.value_dim = 128;
+  return heads;
+}
+
+TEST(Attention, KeepsKeysAndValuesOfTheirOwnWidths) {
+  const Attention attention = narrow_values();
+  EXPECT_EQ(attention.cache(), (CacheLayout{{{"keys", 4 * 192}, {"values", 4 * 128}}}));
+  EXPECT_EQ(attention.cache().numbers_per_position(), 4 * (192 + 128));
+  EXPECT_EQ(attention.cache().state_bytes, 0u);
+  EXPECT_EQ(attention.output_width(), 8 * 128);
+  EXPECT_EQ(attention.query_head_width(), 192);
+}
+
+TEST(Attention, InputsAreQueriesAndThenWhatTheCacheKeeps) {
+  const Attention attention = narrow_values();
+  EXPECT_EQ(attention.queries(), (std::vector<RowPart>{{"queries", 8 * 192}}));
+  EXPECT_EQ(attention.inputs(),
+            (std::vector<RowPart>{{"queries", 8 * 192}, {"keys", 4 * 192}, {"values", 4 * 128}}));
+  int64_t width = 0;
+  for (const RowPart& part : attention.inputs()) width += part.width;
+  EXPECT_EQ(attention.input_width(), width);
+}
+
+TEST(Attention, ValuesAreAsWideAsKeysUnlessSaid) {
+  GroupedHeads heads = narrow_values();
+  heads.value_dim.reset();
+  EXPECT_EQ(Attention(heads).cache(), (CacheLayout{{{"keys", 4 * 192}, {"values", 4 * 192}}}));
+  EXPECT_EQ(Attention(heads).output_width(), 8 * 192);
+  EXPECT_NE(Attention(heads).shape(), Attention(narrow_values()).shape());
+  heads.value_dim = heads.head_dim;
+  GroupedHeads unsaid = heads;
+  unsaid.value_dim.reset();
+  EXPECT_EQ(Attention(heads).shape(), Attention(unsaid).shape());
+}
+
+TEST(Attention, HalvesHeadsAsLongAsBothAreEven) {
+  Attention attention = narrow_values();
+  EXPECT_TRUE(attention.halve());
+  EXPECT_TRUE(attention.halve());
+  EXPECT_EQ(attention.grouped_heads().query_heads, 2);
+  EXPECT_EQ(attention.grouped_heads().kv_heads, 1);
+  EXPECT_FALSE(attention.halve());
+}
+
+TEST(CacheLayouts, AreThoseOfTheLayersAndCountedTogether) {
+  ModelDescription model;
+  model.layers.push_back({narrow_values(), {}});
+  model.layers.push_back({narrow_values(), {}});
+  model.layers[1].attention.halve();
+  const CacheLayouts layouts(model);
+  ASSERT_EQ(layouts.layers().size(), 2u);
+  EXPECT_EQ(layouts.layers()[1], (CacheLayout{{{"keys", 2 * 192}, {"values", 2 * 128}}}));
+  EXPECT_EQ(kv_numbers_per_token(model), (4 + 2) * (192 + 128));
+}
+
+}  // namespace
+}  // namespace klotski
