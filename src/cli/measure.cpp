@@ -99,7 +99,7 @@ LearntChoices learn_choices(const OpenedModel& opened, const PipelineFlags& flag
   sample.prompts.resize(std::min(kWarmUpTexts, sample.prompts.size()));
   sample.generate = work.generate < kWarmUpGenerated ? 1 : kWarmUpGenerated;
   const auto model = prepare_model(opened, flags, sample.workload());
-  CorrelationTable& table = model->pipeline().hot_experts().table();
+  CorrelationTable& table = model->pipeline().correlations();
   Engine engine(model->pipeline());
   submit(engine, sample);
   // A sequence's first token ends its prompt.
@@ -121,7 +121,7 @@ Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const
   if (with.foresight) with.foresight->learn(with.learnt.of_generated);
   const auto model = prepare_model(opened, flags, work.workload(), with.foresight);
   Pipeline& pipeline = model->pipeline();
-  pipeline.hot_experts().table() = with.learnt.of_prompts;
+  pipeline.correlations() = with.learnt.of_prompts;
   Engine engine(pipeline);
   Measurement result;
   result.generated.resize(work.prompts.size());

@@ -238,7 +238,7 @@ std::unique_ptr<PreparedModel> prepare_model(const OpenedModel& opened, const Pi
                            target, flags.limits, workload, options);
   auto model = std::make_unique<PreparedModel>(opened.description, opened.checkpoint, target,
                                                std::move(plan), options);
-  if (table) model->pipeline().hot_experts().table() = *table;
+  if (table) model->pipeline().correlations() = *table;
   if (flags.show_plan || err_is_terminal()) {
     const Policy& policy = model->policy();
     write_err(format_memory_plan(model->plan().memory));
@@ -289,7 +289,7 @@ void write_pipeline_files(const PipelineFlags& flags, PreparedModel& model) {
                         [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
   }
   if (!flags.save_correlation_file.empty()) {
-    model.pipeline().hot_experts().table().save(flags.save_correlation_file);
+    model.pipeline().correlations().save(flags.save_correlation_file);
   }
 }
 

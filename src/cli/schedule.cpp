@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/pipeline_options.h"
+#include "experts/popularity_predictor.h"
 #include "model/counts.h"
+#include "planner/expert_shares.h"
 #include "schedule/simulate.h"
 
 namespace klotski {
@@ -112,26 +114,19 @@ int schedule_command(const ScheduleOptions& options) {
       },
       timeline);
   PrintingSink sink(simulation, options.print);
-  Known known{
+  const PopularityPredictor predictor(model, ExpertShares(model).all());  // all experts alike
+  const double expert_rows = static_cast<double>(group_rows * most_choices(model)) /
+                             static_cast<double>(most_experts(model));
+  const ContextSources sources{
       .model = model,
-      .group = std::vector<MicroBatchShape>(static_cast<size_t>(batches), {.rows = batch_rows}),
+      .rule = policy.cache,
+      .predictor = predictor,
       .facts = [&](const WeightUnit& unit) { return facts_of(layouts, unit); },
-      .hot =
-          [&](LayerId layer) {
-            const FeedForward& part = model.layer(layer).feed_forward;
-            std::vector<ExpertId> hot;
-            for (int64_t e = 0; e < (part.routed ? part.router.top_k : 1); ++e) {
-              hot.push_back(ExpertId(e));
-            }
-            return hot;
-          },
-      .rows =
-          [&](ExpertId) {
-            return static_cast<double>(group_rows * most_choices(model)) /
-                   static_cast<double>(most_experts(model));
-          }};
+      .rows = [&](ExpertId) { return expert_rows; }};
   Residency residency(model, policy);
-  FragmentBuilder build(policy, residency, known);
+  FragmentBuilder build(policy, residency,
+                        sources.context(std::vector<MicroBatchShape>(static_cast<size_t>(batches),
+                                                                     {.rows = batch_rows})));
   const auto schedule = make_schedule(policy.strategy);
   TimelineTotals before;
   for (int64_t played = 0; played < options.passes; ++played) {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "engine/hot_experts.h"
 #include "engine/testing/models.h"
+#include "experts/predictor.h"
 
 namespace klotski {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "base/bytes.h"
 #include "base/memory_limit.h"
-#include "engine/request_batching.h"
 
 namespace klotski {
 
@@ -34,7 +33,7 @@ void check(const ModelDescription& model, const Request& request) {
 
 }  // namespace
 
-Engine::Engine(Pipeline& pipeline) : pipeline_(pipeline) {}
+Engine::Engine(Pipeline& pipeline) : pipeline_(pipeline), forming_(pipeline.policy()) {}
 
 int64_t Engine::Sequence::most_tokens(const ModelDescription& model) const {
   return most_tokens_of(model, request);
@@ -89,83 +88,46 @@ int64_t Engine::pending_tokens() const {
   return pending;
 }
 
-// In order of arrival, as long as everything promised fits: an admitted sequence never lacks a
-// page. Those admitted together are spread so that micro-batches have about as many tokens.
-void Engine::admit() {
-  std::vector<MicroBatchLoad> loads(static_cast<size_t>(pipeline_.policy().group.micro_batches));
+// Gives waiting sequences a micro-batch, as long as all keys and values that they may come to need
+// fit: an admitted sequence never lacks a page.
+std::vector<PassSequence> Engine::admit() {
+  std::vector<PassSequence> sequences;
   for (const auto& sequence : sequences_) {
-    if (!sequence->micro_batch) continue;
-    loads[*sequence->micro_batch].tokens += static_cast<int64_t>(sequence->tokens.size());
-    ++loads[*sequence->micro_batch].requests;
+    sequences.push_back({.cached = sequence->kv.length(),
+                         .pending = sequence->pending(),
+                         .micro_batch = sequence->micro_batch});
   }
-  int64_t places = pipeline_.policy().group.sequences();
-  for (const MicroBatchLoad& load : loads) places -= load.requests;
-
-  std::vector<Sequence*> admitted;
-  std::vector<int64_t> lengths;
-  for (const auto& sequence : sequences_) {
-    if (sequence->micro_batch) continue;
-    if (places-- == 0) break;
-    const int64_t tokens = sequence->most_tokens(pipeline_.description());
-    if (!pipeline_.cache().place(sequence->kv, tokens, pipeline_.policy().group.micro_batch_rows))
-      break;
-    admitted.push_back(sequence.get());
-    lengths.push_back(sequence->pending());
-  }
-  const RequestBatches batches = batch_requests(
-      lengths, loads, {.requests_per_micro_batch = pipeline_.policy().group.micro_batch});
-  for (size_t k = 0; k < batches.micro_batches.size(); ++k) {
-    for (const size_t i : batches.micro_batches[k]) admitted[i]->micro_batch = k;
-  }
-}
-
-// Every sequence contributes its tokens that are not in the cache yet: one while decoding, before
-// that the rest of its prompt, or as much of it as the rows that the others leave. Micro-batches
-// first .. last - 1 are formed as one.
-Engine::Formed Engine::form(size_t first, size_t last) {
-  Formed formed;
-  int64_t decoding = 0;
-  for (const auto& sequence : sequences_) {
-    if (!sequence->micro_batch) continue;
-    if (*sequence->micro_batch < first || *sequence->micro_batch >= last) continue;
-    formed.members.push_back(sequence.get());
-    if (sequence->pending() == 1) ++decoding;
-  }
-  int64_t prompt_rows = pipeline_.policy().group.micro_batch_rows - decoding;
-  std::erase_if(formed.members, [&](Sequence* sequence) {
-    const bool decodes = sequence->pending() == 1;
-    const int64_t tokens = decodes ? 1 : std::min(sequence->pending(), prompt_rows);
-    if (!decodes) prompt_rows -= tokens;
-    if (tokens == 0) return true;
-    if (!pipeline_.cache().reserve(sequence->kv, tokens)) {
-      fail(ErrorKind::internal, "an admitted sequence found no KV page");
-    }
-    const bool complete = tokens == sequence->pending();
-    formed.micro_batch.batch.append(
-        sequence->kv.length(),
-        std::span(sequence->tokens)
-            .subspan(static_cast<size_t>(sequence->kv.length()), static_cast<size_t>(tokens)),
-        static_cast<int64_t>(sequence->tokens.size()),
-        complete ? LogitsOf::last_token : LogitsOf::none);
-    formed.micro_batch.sequences.push_back(&sequence->kv);
-    return false;
+  forming_.admit(sequences, [&](size_t i) {
+    Sequence& sequence = *sequences_[i];
+    return pipeline_.cache().place(sequence.kv, sequence.most_tokens(pipeline_.description()),
+                                   pipeline_.policy().group.micro_batch_rows);
   });
-  formed.micro_batch.only_most_likely =
-      std::all_of(formed.members.begin(), formed.members.end(),
-                  [](const Sequence* sequence) { return sequence->sampler.takes_most_likely(); });
-  return formed;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    sequences_[i]->micro_batch = sequences[i].micro_batch;
+  }
+  return sequences;
 }
 
-std::vector<Engine::Formed> Engine::form_group() {
-  const Policy& policy = pipeline_.policy();
-  const bool all_decode = std::all_of(
-      sequences_.begin(), sequences_.end(),
-      [](const auto& sequence) { return !sequence->micro_batch || sequence->pending() == 1; });
-  const auto merged = static_cast<size_t>(all_decode ? policy.merged_batches() : 1);
-  std::vector<Formed> group;
-  for (size_t k = 0; k < static_cast<size_t>(policy.group.micro_batches); k += merged) {
-    Formed formed = form(k, k + merged);
-    if (!formed.members.empty()) group.push_back(std::move(formed));
+// Every sequence of the next pass contributes its tokens that are not in the cache yet, or some of
+// them.
+std::vector<Engine::Formed> Engine::form_group(std::span<const PassSequence> sequences,
+                                               KvTransaction& step) {
+  pass_ = forming_.form(sequences);
+  std::vector<Formed> group(pass_.micro_batches);
+  for (Formed& formed : group) formed.micro_batch.only_most_likely = true;
+  for (const PassRows& rows : pass_.rows) {
+    Sequence& sequence = *sequences_[rows.sequence];
+    Formed& formed = group[rows.micro_batch];
+    step.reserve(sequence.kv, rows.tokens);
+    formed.members.push_back(&sequence);
+    formed.micro_batch.batch.append(
+        sequence.kv.length(),
+        std::span(sequence.tokens)
+            .subspan(static_cast<size_t>(sequence.kv.length()), static_cast<size_t>(rows.tokens)),
+        static_cast<int64_t>(sequence.tokens.size()),
+        rows.complete ? LogitsOf::last_token : LogitsOf::none);
+    formed.micro_batch.sequences.push_back(&sequence.kv);
+    formed.micro_batch.only_most_likely &= sequence.sampler.takes_most_likely();
   }
   return group;
 }
@@ -218,25 +180,30 @@ std::vector<Progress> Engine::all_failed(const std::vector<Formed>& group, const
   return progress;
 }
 
-std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
+void Engine::compute(std::vector<Formed>& group, std::vector<Progress>& progress) {
   std::vector<MicroBatch> micro_batches;
   for (Formed& formed : group) micro_batches.push_back(std::move(formed.micro_batch));
+  pipeline_.forward(micro_batches, [&](size_t k, Rows logits) {
+    int64_t row = 0;
+    for (size_t i = 0; i < group[k].members.size(); ++i) {
+      if (micro_batches[k].batch.sequences[i].logits == LogitsOf::none) continue;
+      Sequence& sequence = *group[k].members[i];
+      const std::optional<TokenId> token =
+          micro_batches[k].only_most_likely
+              ? sequence.sampler.next_most_likely(pipeline_.most_likely()[static_cast<size_t>(row)])
+              : sequence.sampler.next({logits.row(row), static_cast<size_t>(logits.width)});
+      progress.push_back(advance(sequence, token));
+      ++row;
+    }
+  });
+}
+
+std::vector<Progress> Engine::run_pass(std::span<const PassSequence> sequences) {
+  KvTransaction step(pipeline_.cache());
+  std::vector<Formed> group = form_group(sequences, step);
   std::vector<Progress> progress;
   try {
-    pipeline_.forward(micro_batches, [&](size_t k, Rows logits) {
-      int64_t row = 0;
-      for (size_t i = 0; i < group[k].members.size(); ++i) {
-        if (micro_batches[k].batch.sequences[i].logits == LogitsOf::none) continue;
-        Sequence& sequence = *group[k].members[i];
-        const std::optional<TokenId> token =
-            micro_batches[k].only_most_likely
-                ? sequence.sampler.next_most_likely(
-                      pipeline_.most_likely()[static_cast<size_t>(row)])
-                : sequence.sampler.next({logits.row(row), static_cast<size_t>(logits.width)});
-        progress.push_back(advance(sequence, token));
-        ++row;
-      }
-    });
+    compute(group, progress);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::device_lost) {
       fail(ErrorKind::device_lost,
@@ -249,18 +216,13 @@ std::vector<Progress> Engine::run_group(std::vector<Formed>& group) {
     return all_failed(group, Error(ErrorKind::does_not_fit,
                                    "out of memory while computing: " + describe_shortage(1)));
   }
-  for (size_t k = 0; k < group.size(); ++k) {
-    for (size_t i = 0; i < group[k].members.size(); ++i) {
-      pipeline_.cache().commit(group[k].members[i]->kv, micro_batches[k].batch.sequences[i].tokens);
-    }
-  }
+  step.commit();
   return progress;
 }
 
 std::vector<Progress> Engine::step() {
-  admit();
-  std::vector<Formed> group = form_group();
-  std::vector<Progress> progress = run_group(group);
+  if (idle()) return {};
+  std::vector<Progress> progress = run_pass(admit());
   retire(progress);
   return progress;
 }

@@ -11,6 +11,8 @@
 #include "base/ids.h"
 #include "engine/prepared_model.h"
 #include "engine/sampling.h"
+#include "kv/transaction.h"
+#include "schedule/pass_forming.h"
 
 namespace klotski {
 
@@ -58,9 +60,13 @@ class Engine {
   // Tokens of all sequences that are not computed yet: what is left of their prompts, mostly.
   int64_t pending_tokens() const;
 
-  // Computes one group and returns what its sequences gained; a finished sequence is gone. Where a
-  // weight cannot be read all sequences of the group fail.
+  // Computes one pass and returns what its sequences gained; a finished sequence is gone. Where a
+  // weight cannot be read all sequences of the pass fail. Does nothing where the engine is idle.
   std::vector<Progress> step();
+
+  // What the last step computed. Its rows name sequences by their order of arrival among those that
+  // had not ended before the step.
+  const FormedPass& last_pass() const { return pass_; }
 
  private:
   struct Sequence {
@@ -83,15 +89,17 @@ class Engine {
     std::vector<Sequence*> members;
   };
 
-  void admit();
-  std::vector<Formed> form_group();
-  Formed form(size_t first, size_t last);
+  std::vector<PassSequence> admit();
+  std::vector<Formed> form_group(std::span<const PassSequence> sequences, KvTransaction& step);
   Progress advance(Sequence& sequence, std::optional<TokenId> token) const;
-  std::vector<Progress> run_group(std::vector<Formed>& group);
+  std::vector<Progress> run_pass(std::span<const PassSequence> sequences);
+  void compute(std::vector<Formed>& group, std::vector<Progress>& progress);
   static std::vector<Progress> all_failed(const std::vector<Formed>& group, const Error& error);
   void retire(const std::vector<Progress>& progress);
 
   Pipeline& pipeline_;
+  PassForming forming_;
+  FormedPass pass_;
   int32_t next_id_ = 0;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // in order of arrival
 };

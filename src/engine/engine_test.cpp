@@ -181,6 +181,20 @@ TEST_F(EngineTest, ResultsDoNotDependOnTheCompany) {
   }
 }
 
+TEST_F(EngineTest, AStepOfAnIdleEngineDoesNothing) {
+  Engine one = engine(10);
+  const Pipeline& pipeline = prepared_.back()->pipeline();
+  EXPECT_TRUE(one.step().empty());
+  EXPECT_EQ(pipeline.report().passes, 0);
+  one.submit(request(kPrompt, 1));
+  run_all(one);
+  const int64_t passes = pipeline.report().passes;
+  EXPECT_TRUE(one.step().empty());
+  EXPECT_EQ(pipeline.report().passes, passes);
+  one.submit(request(kPrompt, 10));
+  EXPECT_EQ(run_all(one).at(1).tokens, kGreedy) << "as if there had been no such step";
+}
+
 TEST_F(EngineTest, CancelGivesTheRoomBack) {
   Engine one = engine(2);
   const SequenceId first = one.submit(request(kPrompt, 20));

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/sampling.h"
+#include "kv/transaction.h"
 
 namespace klotski {
 
@@ -59,11 +60,7 @@ class Observation {
 
   Observation(Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
               const Progress& progress)
-      : pipeline_(pipeline),
-        prompts_(prompts),
-        progress_(progress),
-        sequences_(prompts.size()),
-        observed_(prompts.size()) {
+      : pipeline_(pipeline), prompts_(prompts), progress_(progress), observed_(prompts.size()) {
     const RoutingTraceShape shape = routing_shape(pipeline.description());
     for (size_t i = 0; i < prompts.size(); ++i) {
       const size_t positions = computed_positions(prompts[i]);
@@ -80,28 +77,26 @@ class Observation {
 
   std::vector<ObservedPrompt> run() {
     for (size_t first = 0; first < prompts_.size();) {
-      const size_t end = place_from(first);
-      run_wave(first, end);
-      first = end;
+      first_of_wave_ = first;
+      const PlacedSequences& wave = wave_.emplace(pipeline_.cache());
+      place_wave();
+      run_wave(first, first + wave.size());
+      first += wave.size();
     }
     return std::move(observed_);
   }
 
  private:
-  // Makes room for as many prompts as one group can run together; returns the first beyond them.
-  size_t place_from(size_t first) {
-    const auto most = static_cast<size_t>(pipeline_.policy().group.sequences());
-    size_t end = first;
-    while (end < prompts_.size() && end - first < most) {
-      const size_t tokens = prompts_[end].input.size() + prompts_[end].greedy.size();
-      if (!pipeline_.cache().place(sequences_[end], static_cast<int64_t>(tokens),
-                                   static_cast<int64_t>(kPieceTokens))) {
-        break;
-      }
-      ++end;
+  // Makes room for as many prompts, from first_of_wave_ on, as one group can run together.
+  void place_wave() {
+    const auto most = std::min(static_cast<size_t>(pipeline_.policy().group.sequences()),
+                               prompts_.size() - first_of_wave_);
+    while (wave_->size() < most) {
+      const ReferencePrompt& prompt = prompts_[first_of_wave_ + wave_->size()];
+      const size_t tokens = prompt.input.size() + prompt.greedy.size();
+      if (!wave_->place(static_cast<int64_t>(tokens), static_cast<int64_t>(kPieceTokens))) break;
     }
-    if (end == first) fail(ErrorKind::internal, "the verification's KV cache is too small");
-    return end;
+    if (wave_->size() == 0) fail(ErrorKind::internal, "the verification's KV cache is too small");
   }
 
   void run_wave(size_t first, size_t end) {
@@ -111,43 +106,50 @@ class Observation {
       longest = std::max(longest, prompts_[i].greedy.size());
     }
     for (size_t step = 1; step < longest; ++step) run_decode(first, end, step);
-    for (size_t i = first; i < end; ++i) pipeline_.cache().release(sequences_[i]);
   }
 
   static std::span<const float> row(Rows logits, size_t index) {
     return {logits.row(static_cast<int64_t>(index)), static_cast<size_t>(logits.width)};
   }
 
-  // Adds the next tokens of prompt `i` to a micro-batch.
-  void append(MicroBatch& micro_batch, size_t i, std::span<const TokenId> tokens, LogitsOf wanted) {
+  // One pass: its micro-batches, and the prompts whose tokens they compute, in order.
+  struct Pass {
+    KvTransaction step;
+    std::vector<MicroBatch> group;
+    std::vector<size_t> prompts;
+  };
+
+  // Adds the next tokens of prompt `i` to a micro-batch of the pass.
+  void append(Pass& pass, size_t micro_batch, size_t i, std::span<const TokenId> tokens,
+              LogitsOf wanted) {
+    KvSequence& sequence = (*wave_)[i - first_of_wave_];
     const auto prompt = static_cast<int64_t>(prompts_[i].input.size());
-    const int64_t past = sequences_[i].length();
-    if (!pipeline_.cache().reserve(sequences_[i], static_cast<int64_t>(tokens.size()))) {
-      fail(ErrorKind::internal, "the verification's KV cache is too small");
-    }
-    micro_batch.batch.append(past, tokens, std::max(prompt, past + 1), wanted);
-    micro_batch.sequences.push_back(&sequences_[i]);
+    const int64_t past = sequence.length();
+    pass.step.reserve(sequence, static_cast<int64_t>(tokens.size()));
+    MicroBatch& to = pass.group[micro_batch];
+    to.batch.append(past, tokens, std::max(prompt, past + 1), wanted);
+    to.sequences.push_back(&sequence);
+    pass.prompts.push_back(i);
   }
 
-  void run_group(const std::vector<MicroBatch>& group, const Pipeline::TakeLogits& take) {
-    pipeline_.forward(group, take);
+  void run_pass(Pass& pass, const Pipeline::TakeLogits& take) {
+    pipeline_.forward(pass.group, take);
     int64_t row = 0;  // of the group
-    for (const MicroBatch& micro_batch : group) {
-      for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
-        const int64_t tokens = micro_batch.batch.sequences[i].tokens;
-        take_routing(observed_[static_cast<size_t>(micro_batch.sequences[i] - sequences_.data())],
-                     row, tokens);
-        pipeline_.cache().commit(*micro_batch.sequences[i], tokens);
-        row += tokens;
+    auto prompt = pass.prompts.begin();
+    for (const MicroBatch& micro_batch : pass.group) {
+      for (const BatchSequence& rows : micro_batch.batch.sequences) {
+        take_routing(observed_[*prompt++], row, rows.tokens);
+        row += rows.tokens;
       }
     }
+    pass.step.commit();
     done_ += static_cast<uint64_t>(row);
     if (progress_) progress_(done_, total_tokens(prompts_));
   }
 
-  // Of the next positions of a prompt: these rows of the last pass.
+  // Takes the choices of a prompt's next positions: these rows of the last pass.
   void take_routing(ObservedPrompt& observed, int64_t first_row, int64_t rows) {
-    const GroupChoices& choices = pipeline_.hot_experts().choices();
+    const GroupChoices& choices = pipeline_.choices();
     for (size_t i = 0; i < observed.layers.size(); ++i) {
       ObservedLayer& layer = observed.layers[i];
       for (int64_t row = first_row; row < first_row + rows; ++row) {
@@ -174,9 +176,9 @@ class Observation {
       const auto piece = std::span(prompt.input)
                              .subspan(begin, std::min(kPieceTokens, prompt.input.size() - begin));
       const bool every = !prompt.argmax_all.empty();
-      std::vector<MicroBatch> group(1);
-      append(group[0], i, piece, every ? LogitsOf::every_token : LogitsOf::last_token);
-      run_group(group, [&](size_t, Rows logits) {
+      Pass pass{KvTransaction(pipeline_.cache()), std::vector<MicroBatch>(1), {}};
+      append(pass, 0, i, piece, every ? LogitsOf::every_token : LogitsOf::last_token);
+      run_pass(pass, [&](size_t, Rows logits) {
         const auto count = static_cast<size_t>(logits.count);
         const size_t end = begin + piece.size();
         for (size_t r = 0; r < count; ++r) take_token(i, end - count + r, row(logits, r));
@@ -194,12 +196,13 @@ class Observation {
       if (step < prompts_[i].greedy.size()) going_on.push_back(i);
     }
     const auto per_batch = static_cast<size_t>(pipeline_.policy().group.micro_batch);
-    std::vector<MicroBatch> group((going_on.size() + per_batch - 1) / per_batch);
+    const size_t batches = (going_on.size() + per_batch - 1) / per_batch;
+    Pass pass{KvTransaction(pipeline_.cache()), std::vector<MicroBatch>(batches), {}};
     for (size_t at = 0; at < going_on.size(); ++at) {
-      append(group[at / per_batch], going_on[at],
+      append(pass, at / per_batch, going_on[at],
              std::span(prompts_[going_on[at]].greedy).subspan(step - 1, 1), LogitsOf::last_token);
     }
-    run_group(group, [&](size_t k, Rows logits) {
+    run_pass(pass, [&](size_t k, Rows logits) {
       for (size_t r = 0; r < static_cast<size_t>(logits.count); ++r) {
         const size_t i = going_on[k * per_batch + r];
         take_token(i, prompts_[i].input.size() - 1 + step, row(logits, r));
@@ -210,8 +213,9 @@ class Observation {
   Pipeline& pipeline_;
   const std::vector<ReferencePrompt>& prompts_;
   const Progress& progress_;
-  uint64_t done_ = 0;  // tokens
-  std::vector<KvSequence> sequences_;
+  uint64_t done_ = 0;                    // tokens
+  size_t first_of_wave_ = 0;             // prompt
+  std::optional<PlacedSequences> wave_;  // prompts that run together
   std::vector<ObservedPrompt> observed_;
 };
 

@@ -33,6 +33,8 @@ class Pipeline::Sink : public TaskSink {
     return pipeline_.chosen(layer, micro_batch);
   }
 
+  void layer_submitted(LayerId) override { pipeline_.observe_choices(); }
+
  private:
   Pipeline& pipeline_;
   std::vector<TaskNumber> gates_;  // by micro-batch, of the layer at hand
@@ -72,6 +74,17 @@ ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory)
   return options;
 }
 
+MicroBatchShape shape_of(const MicroBatch& micro_batch) {
+  MicroBatchShape shape{.rows = micro_batch.batch.rows(), .decodes = true};
+  for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
+    const BatchSequence& rows = micro_batch.batch.sequences[i];
+    const bool spilled = micro_batch.sequences[i]->spilled();
+    shape.spilled |= spilled;
+    shape.decodes &= rows.tokens == 1 && rows.past > 0 && spilled;
+  }
+  return shape;
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
@@ -86,7 +99,17 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
       cache_(model, kv_limits(policy, memory, options)),
       slots_(*source_, layouts, policy, memory, ops),
       residency_(model, policy_),
-      hot_experts_(model, policy.cache.hot_experts, policy.cache.path_length),
+      correlations_(routing_shape(model), policy.cache.path_length),
+      predictor_(std::make_unique<CorrelationPredictor>(model, correlations_)),
+      sources_{.model = model,
+               .rule = policy_.cache,
+               .predictor = *predictor_,
+               .facts = [this](const WeightUnit& unit) { return facts_of(layouts_, unit); },
+               .rows =
+                   [this](ExpertId expert) {
+                     return static_cast<double>(expert_rows_[static_cast<size_t>(expert.value)]);
+                   }},
+      prediction_audit_(correlations_.shape()),
       tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory),
       schedule_(make_schedule(policy.strategy)),
       executor_({.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
@@ -99,32 +122,16 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
                                   const Task& earlier) { return tasks_.awaits(task, earlier); }},
                 timeline_, with_looks(options.executor, memory)) {}
 
-Known Pipeline::known(std::span<const MicroBatch> group) {
-  Known known{.model = model_,
-              .group = {},
-              .facts = [this](const WeightUnit& unit) { return facts_of(layouts_, unit); },
-              .hot =
-                  [this](LayerId layer) {
-                    learn();
-                    return hot_experts_.foretell(layer);
-                  },
-              .rows =
-                  [this](ExpertId expert) {
-                    return static_cast<double>(expert_rows_[static_cast<size_t>(expert.value)]);
-                  }};
-  for (const MicroBatch& micro_batch : group) {
-    const bool spilled =
-        std::any_of(micro_batch.sequences.begin(), micro_batch.sequences.end(),
-                    [](const KvSequence* sequence) { return sequence->spilled(); });
-    bool decodes = true;
-    for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
-      const BatchSequence& rows = micro_batch.batch.sequences[i];
-      decodes &= rows.tokens == 1 && rows.past > 0 && micro_batch.sequences[i]->spilled();
-    }
-    known.group.push_back(
-        {.spilled = spilled, .rows = micro_batch.batch.rows(), .decodes = decodes});
-  }
-  return known;
+ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
+  std::vector<MicroBatchShape> shapes;
+  for (const MicroBatch& micro_batch : group) shapes.push_back(shape_of(micro_batch));
+  ScheduleContext context = sources_.context(std::move(shapes));
+  context.hot = [this](LayerId layer) {
+    std::vector<ExpertId> hot = sources_.hot(layer);
+    prediction_audit_.predicted(layer, hot);
+    return hot;
+  };
+  return context;
 }
 
 std::vector<ExpertId> Pipeline::chosen(LayerId layer, int32_t micro_batch) {
@@ -142,9 +149,8 @@ std::vector<ExpertId> Pipeline::chosen(LayerId layer, int32_t micro_batch) {
 }
 
 void Pipeline::take_choices(LayerId layer) {
-  learn();
-  std::vector<ExpertId>& choices = not_learnt_.choices;
-  not_learnt_.layer = layer;
+  std::vector<ExpertId>& choices = not_observed_.choices;
+  not_observed_.layer = layer;
   std::vector<float>& gaps = router_gaps_.emplace_back();
   for (int32_t k = 0; k < group_size_; ++k) {
     const std::span<const ExpertId> of_batch = tasks_.choices(k);
@@ -156,11 +162,12 @@ void Pipeline::take_choices(LayerId layer) {
   for (const ExpertId expert : choices) ++expert_rows_[static_cast<size_t>(expert.value)];
 }
 
-// What foretells the next layers is not needed before this layer's experts are on their way.
-void Pipeline::learn() {
-  if (not_learnt_.choices.empty()) return;
-  hot_experts_.learn(not_learnt_.layer, not_learnt_.choices);
-  not_learnt_.choices.clear();
+// Learning takes time, and the device waits for a layer's experts: they are on their way first.
+void Pipeline::observe_choices() {
+  if (not_observed_.choices.empty()) return;
+  prediction_audit_.chosen(not_observed_.layer, not_observed_.choices);
+  predictor_->observe(not_observed_.layer, not_observed_.choices);
+  not_observed_.choices.clear();
 }
 
 void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take) {
@@ -178,7 +185,7 @@ void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take
 void Pipeline::start_clean() {
   executor_.recover();
   residency_.forget_everything();
-  not_learnt_.choices.clear();
+  not_observed_.choices.clear();
 }
 
 void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
@@ -187,13 +194,12 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
-  hot_experts_.begin_pass(rows);
+  predictor_->begin_pass(rows);
   router_gaps_.clear();
   executor_.set_step(passes_);
-  FragmentBuilder build(policy_, residency_, known(group));
+  FragmentBuilder build(policy_, residency_, context(group));
   Sink sink(*this);
   run_pass(*schedule_, build, sink);
-  learn();
   for (size_t k = 0; k < group.size(); ++k) {
     if (group[k].batch.logit_rows().empty()) continue;
     build.logits(static_cast<int32_t>(k));
@@ -215,7 +221,7 @@ void Pipeline::lend_slots(int64_t rows) {
 }
 
 void Pipeline::preload(const std::function<void(uint64_t done, uint64_t total)>& progress) {
-  FragmentBuilder build(policy_, residency_, known({}));
+  FragmentBuilder build(policy_, residency_, context({}));
   std::vector<Task> tasks;
   uint64_t total = 0;
   for_each_preloaded(model_, policy_, build, [&] {
@@ -245,7 +251,7 @@ PipelineReport Pipeline::report() const {
           .tokens = tokens_,
           .experts = residency_.counters(UnitKind::expert) - preloaded_,
           .prefetch = audit_.bytes(),
-          .accuracy = hot_experts_.accuracy()};
+          .accuracy = prediction_audit_.accuracy()};
 }
 
 }  // namespace klotski

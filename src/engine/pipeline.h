@@ -6,12 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "engine/hot_experts.h"
+#include "engine/prediction_audit.h"
 #include "executor/disk_source.h"
 #include "executor/executor.h"
 #include "executor/group_tasks.h"
 #include "executor/prefetch_audit.h"
 #include "executor/weight_slots.h"
+#include "experts/correlation_predictor.h"
 #include "memory/spill_file.h"
 #include "schedule/pass.h"
 
@@ -50,9 +51,11 @@ class Pipeline {
   const Policy& policy() const { return policy_; }
   PagedKvCache& cache() { return cache_; }
   const PagedKvCache& cache() const { return cache_; }
-  HotExperts& hot_experts() { return hot_experts_; }
-  // How far the last pass's choices (hot_experts().choices()) were from others:
-  // [routed layer][row].
+  // The table by which experts are predicted; it learns from every pass.
+  CorrelationTable& correlations() { return correlations_; }
+  // The experts that the last pass's rows chose.
+  const GroupChoices& choices() const { return predictor_->choices(); }
+  // How far the last pass's choices() were from others: [routed layer][row].
   const std::vector<std::vector<float>>& router_gaps() const { return router_gaps_; }
   const Timeline& timeline() const { return timeline_; }
 
@@ -75,10 +78,10 @@ class Pipeline {
  private:
   class Sink;
 
-  Known known(std::span<const MicroBatch> group);
+  ScheduleContext context(std::span<const MicroBatch> group);
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch);
   void take_choices(LayerId layer);
-  void learn();
+  void observe_choices();
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();
   void lend_slots(int64_t rows);
@@ -91,17 +94,21 @@ class Pipeline {
   PagedKvCache cache_;
   WeightSlots slots_;
   Residency residency_;
-  HotExperts hot_experts_;
+  CorrelationTable correlations_;
+  std::unique_ptr<ExpertPredictor> predictor_;
+  ContextSources sources_;
+  PredictionAudit prediction_audit_;
   PrefetchAudit audit_;
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
   // Of the group, in the layer whose gates finished last.
   std::vector<int64_t> expert_rows_;
+  // The choices of the layer whose gates finished last, until the predictor observes them.
   struct {
     LayerId layer;
-    std::vector<ExpertId> choices;  // empty: nothing to learn
-  } not_learnt_;
+    std::vector<ExpertId> choices;  // [row][top_k]; empty: all were observed
+  } not_observed_;
   CacheCounters preloaded_;  // what preload() asked for
   int32_t group_size_ = 0;   // micro-batches of the group at hand
   int64_t passes_ = 0;

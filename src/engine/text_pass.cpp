@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kv/transaction.h"
 
 namespace klotski {
 
@@ -12,43 +13,32 @@ namespace {
 class TextGroup {
  public:
   TextGroup(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts, size_t first)
-      : pipeline_(pipeline), texts_(texts), first_(first) {
+      : pipeline_(pipeline), texts_(texts), first_(first), sequences_(pipeline.cache()) {
     const auto most = static_cast<size_t>(pipeline.policy().group.micro_batches);
-    sequences_.reserve(most);
-    while (first + sequences_.size() < texts.size() && sequences_.size() < most) {
-      KvSequence sequence;
-      const auto tokens = static_cast<int64_t>(texts[first + sequences_.size()].size());
-      if (!pipeline.cache().place(sequence, tokens, pipeline.policy().group.micro_batch_rows))
-        break;
-      sequences_.push_back(std::move(sequence));
+    while (first + size() < texts.size() && size() < most) {
+      const auto tokens = static_cast<int64_t>(texts[first + size()].size());
+      if (!sequences_.place(tokens, pipeline.policy().group.micro_batch_rows)) break;
     }
-    if (sequences_.empty()) {
+    if (size() == 0) {
       fail(ErrorKind::does_not_fit, "a text of {} tokens does not fit the KV cache; raise --ram",
            texts[first].size());
     }
   }
-  ~TextGroup() {
-    for (KvSequence& sequence : sequences_) pipeline_.cache().release(sequence);
-  }
-  TextGroup(const TextGroup&) = delete;
-  TextGroup& operator=(const TextGroup&) = delete;
-
   size_t size() const { return sequences_.size(); }
 
   // The next piece of every text; false when all are through.
   bool pass(const TakeRouting& take) {
+    KvTransaction step(pipeline_.cache());
     std::vector<MicroBatch> group;
     std::vector<RoutedPiece> pieces;
     int64_t rows = 0;
-    for (size_t i = 0; i < sequences_.size(); ++i) {
+    for (size_t i = 0; i < size(); ++i) {
       const std::span<const TokenId> rest =
           std::span(texts_[first_ + i]).subspan(static_cast<size_t>(sequences_[i].length()));
       const auto tokens = std::min<int64_t>(static_cast<int64_t>(rest.size()),
                                             pipeline_.policy().group.micro_batch_rows);
       if (tokens == 0) continue;
-      if (!pipeline_.cache().reserve(sequences_[i], tokens)) {
-        fail(ErrorKind::internal, "a placed text found no KV page");
-      }
+      step.reserve(sequences_[i], tokens);
       pieces.push_back(
           {first_ + i, sequences_[i].length(), rest.first(static_cast<size_t>(tokens)), rows});
       MicroBatch& micro_batch = group.emplace_back();
@@ -59,10 +49,8 @@ class TextGroup {
     }
     if (group.empty()) return false;
     pipeline_.forward(group, [](size_t, Rows) {});
-    if (take) take(pieces, pipeline_.hot_experts().choices());
-    for (MicroBatch& micro_batch : group) {
-      pipeline_.cache().commit(*micro_batch.sequences[0], micro_batch.batch.rows());
-    }
+    if (take) take(pieces, pipeline_.choices());
+    step.commit();
     return true;
   }
 
@@ -70,7 +58,7 @@ class TextGroup {
   Pipeline& pipeline_;
   std::span<const std::vector<TokenId>> texts_;
   size_t first_;
-  std::vector<KvSequence> sequences_;
+  PlacedSequences sequences_;
 };
 
 }  // namespace

@@ -48,20 +48,26 @@ bool add_shares(std::span<const uint32_t> counts, uint64_t weight, std::vector<u
   return true;
 }
 
-std::vector<ExpertId> highest(const std::vector<uint64_t>& scores, int64_t count) {
+// The `count` experts with the highest scores, each with its share of all scores.
+std::vector<ExpectedExpert> highest(const std::vector<uint64_t>& scores, int64_t count) {
   std::vector<ExpertId> experts;
+  uint64_t sum = 0;
   for (size_t expert = 0; expert < scores.size(); ++expert) {
+    sum += scores[expert];
     if (scores[expert] > 0) experts.push_back(ExpertId(static_cast<int64_t>(expert)));
   }
   const int64_t most = std::min(std::max<int64_t>(count, 0), static_cast<int64_t>(experts.size()));
+  const auto score_of = [&](ExpertId expert) { return scores[static_cast<size_t>(expert.value)]; };
   const auto better = [&](ExpertId a, ExpertId b) {
-    const uint64_t score_a = scores[static_cast<size_t>(a.value)];
-    const uint64_t score_b = scores[static_cast<size_t>(b.value)];
-    return score_a != score_b ? score_a > score_b : a < b;
+    return score_of(a) != score_of(b) ? score_of(a) > score_of(b) : a < b;
   };
   std::partial_sort(experts.begin(), experts.begin() + most, experts.end(), better);
-  experts.resize(static_cast<size_t>(most));
-  return experts;
+  std::vector<ExpectedExpert> best;
+  for (int64_t i = 0; i < most; ++i) {
+    const ExpertId expert = experts[static_cast<size_t>(i)];
+    best.push_back({expert, static_cast<double>(score_of(expert)) / static_cast<double>(sum)});
+  }
+  return best;
 }
 
 void require_layers(const GroupChoices& group, size_t known, size_t layers) {
@@ -155,22 +161,6 @@ CorrelationTable::CorrelationTable(RoutingTraceShape shape, int path_length)
   }
 }
 
-CorrelationTable CorrelationTable::from_trace(RoutingTraceReader& trace, int path_length) {
-  CorrelationTable table(trace.shape(), path_length);
-  GroupChoices group(trace.shape(), 1);
-  for (RoutingRecord record; trace.next(record);) {
-    group.restart(1);
-    std::span<const ExpertId> choices(record.choices);
-    for (size_t i = 0; i < table.layers_.size(); ++i) {
-      const auto top_k = static_cast<size_t>(table.shape_.layers[i].top_k);
-      group.add_layer(choices.first(top_k));
-      choices = choices.subspan(top_k);
-      table.observe_layer(i, group);
-    }
-  }
-  return table;
-}
-
 void CorrelationTable::observe_layer(size_t routed_layer, const GroupChoices& group) {
   require_layers(group, routed_layer + 1, layers_.size());
   Layer& layer = layers_[routed_layer];
@@ -190,8 +180,9 @@ void CorrelationTable::observe_layer(size_t routed_layer, const GroupChoices& gr
   }
 }
 
-std::vector<ExpertId> CorrelationTable::hot_experts(size_t routed_layer, const GroupChoices& group,
-                                                    int64_t count) const {
+std::vector<ExpectedExpert> CorrelationTable::hot_experts(size_t routed_layer,
+                                                          const GroupChoices& group,
+                                                          int64_t count) const {
   require_layers(group, routed_layer, layers_.size());
   const Layer& layer = layers_[routed_layer];
   // Each different path is looked up once, with the number of times it was taken.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "experts/expected_expert.h"
 #include "experts/group_choices.h"
 #include "experts/routing_trace.h"
 
@@ -62,7 +63,6 @@ class PathCounts {
 class CorrelationTable {
  public:
   explicit CorrelationTable(RoutingTraceShape shape, int path_length = 1);
-  static CorrelationTable from_trace(RoutingTraceReader& trace, int path_length = 1);
 
   const RoutingTraceShape& shape() const { return shape_; }
   int path_length() const { return path_length_; }
@@ -74,8 +74,8 @@ class CorrelationTable {
   // expert; the group must know the layers before. Each token's paths are looked up, turned into
   // shares and added up; a path never seen counts with the layer's popularity. Fewer than `count`
   // where fewer were ever seen; empty where nothing was observed, so that nothing is fetched.
-  std::vector<ExpertId> hot_experts(size_t routed_layer, const GroupChoices& group,
-                                    int64_t count) const;
+  std::vector<ExpectedExpert> hot_experts(size_t routed_layer, const GroupChoices& group,
+                                          int64_t count) const;
 
   // How often each expert of the layer was chosen, [expert]; recent choices weigh more.
   std::span<const uint32_t> popularity(size_t routed_layer) const {

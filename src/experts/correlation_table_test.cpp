@@ -53,9 +53,9 @@ void observe_all(CorrelationTable& table, const GroupChoices& group) {
   for (size_t i = 0; i < table.shape().layers.size(); ++i) table.observe_layer(i, group);
 }
 
-std::vector<int> ids(const std::vector<ExpertId>& experts) {
+std::vector<int> ids(const std::vector<ExpectedExpert>& experts) {
   std::vector<int> result;
-  for (const ExpertId expert : experts) result.push_back(expert.value);
+  for (const ExpectedExpert& one : experts) result.push_back(one.expert.value);
   return result;
 }
 
@@ -234,31 +234,6 @@ TEST(CorrelationTable, ManyPathsStayBounded) {
   EXPECT_EQ(
       table.hot_experts(3, group_of(shape, random_choices(random, shape, 100), 100), 5).size(), 5u);
   std::filesystem::remove(path);
-}
-
-TEST(CorrelationTable, TableFromATraceIsTheTableOfItsChoices) {
-  const auto shape = shape_of(3, 6, 2);
-  std::mt19937 random(5);
-  const Choices choices = random_choices(random, shape, 300);
-  std::ostringstream out;
-  RoutingTraceWriter writer(out, shape);
-  for (size_t token = 0; token < 300; ++token) {
-    RoutingRecord record{0, static_cast<uint32_t>(token), 0, {}};
-    for (const auto& layer : choices) {
-      record.choices.insert(record.choices.end(), {layer[2 * token], layer[2 * token + 1]});
-    }
-    writer.append(record);
-  }
-  const std::string bytes = out.str();
-  RoutingTraceReader reader(std::as_bytes(std::span(bytes)), "trace");
-  const CorrelationTable from_trace = CorrelationTable::from_trace(reader, 2);
-  CorrelationTable direct(shape, 2);
-  observe_all(direct, group_of(shape, choices, 300));
-  const Choices probe = random_choices(random, shape, 9);
-  for (size_t j = 0; j < 3; ++j) {
-    EXPECT_EQ(from_trace.hot_experts(j, group_of(shape, probe, 9), 6),
-              direct.hot_experts(j, group_of(shape, probe, 9), 6));
-  }
 }
 
 class CorrelationFile : public testing::Test {

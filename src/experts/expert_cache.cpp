@@ -37,16 +37,14 @@ ExpertCache::~ExpertCache() { assert(leased_slots_ == 0); }
 
 std::optional<ExpertCache::Grant> ExpertCache::acquire(ExpertKey key) {
   if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
-    return grant(key, found->second, false, std::nullopt);
+    return grant(key, found->second, false);
   }
   if (free_or_evictable() == 0) return std::nullopt;
-  std::optional<ExpertKey> evicted;
-  if (free_.empty()) evicted = evict();
-  return grant(key, free_.extract(free_.begin()).value(), true, evicted);
+  if (free_.empty()) evict();
+  return grant(key, free_.extract(free_.begin()).value(), true);
 }
 
-ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_load,
-                                      std::optional<ExpertKey> evicted) {
+ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_load) {
   rule_->used(key, 1);
   ++(must_load ? counters_.misses : counters_.hits);
   Slot& state = slots_[static_cast<size_t>(slot)];
@@ -55,7 +53,7 @@ ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_loa
     slot_of_.emplace(key, slot);
   }
   if (state.leases++ == 0) ++leased_slots_;
-  return {ExpertLease(this, key, slot), must_load, evicted};
+  return {ExpertLease(this, key, slot), must_load};
 }
 
 // Resident experts without lease.
@@ -74,12 +72,10 @@ bool ExpertCache::would_stay(ExpertKey key) {
 }
 
 // Frees one slot; there is a resident expert without lease.
-ExpertKey ExpertCache::evict() {
+void ExpertCache::evict() {
   list_candidates();
-  const ExpertKey key = candidates_[rule_->victim(candidates_)];
-  forget(key);
+  forget(candidates_[rule_->victim(candidates_)]);
   ++counters_.evictions;
-  return key;
 }
 
 void ExpertCache::forget(ExpertKey key) {

@@ -63,8 +63,7 @@ class ExpertCache {
 
   struct Grant {
     ExpertLease lease;
-    bool must_load;                    // the slot does not hold the expert's bytes yet
-    std::optional<ExpertKey> evicted;  // whose slot was taken
+    bool must_load;  // the slot does not hold the expert's bytes yet
   };
 
   // A lease on the expert, which counts as resident from now on: loads are ordered by the schedule,
@@ -106,9 +105,9 @@ class ExpertCache {
     int64_t leases = 0;
   };
 
-  Grant grant(ExpertKey key, int64_t slot, bool must_load, std::optional<ExpertKey> evicted);
+  Grant grant(ExpertKey key, int64_t slot, bool must_load);
   void list_candidates();
-  ExpertKey evict();
+  void evict();
   void return_lease(int64_t slot);
 
   std::unique_ptr<EvictionRule> rule_;

@@ -132,6 +132,24 @@ void PagedKvCache::commit(KvSequence& sequence, int64_t tokens) {
   if (streaming_.on() && has_pages()) give_back_unseen(sequence);
 }
 
+// From the last page on, so that the next reserve takes the same pages in the same order.
+void PagedKvCache::undo(KvSequence& sequence) {
+  while (static_cast<int64_t>(sequence.pages_.size()) > pages_for(sequence.length_)) {
+    give_back(sequence, sequence.pages_.back());
+    sequence.pages_.pop_back();
+  }
+  sequence.reserved_ = 0;
+}
+
+// Makes a page available again: to this sequence where it is spilled, else to all.
+void PagedKvCache::give_back(KvSequence& sequence, int32_t page) {
+  if (sequence.spilled_) {
+    sequence.spare_.push_back(page);
+  } else {
+    memory_.give_back(page);
+  }
+}
+
 // Pages that neither the next token nor any after it can see.
 void PagedKvCache::give_back_unseen(KvSequence& sequence) {
   const int64_t window_begin = sequence.length_ - streaming_.window + 1;
@@ -139,11 +157,7 @@ void PagedKvCache::give_back_unseen(KvSequence& sequence) {
   for (int64_t page = sink_pages + sequence.given_back_; (page + 1) * kPageTokens <= window_begin;
        ++page) {
     int32_t& place = sequence.pages_[static_cast<size_t>(page)];
-    if (sequence.spilled_) {
-      sequence.spare_.push_back(place);
-    } else {
-      memory_.give_back(place);
-    }
+    give_back(sequence, place);
     place = KvSequence::kGivenBack;
     ++sequence.given_back_;
   }

@@ -35,17 +35,17 @@ struct KvLimits {
 // in pages of a fixed number of positions, float32 or rounded to bf16, and states of fixed size,
 // within byte limits. All of a sequence is in memory or all of it in a file.
 //
-// A step of a sequence:
+// A step of a sequence (KvTransaction makes one of several):
 //   reserve   makes room for its new positions; nothing that was committed changes from here on
 //   for every layer: load (if any sequence is spilled), view + attention, store
-//   commit    makes the new positions part of the sequence and the next states the committed ones
-// A step that fails before commit is undone by not committing: the next reserve takes its place.
+//   commit    makes the new positions part of the sequence and the next states the committed ones,
+//             or undo gives their pages back
 // Only pages with new positions are stored; the one that also holds committed positions gets those
 // again as they were. If the disk fails in the middle of that write they are lost, and the sequence
 // is refused by load from then on: release it and compute it anew.
 //
 // load, view and store may run on several threads for different sequences and stages; not
-// beside place, reserve, commit or release.
+// beside place, reserve, commit, undo or release.
 class PagedKvCache {
  public:
   static constexpr int64_t kPageTokens = kKvPageTokens;
@@ -77,6 +77,8 @@ class PagedKvCache {
   // which cannot happen within what was booked.
   [[nodiscard]] bool reserve(KvSequence& sequence, int64_t tokens);
   void commit(KvSequence& sequence, int64_t tokens);
+  // Takes back what was reserved since the last commit. Pages that reserve() booked stay booked.
+  void undo(KvSequence& sequence);
   void release(KvSequence& sequence);
 
   // Bytes of a stage for these sequences, with their reserved pages: enough for any layer.
@@ -106,6 +108,7 @@ class PagedKvCache {
   [[nodiscard]] bool place_in(KvSequence& sequence, int64_t pages, bool spilled);
   [[nodiscard]] bool book(KvSequence& sequence, int64_t pages);
   int32_t next_page(KvSequence& sequence);
+  void give_back(KvSequence& sequence, int32_t page);
   void give_back_unseen(KvSequence& sequence);
   const KvStage::Area* area_of(const KvSequence& sequence, LayerId layer,
                                const KvStage* stage) const;

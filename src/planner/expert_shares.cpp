@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/noise.h"
-#include "schedule/policy.h"
 
 namespace klotski {
 
@@ -53,13 +52,6 @@ ExpertShares::ExpertShares(const ModelDescription& model, std::vector<std::vecto
     }
     for (double& share : shares_[j]) share /= sum;
   }
-}
-
-std::vector<ExpertId> ExpertShares::hottest(LayerId layer, int64_t count) const {
-  std::vector<ExpertId> experts = by_share(of(layer));
-  experts.resize(static_cast<size_t>(std::min<int64_t>(count, std::ssize(experts))));
-  std::sort(experts.begin(), experts.end());
-  return experts;
 }
 
 std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64_t pass,

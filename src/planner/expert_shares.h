@@ -19,8 +19,6 @@ class ExpertShares {
     return shares_[static_cast<size_t>(layer.value)];
   }
   const std::vector<std::vector<double>>& all() const { return shares_; }
-  // The most popular ones, as many as asked for, ascending.
-  std::vector<ExpertId> hottest(LayerId layer, int64_t count) const;
 
   // Rows that choose each expert when `rows` rows of a micro-batch each choose `top_k`: zero of an
   // expert that nobody chose, of the others as many as are expected of those that somebody chose.

@@ -214,14 +214,17 @@ TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
   const auto second_pass = [&](int asked_before) {
     Residency residency(machine.model, policy);
     const std::unique_ptr<Schedule> schedule = make_schedule(Strategy::hybrid);
-    const Known known{
+    const ScheduleContext context{
         .model = machine.model,
         .group = std::vector<MicroBatchShape>(4, {.spilled = true, .rows = 16, .decodes = true}),
         .facts = with.facts,
-        .hot = [&](LayerId layer) { return machine.shares.hottest(layer, 2); },
+        .hot =
+            [](LayerId) {
+              return std::vector{ExpertId(0), ExpertId(1)};
+            },
         .rows = [](ExpertId) { return 16.0; }};
     Recorded first;
-    FragmentBuilder build(policy, residency, known);
+    FragmentBuilder build(policy, residency, context);
     run_pass(*schedule, build, first);
     Recorded second;
     for (int i = 0; i < asked_before; ++i) schedule->prefetch(build, LayerId(0));

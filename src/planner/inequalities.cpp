@@ -82,15 +82,6 @@ Activated activated(const BlockSeconds& seconds, const double* begin, const doub
   return sum;
 }
 
-double expected(const std::vector<double>& chances, size_t first, int64_t tokens) {
-  if (tokens < 0)
-    fail(ErrorKind::internal, "inequalities: {} tokens cannot choose experts", tokens);
-  double sum = 0;
-  for (size_t i = first; i < chances.size(); ++i)
-    sum += activation(chances[i], static_cast<double>(tokens));
-  return sum;
-}
-
 struct Group {
   double micro_batches = 0;  // n
   double tokens = 0;         // of all of them
@@ -123,14 +114,6 @@ Inequalities evaluate(const BlockSeconds& seconds, const std::vector<double>& ch
 }
 
 }  // namespace
-
-double expected_activated(const ExpertChoices& choices, int64_t tokens) {
-  return expected(chances_hottest_first(choices), 0, tokens);
-}
-
-double expected_queue(const ExpertChoices& choices, int64_t tokens) {
-  return expected(chances_hottest_first(choices), static_cast<size_t>(choices.hot_experts), tokens);
-}
 
 std::string_view arrow_name(Arrow arrow) {
   switch (arrow) {

@@ -37,13 +37,6 @@ struct ExpertChoices {
   int64_t hot_experts = 0;           // K: the most popular ones, prefetched during attention
 };
 
-// Expected number of experts that at least one of so many tokens, independent of each other,
-// chooses.
-double expected_activated(const ExpertChoices& choices, int64_t tokens);
-
-// Those of them that are not hot: len(Q).
-double expected_queue(const ExpertChoices& choices, int64_t tokens);
-
 // The points of figure 9, where computing needs weights.
 enum class Arrow {
   gate,            // (I), inequality 4

@@ -222,17 +222,16 @@ TEST(Inequalities, NonsenseIsRefused) {
   EXPECT_THROW(inequalities(figure_nine(), four_experts(), 0, kTokens), Error);
   EXPECT_THROW(inequalities(figure_nine(), four_experts(), 1, 0), Error);
   EXPECT_THROW(smallest_group(figure_nine(), four_experts(), 0, kTokens), Error);
-  EXPECT_THROW(expected_activated(four_experts(), -1), Error);
   BlockSeconds seconds = figure_nine();
   seconds.gate_transfer = -1;
   EXPECT_THROW(inequalities(seconds, four_experts(), 1, kTokens), Error);
   EXPECT_THROW(inequalities({}, four_experts(), 1, kTokens), Error);
   ExpertChoices choices = four_experts();
   choices.hot_experts = 5;
-  EXPECT_THROW(expected_queue(choices, 1), Error);
+  EXPECT_THROW(inequalities(figure_nine(), choices, 1, kTokens), Error);
   choices = four_experts();
   choices.popularity = {0.5, 0.4};
-  EXPECT_THROW(expected_queue(choices, 1), Error);
+  EXPECT_THROW(inequalities(figure_nine(), choices, 1, kTokens), Error);
 }
 
 }  // namespace

@@ -30,6 +30,12 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
     : with_(with),
       policy_(policy),
       schedule_(make_schedule(policy.strategy)),
+      predictor_(std::make_unique<PopularityPredictor>(with.model, with.shares.all())),
+      sources_{.model = with.model,
+               .rule = policy.cache,
+               .predictor = *predictor_,
+               .facts = with.facts,
+               .rows = [this](ExpertId expert) { return rows_of(expert, kWholeGroup); }},
       residency_(with.model, policy),
       kv_page_bytes_(PagedKvCache::spilled_page_bytes(with.model, kv_type(policy.precision))),
       timeline_(keep_spans),
@@ -46,8 +52,7 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
                   timeline_) {
   if (!policy.layout.memory_below()) return;
   // A device's weights are brought before the first pass.
-  FragmentBuilder build(policy_, residency_,
-                        {.model = with.model, .group = {}, .facts = with.facts, .hot = {}});
+  FragmentBuilder build(policy_, residency_, sources_.context({}));
   for_each_preloaded(with.model, policy_, build, [&] { build.take(); });
 }
 
@@ -58,22 +63,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
       std::llround(shape.rows() * static_cast<double>(shape.micro_batches))));
   const TimelineTotals before = timeline_.totals();
   const std::chrono::nanoseconds began = simulation_.pass_end();
-  Known known{.model = with_.model,
-              .group = std::vector<MicroBatchShape>(static_cast<size_t>(shape.micro_batches)),
-              .facts = with_.facts,
-              .hot =
-                  [&](LayerId layer) {
-                    const FeedForward& part = with_.model.layer(layer).feed_forward;
-                    return with_.shares.hottest(layer, policy_.cache.hot_count(part.router.top_k));
-                  },
-              .rows = [&](ExpertId expert) { return rows_of(expert, kWholeGroup); }};
-  for (MicroBatchShape& micro_batch : known.group) {
-    micro_batch.rows = std::llround(std::ceil(shape.rows()));
-    micro_batch.decodes = shape.prompt_rows <= 0;
-  }
-  const int64_t spilled = spilled_micro_batches();
-  for (int64_t k = 0; k < spilled; ++k) known.group[static_cast<size_t>(k)].spilled = true;
-  FragmentBuilder build(policy_, residency_, std::move(known));
+  FragmentBuilder build(policy_, residency_, sources_.context(micro_batches()));
   run_pass(*schedule_, build, simulation_);
   for (int32_t k = 0; k < build.micro_batches(); ++k) {
     if (shape.logit_rows > 0) build.logits(k);
@@ -97,10 +87,15 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   return pass;
 }
 
-// Those whose keys and values find no room in memory, as if they were all of the same few.
-int64_t PassSimulator::spilled_micro_batches() const {
-  return std::llround(
-      std::ceil(policy_.layout.spilled_share() * static_cast<double>(shape_.micro_batches)));
+// The pass's micro-batches. Keys and values that find no room in memory are taken to be all of the
+// first few.
+std::vector<MicroBatchShape> PassSimulator::micro_batches() const {
+  std::vector<MicroBatchShape> group(
+      static_cast<size_t>(shape_.micro_batches),
+      {.rows = std::llround(std::ceil(shape_.rows())), .decodes = shape_.prompt_rows <= 0});
+  const double spilled = policy_.layout.spilled_share() * static_cast<double>(group.size());
+  for (size_t k = 0; static_cast<double>(k) < spilled; ++k) group[k].spilled = true;
+  return group;
 }
 
 // Pages that a task moves below the compute tier or from there: all that the micro-batch's

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "experts/popularity_predictor.h"
 #include "hardware/profile.h"
 #include "planner/expert_shares.h"
 #include "schedule/simulate.h"
@@ -55,7 +56,7 @@ class PassSimulator {
   double output_share(LayerId layer) const;
   double beside_copies() const;
   double beside_cpu() const;
-  int64_t spilled_micro_batches() const;
+  std::vector<MicroBatchShape> micro_batches() const;
   double kv_pages(const Task& task) const;
   double kv_seconds(const Task& task);
   double expert_seconds(const Task& task);
@@ -67,6 +68,8 @@ class PassSimulator {
   const Machinery& with_;
   const Policy& policy_;
   std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<ExpertPredictor> predictor_;
+  ContextSources sources_;
   Residency residency_;
   std::vector<uint64_t> kv_page_bytes_;  // by layer, of a page in the file
   Timeline timeline_;

@@ -18,34 +18,34 @@ double rounded(double value, double steps = 12.0) {
 constexpr int64_t kTypicalLayers = 32;  // of all passes whose mean is taken
 constexpr double kPositionSteps = 4.0;  // attention grows along a line: what is rounded evens out
 
-struct Sequence {
-  int64_t pending;  // tokens of its prompt
-  int64_t generated;
-};
+// The pass as it is simulated.
+PassShape rounded(PassShape shape) {
+  shape.prompt_rows = rounded(shape.prompt_rows);
+  shape.decoding_rows = rounded(shape.decoding_rows);
+  shape.positions = rounded(shape.positions, kPositionSteps);
+  if (shape.logit_rows > 0) shape.logit_rows = std::max(0.25, rounded(shape.logit_rows));
+  return shape;
+}
 
-// The engine's passes, one after the other.
+// The passes of a run, simulated one after the other.
 class Run {
  public:
   Run(const Machinery& with, const Policy& policy, const PlannedWork& work)
-      : policy_(policy),
-        work_(work),
-        layers_(with.model.layer_count()),
-        simulator_(with, policy),
-        waiting_(work.sequences) {}
+      : layers_(with.model.layer_count()), simulator_(with, policy), passes_(policy, work) {}
 
   // All of it; so many times more what is left without the weights that only the first pass had to
   // bring; and `last` sequences after that.
   Prediction all(double times_more, int64_t last) {
     go_through();
     if (times_more > 0) repeat(times_more);
-    waiting_ = last;
+    passes_.add(last);
     go_through();
     return result_;
   }
 
  private:
   void go_through() {
-    for (admit(); !running_.empty(); admit()) pass();
+    while (const std::optional<PlannedPass> pass = passes_.next()) take(*pass);
   }
 
   void repeat(double times_more) {
@@ -64,72 +64,17 @@ class Run {
     result_.passes += static_cast<int64_t>(static_cast<double>(more.passes) * times_more);
   }
 
-  void admit() {
-    const int64_t most = std::min(work_.at_once, policy_.group.sequences());
-    for (; waiting_ > 0 && std::ssize(running_) < most; --waiting_) {
-      running_.push_back({work_.prompt_tokens, 0});
-    }
-  }
-
-  // As Engine::form does: a token of each that decodes, and as much of the prompts as rows are
-  // left.
-  void pass() {
-    const bool all_decode =
-        std::all_of(running_.begin(), running_.end(),
-                    [](const Sequence& sequence) { return sequence.pending == 0; });
-    const int64_t running = std::ssize(running_);
-    PassShape shape{.micro_batches = all_decode ? policy_.decode_batches(running)
-                                                : std::min(policy_.group.micro_batches, running),
-                    .prompt_tokens = work_.prompt_tokens};
-    int64_t decoding = 0;
-    int64_t seen = 0;
-    for (const Sequence& sequence : running_) {
-      if (sequence.pending > 0) continue;
-      ++decoding;
-      seen += work_.prompt_tokens + sequence.generated;
-    }
-    int64_t room = shape.micro_batches * policy_.group.micro_batch_rows - decoding;
-    int64_t prompt_rows = 0;
-    int64_t gained = 0;
-    for (Sequence& sequence : running_) {
-      const int64_t rows = std::min(sequence.pending, std::max<int64_t>(room, 0));
-      const bool computed = sequence.pending == 0 || rows > 0;
-      sequence.pending -= rows;
-      room -= rows;
-      prompt_rows += rows;
-      if (computed && sequence.pending == 0) {
-        ++sequence.generated;
-        ++gained;
-      }
-    }
-    const auto batches = static_cast<double>(shape.micro_batches);
-    shape.prompt_rows = rounded(static_cast<double>(prompt_rows) / batches);
-    shape.decoding_rows = rounded(static_cast<double>(decoding) / batches);
-    if (decoding > 0) {
-      shape.positions = rounded(
-          policy_.visible.attended(static_cast<double>(seen) / static_cast<double>(decoding)),
-          kPositionSteps);
-    }
-    if (gained > 0) {
-      shape.logit_rows = std::max(0.25, rounded(static_cast<double>(gained) / batches));
-    }
-    take(shape, prompt_rows, gained);
-    std::erase_if(running_, [&](const Sequence& sequence) {
-      return sequence.generated == work_.generated_tokens;
-    });
-  }
-
-  void take(const PassShape& shape, int64_t prompt_rows, int64_t gained) {
-    const TimelineTotals totals = simulate(shape);
+  void take(const PlannedPass& pass) {
+    const TimelineTotals totals = simulate(rounded(pass.shape));
     const double seconds = in_seconds(totals.elapsed);
     result_.totals += totals;
-    result_.prompt_tokens += static_cast<double>(prompt_rows);
-    result_.generated_tokens += static_cast<double>(gained);
-    if (prompt_rows > 0) {
+    result_.prompt_tokens += static_cast<double>(pass.prompt_rows);
+    result_.generated_tokens += static_cast<double>(pass.gained);
+    if (pass.prompt_rows > 0) {
       result_.prefill_seconds += seconds;
     } else {
       result_.decode_seconds += seconds;
-      result_.decoded_tokens += static_cast<double>(gained);
+      result_.decoded_tokens += static_cast<double>(pass.gained);
     }
     ++result_.passes;
   }
@@ -156,12 +101,9 @@ class Run {
     return pass;
   }
 
-  const Policy& policy_;
-  const PlannedWork& work_;
   int64_t layers_;
   PassSimulator simulator_;
-  int64_t waiting_;
-  std::vector<Sequence> running_;
+  PlannedPasses passes_;
   using RowCounts = std::tuple<int64_t, double, double, double>;
   RowCounts last_rows_;
   PassShape first_shape_;

@@ -1,16 +1,8 @@
 #pragma once
 
-#include "planner/pass_simulator.h"
+#include "planner/planned_passes.h"
 
 namespace klotski {
-
-// What is to be generated.
-struct PlannedWork {
-  int64_t sequences = 1;
-  int64_t prompt_tokens = 1;     // of each
-  int64_t generated_tokens = 1;  // of each
-  int64_t at_once = 1;           // sequences for whose keys and values there is room
-};
 
 // What a run of the work should take.
 struct Prediction {

@@ -37,14 +37,6 @@ TEST(ExpertShares, ExpertsAreChosenAsOftenAsAtRandom) {
   }
 }
 
-TEST(ExpertShares, TheHottestAreThoseMostChosen) {
-  const ModelDescription model = shape_of(1, 4, 1);
-  const ExpertShares shares(model, {{1, 5, 2, 5}});
-  EXPECT_EQ(shares.hottest(LayerId(0), 1), std::vector{ExpertId(1)});
-  EXPECT_EQ(shares.hottest(LayerId(0), 3), (std::vector{ExpertId(1), ExpertId(2), ExpertId(3)}));
-  EXPECT_EQ(shares.hottest(LayerId(0), 9).size(), 4u);
-}
-
 // Everything in memory: after the first pass nothing is read, and a layer takes a millisecond of
 // attention for each of two micro-batches and one for each expert that was chosen.
 TEST(Prediction, WhatIsResidentIsComputedOnly) {

@@ -9,31 +9,22 @@ namespace {
 constexpr int64_t kPasses = 8;
 constexpr int64_t kKeptSpans = 20'000;
 
-PassShape shape_of(const Policy& policy, const PlannedWork& work, bool prompts) {
-  const int64_t sequences = std::min({work.sequences, work.at_once, policy.group.sequences()});
-  PassShape shape{.micro_batches = prompts ? std::min(policy.group.micro_batches, sequences)
-                                           : policy.decode_batches(sequences),
-                  .prompt_tokens = work.prompt_tokens};
-  const double each = static_cast<double>(sequences) / static_cast<double>(shape.micro_batches);
-  shape.logit_rows = each;
-  if (prompts) {
-    shape.prompt_rows = std::min(each * static_cast<double>(work.prompt_tokens),
-                                 static_cast<double>(policy.group.micro_batch_rows));
-  } else {
-    shape.decoding_rows = each;
-    shape.positions =
-        static_cast<double>(work.prompt_tokens) + 0.5 * static_cast<double>(work.generated_tokens);
-  }
-  return shape;
-}
-
 }  // namespace
 
 Preview preview(const Machinery& with, const Policy& policy, const PlannedWork& work) {
   PassSimulator simulator(with, policy, kKeptSpans);
-  simulator.play(shape_of(policy, work, true));
+  const int64_t together = std::min({work.sequences, work.at_once, policy.group.sequences()});
+  std::vector<PassSequence> sequences(static_cast<size_t>(together),
+                                      {.pending = work.prompt_tokens});
+  PassForming(policy).admit(sequences, [](size_t) { return true; });
+  simulator.play(plan_pass(policy, work.prompt_tokens, sequences).shape);
   const std::map<WeightUnit, int64_t> before = simulator.loads();
-  for (int64_t pass = 0; pass < kPasses; ++pass) simulator.play(shape_of(policy, work, false));
+  for (PassSequence& sequence : sequences) {
+    sequence.cached = work.prompt_tokens + work.generated_tokens / 2;
+    sequence.pending = 1;
+  }
+  const PassShape decoding = plan_pass(policy, work.prompt_tokens, sequences).shape;
+  for (int64_t pass = 0; pass < kPasses; ++pass) simulator.play(decoding);
   Preview result{.spans = simulator.spans(), .placement = {}};
   const auto loads_of = [](const std::map<WeightUnit, int64_t>& loads, const WeightUnit& unit) {
     const auto found = loads.find(unit);

@@ -18,7 +18,8 @@ struct Preview {
   std::vector<PreviewedUnit> placement;  // every unit of the model
 };
 
-// Plays the work's prompts, then passes in which all sequences decode: of these are the figures.
+// Plays a pass of the work's prompts, then passes in which all sequences decode: spans and shares
+// are of the latter.
 Preview preview(const Machinery& with, const Policy& policy, const PlannedWork& work);
 
 }  // namespace klotski

@@ -102,13 +102,6 @@ double second_turning_point(const LevelPair& levels, const Operation& operation)
   return own.flops_per_second / levels.link_bytes_per_second;
 }
 
-double balance_point(const LevelPair& levels, const Operation& operation) {
-  check(levels);
-  check(operation);
-  return sloping_roof(levels.upper.memory_bytes_per_second, operation.upper_intensity()) /
-         levels.link_bytes_per_second;
-}
-
 bool better_below(const LevelPair& levels, const Operation& operation) {
   return attainable_below(levels, operation).flops_per_second >=
          attainable_above(levels, operation).flops_per_second;

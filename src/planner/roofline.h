@@ -63,10 +63,6 @@ double first_turning_point(const LevelPair& levels);
 // unless the upper processor, its data already there, is slower than the lower one at its peak.
 double second_turning_point(const LevelPair& levels, const Operation& operation);
 
-// The lower intensity at which link and upper memory are equally slow (equation 11): beyond it
-// larger micro-batches help and larger batches do not. Equals P2 unless the compute roof is lower.
-double balance_point(const LevelPair& levels, const Operation& operation);
-
 // Whether computing where the data lies is at least as fast as moving it up. The same as a lower
 // intensity of at most P1, except where the upper level's own roofs are the lower ones.
 bool better_below(const LevelPair& levels, const Operation& operation);

@@ -8,35 +8,25 @@
 
 namespace klotski {
 
-UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit) {
-  const UnitLayout& layout = layouts.of(unit);
-  return {layout.read_bytes, layout.must_settle(), layout.own_bytes};
-}
-
-int64_t Known::group_rows() const {
-  int64_t sum = 0;
-  for (const MicroBatchShape& micro_batch : group) sum += micro_batch.rows;
-  return sum;
-}
-
-FragmentBuilder::FragmentBuilder(const Policy& policy, Residency& residency, Known known)
-    : policy_(policy), residency_(residency), known_(std::move(known)) {}
+FragmentBuilder::FragmentBuilder(const Policy& policy, Residency& residency,
+                                 ScheduleContext context)
+    : policy_(policy), residency_(residency), context_(std::move(context)) {}
 
 WeightUnit FragmentBuilder::expert_of(LayerId layer, ExpertId expert) const {
-  return expert_unit(known_.model, layer, expert);
+  return expert_unit(context_.model, layer, expert);
 }
 
 bool FragmentBuilder::shares_experts() const {
-  return !policy_.division.costs.empty() && known_.group_rows() <= policy_.division.shared_rows;
+  return !policy_.division.costs.empty() && context_.group_rows() <= policy_.division.shared_rows;
 }
 
 const ExpertCosts* FragmentBuilder::shared_costs(LayerId layer) const {
-  const bool routed = known_.model.layer(layer).feed_forward.routed;
+  const bool routed = context_.model.layer(layer).feed_forward.routed;
   return routed && shares_experts() ? &policy_.division.costs.of(layer) : nullptr;
 }
 
 double FragmentBuilder::seconds_until_next(LayerId layer) const {
-  const bool last = layer.value + 1 == known_.model.layer_count();
+  const bool last = layer.value + 1 == context_.model.layer_count();
   return policy_.division.costs.of(layer).between +
          (last ? policy_.division.costs.between_passes : 0.0);
 }
@@ -59,7 +49,7 @@ int32_t FragmentBuilder::fetch(const WeightUnit& unit, LoadReason reason,
                        .unit = unit,
                        .slot_below = below.slot,
                        .layer = unit.layer,
-                       .bytes = known_.facts(unit).read_bytes,
+                       .bytes = context_.facts(unit).read_bytes,
                        .reason = reason,
                        .writes = {{Place::below, below.slot, unit.kind}},
                        .after = std::move(after)});
@@ -71,7 +61,7 @@ bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
   const auto leased = residency_.lease(unit);
   if (!leased) return false;
   if (!leased->must_load) return true;
-  const UnitFacts facts = known_.facts(unit);
+  const UnitFacts facts = context_.facts(unit);
   Task load{.work = Work::load,
             .lane = Lane::disk_read,
             .unit = unit,
@@ -174,7 +164,7 @@ void FragmentBuilder::embed(int32_t micro_batch) {
 }
 
 bool FragmentBuilder::comes_through_stage(int32_t micro_batch) const {
-  return known_.group[static_cast<size_t>(micro_batch)].spilled && !attends_below(micro_batch);
+  return context_.group[static_cast<size_t>(micro_batch)].spilled && !attends_below(micro_batch);
 }
 
 bool FragmentBuilder::loads_kv() const {
@@ -196,7 +186,7 @@ void FragmentBuilder::load_kv(LayerId layer, int32_t micro_batch) {
 }
 
 void FragmentBuilder::store_kv(LayerId layer, int32_t micro_batch) {
-  if (!known_.group[static_cast<size_t>(micro_batch)].spilled) return;
+  if (!context_.group[static_cast<size_t>(micro_batch)].spilled) return;
   fragment_.push_back({.work = Work::store_kv,
                        .lane = Lane::kv_out,
                        .layer = layer,
@@ -209,7 +199,7 @@ void FragmentBuilder::store_kv(LayerId layer, int32_t micro_batch) {
 void FragmentBuilder::attention(LayerId layer, int32_t micro_batch) {
   Task task = compute(Work::attention, attention_unit(layer), layer, micro_batch);
   task.writes = {{Place::hidden, micro_batch}};
-  if (known_.group[static_cast<size_t>(micro_batch)].spilled) {
+  if (context_.group[static_cast<size_t>(micro_batch)].spilled) {
     task.stage = stage_of(micro_batch);
     task.writes.push_back({Place::stage, task.stage});
   } else {
@@ -219,7 +209,7 @@ void FragmentBuilder::attention(LayerId layer, int32_t micro_batch) {
 }
 
 bool FragmentBuilder::attends_below(int32_t micro_batch) const {
-  const MicroBatchShape& shape = known_.group[static_cast<size_t>(micro_batch)];
+  const MicroBatchShape& shape = context_.group[static_cast<size_t>(micro_batch)];
   return policy_.division.cpu_attention && shape.spilled && shape.decodes;
 }
 
@@ -232,9 +222,9 @@ int32_t FragmentBuilder::attention_buffer(LayerId layer, int32_t micro_batch) co
 
 // A task of a buffer that the device and the CPU exchange.
 Task FragmentBuilder::exchange(Work work, Lane lane, LayerId layer, int32_t micro_batch) const {
-  const Attention& shape = known_.model.layer(layer).attention;
+  const Attention& shape = context_.model.layer(layer).attention;
   const int64_t floats = work == Work::queries_down ? shape.input_width() : shape.output_width();
-  const int64_t rows = known_.group[static_cast<size_t>(micro_batch)].rows;
+  const int64_t rows = context_.group[static_cast<size_t>(micro_batch)].rows;
   return {.work = work,
           .lane = lane,
           .layer = layer,
@@ -276,19 +266,19 @@ void FragmentBuilder::project_back(LayerId layer, int32_t micro_batch) {
 
 std::vector<WeightUnit> FragmentBuilder::units_of_layer(LayerId layer) const {
   std::vector<WeightUnit> units = {attention_unit(layer), gate_unit(layer)};
-  const int64_t experts = known_.model.layer(layer).feed_forward.experts;
+  const int64_t experts = context_.model.layer(layer).feed_forward.experts;
   for (int64_t e = 0; e < experts; ++e) units.push_back(expert_of(layer, ExpertId(e)));
   return units;
 }
 
 bool FragmentBuilder::has_double_buffer() const {
   if (!policy_.layout.memory_below()) return false;
-  const std::array<int64_t, kUnitKinds> most = most_units_of_layer(known_.model);
+  const std::array<int64_t, kUnitKinds> most = most_units_of_layer(context_.model);
   for (size_t k = 0; k < kUnitKinds; ++k) {
     int64_t slots = policy_.layout.slots[k];
     if (k == index_of(UnitKind::expert)) slots -= residency_.lent_slots();
     const auto units =
-        static_cast<int64_t>(units_of(known_.model, static_cast<UnitKind>(k)).size());
+        static_cast<int64_t>(units_of(context_.model, static_cast<UnitKind>(k)).size());
     if (slots < std::min(2 * most[k], units)) return false;
   }
   return true;
@@ -299,7 +289,7 @@ std::vector<PagedUnit> FragmentBuilder::lease_layer(LayerId layer) {
   for (const WeightUnit& unit : units_of_layer(layer)) {
     const auto leased = residency_.lease(unit);
     if (!leased) fail(ErrorKind::internal, "no slot for {} in pages", format_unit(unit));
-    if (leased->must_load) to_load.push_back({unit, known_.facts(unit).own_bytes});
+    if (leased->must_load) to_load.push_back({unit, context_.facts(unit).own_bytes});
   }
   return to_load;
 }
@@ -359,7 +349,7 @@ void FragmentBuilder::on_rows_of(Task& expert, int32_t micro_batch) const {
 
 void FragmentBuilder::count_choices(LayerId layer, const std::vector<ExpertId>& experts) {
   for (const ExpertId expert : experts) {
-    const int64_t rows = std::llround(known_.rows(expert));  // of a simulation about whole
+    const int64_t rows = std::llround(context_.rows(expert));  // of a simulation about whole
     residency_.chosen(expert_of(layer, expert), std::max<int64_t>(1, rows));
   }
 }
@@ -369,7 +359,7 @@ void FragmentBuilder::rows_down(LayerId layer) {
       .work = Work::rows_down,
       .lane = Lane::rows_down,
       .layer = layer,
-      .bytes = static_cast<uint64_t>(known_.group_rows() * known_.model.hidden) * sizeof(float),
+      .bytes = static_cast<uint64_t>(context_.group_rows() * context_.model.hidden) * sizeof(float),
       .reads = of_all_batches(Place::normed),
       .writes = {{Place::rows_below, 0}}};
   for (const Resource& routing : of_all_batches(Place::routing)) task.reads.push_back(routing);
@@ -388,7 +378,7 @@ void FragmentBuilder::expert_below(LayerId layer, ExpertId expert, int64_t slice
                        .sliced = sliced,
                        .reads = {{Place::below, slot, unit.kind}, {Place::rows_below, 0}},
                        .writes = {{Place::outputs_below, expert.value}}});
-  const double rows = known_.rows(expert) * static_cast<double>(known_.model.hidden);
+  const double rows = context_.rows(expert) * static_cast<double>(context_.model.hidden);
   fragment_.push_back({.work = Work::rows_up,
                        .lane = Lane::rows_up,
                        .unit = unit,
@@ -400,14 +390,14 @@ void FragmentBuilder::expert_below(LayerId layer, ExpertId expert, int64_t slice
 
 void FragmentBuilder::expert_slice(LayerId layer, ExpertId expert, int64_t outputs) {
   const WeightUnit unit = expert_of(layer, expert);
-  const auto width = static_cast<uint64_t>(known_.model.layer(layer).feed_forward.width);
+  const auto width = static_cast<uint64_t>(context_.model.layer(layer).feed_forward.width);
   const int32_t slot = fetch(unit, LoadReason::demand, of_all_batches(Place::routing));
   Task load{.work = Work::load,
             .lane = Lane::to_device,
             .unit = unit,
             .slot_below = slot,
             .layer = layer,
-            .bytes = known_.facts(unit).own_bytes / width * static_cast<uint64_t>(outputs),
+            .bytes = context_.facts(unit).own_bytes / width * static_cast<uint64_t>(outputs),
             .sliced = outputs,
             .reason = LoadReason::demand,
             .reads = {{Place::below, slot, unit.kind}},
@@ -454,7 +444,7 @@ void FragmentBuilder::combine(LayerId layer, int32_t micro_batch) {
 
 void FragmentBuilder::logits(int32_t micro_batch) {
   Task task =
-      compute(Work::logits, model_unit(), LayerId(known_.model.layer_count() - 1), micro_batch);
+      compute(Work::logits, model_unit(), LayerId(context_.model.layer_count() - 1), micro_batch);
   task.reads.push_back({Place::hidden, micro_batch});
   task.writes = {{Place::logits, 0}};
   fragment_.push_back(std::move(task));

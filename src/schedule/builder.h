@@ -1,50 +1,23 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <utility>
 #include <vector>
 
-#include "model/unit_layout.h"
 #include "schedule/pages.h"
 #include "schedule/residency.h"
+#include "schedule/schedule_context.h"
 #include "schedule/task.h"
 
 namespace klotski {
-
-// What is known of a group before it runs.
-struct MicroBatchShape {
-  bool spilled = false;  // its keys and values live below the compute tier
-  int64_t rows = 0;
-  bool decodes = false;  // a row a sequence, each following others, all of them spilled
-};
-
-struct UnitFacts {
-  uint64_t read_bytes = 0;   // from disk
-  bool must_settle = false;  // has to be moved into place after reading
-  uint64_t own_bytes = 0;    // of its tensors: what a device gets
-};
-UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit);
-
-// What a schedule decides from, besides the policy.
-struct Known {
-  const ModelDescription& model;
-  std::vector<MicroBatchShape> group;  // in the order of their numbers
-  std::function<UnitFacts(const WeightUnit&)> facts;
-  std::function<std::vector<ExpertId>(LayerId)> hot;  // experts expected to take most tokens
-  // Rows of the group that chose an expert of the layer whose gates have all finished; hybrid asks.
-  std::function<double(ExpertId)> rows{};
-
-  int64_t group_rows() const;
-};
 
 // The words in which strategies are written. Each appends tasks, with what they read and write, to
 // the fragment that is being built.
 class FragmentBuilder {
  public:
-  FragmentBuilder(const Policy& policy, Residency& residency, Known known);
+  FragmentBuilder(const Policy& policy, Residency& residency, ScheduleContext context);
 
-  const Known& known() const { return known_; }
+  const ScheduleContext& context() const { return context_; }
   // Whether the CPU computes some of the group's experts.
   bool shares_experts() const;
   // What the layer's experts cost here and there, where the CPU shares them; else nothing.
@@ -58,7 +31,7 @@ class FragmentBuilder {
   const std::vector<ExpertId>& ranked(LayerId layer) const { return residency_.ranked(layer); }
   // Bytes that the link to the compute tier was asked for since the last call.
   uint64_t take_link_bytes() { return std::exchange(link_bytes_, 0); }
-  int32_t micro_batches() const { return static_cast<int32_t>(known_.group.size()); }
+  int32_t micro_batches() const { return static_cast<int32_t>(context_.group.size()); }
   WeightUnit expert_of(LayerId layer, ExpertId expert) const;
 
   // Brings a unit unless it is there or on its way; false where no slot is free for it.
@@ -137,7 +110,7 @@ class FragmentBuilder {
 
   const Policy& policy_;
   Residency& residency_;
-  Known known_;
+  ScheduleContext context_;
   Fragment fragment_;
   uint64_t link_bytes_ = 0;
 };

@@ -27,7 +27,7 @@ class CgoPipe : public Schedule {
 
   void layers(FragmentBuilder& build, TaskSink& sink) override {
     if (!fits(build)) return Schedule::layers(build, sink);
-    const auto layer_count = static_cast<int32_t>(build.known().model.layer_count());
+    const auto layer_count = static_cast<int32_t>(build.context().model.layer_count());
     const int32_t batches = build.micro_batches();
     const int32_t ahead = std::min(kAttentionAhead, batches);
     const auto layer_of = [&](int32_t i) { return LayerId(i % layer_count); };
@@ -55,6 +55,7 @@ class CgoPipe : public Schedule {
       }
       build.release_layer(layer_of(i));
       sink.submit(build.take());
+      sink.layer_submitted(layer_of(i));
     }
   }
 

@@ -12,7 +12,7 @@ class HotPrefetch : public Schedule {
   void prefetch(FragmentBuilder& build, LayerId layer) override {
     build.request(attention_unit(layer), LoadReason::certain);
     build.request_in_step(gate_unit(layer), LoadReason::certain);
-    for (const ExpertId expert : build.known().hot(layer)) {
+    for (const ExpertId expert : build.context().hot(layer)) {
       if (!build.request_in_step(build.expert_of(layer, expert), LoadReason::prefetch)) return;
     }
   }

@@ -24,7 +24,7 @@ class Hybrid : public Schedule {
       ask(build, gate_unit(layer), LoadReason::certain);
       if (!most_are_used(build, layer)) return refill(build);
       const Division foreseen =
-          divide(expected(build, layer), *costs, static_cast<double>(build.known().group_rows()),
+          divide(expected(build, layer), *costs, static_cast<double>(build.context().group_rows()),
                  std::max(link_free_, decided_) - next_);
       for (const ExpertId expert : foreseen.device) {
         if (!ask(build, build.expert_of(layer, expert), LoadReason::prefetch)) break;
@@ -55,7 +55,7 @@ class Hybrid : public Schedule {
     const std::vector<ExpertId> chosen = union_of(activated);
     divide_and_compute(build, layer, activated, chosen);
     // Afterwards: until it ran, an expert counts as one that will be used.
-    if (build.known().model.layer(layer).feed_forward.routed) build.count_choices(layer, chosen);
+    if (build.context().model.layer(layer).feed_forward.routed) build.count_choices(layer, chosen);
   }
 
  private:
@@ -70,11 +70,11 @@ class Hybrid : public Schedule {
     }
     link_seconds_per_byte_ =
         costs->link /
-        static_cast<double>(build.known().facts(build.expert_of(layer, ExpertId(0))).own_bytes);
+        static_cast<double>(build.context().facts(build.expert_of(layer, ExpertId(0))).own_bytes);
     decided_ = next_;
     const std::vector<RoutedExpert> routed = routed_experts(build, layer, chosen);
     const Division division =
-        divide(routed, *costs, static_cast<double>(build.known().group_rows()),
+        divide(routed, *costs, static_cast<double>(build.context().group_rows()),
                std::max(link_free_, decided_) - decided_);
     compute(build, layer, division);
     for (int32_t k = 0; k < build.micro_batches(); ++k) build.combine(layer, k);
@@ -130,7 +130,7 @@ class Hybrid : public Schedule {
     std::vector<RoutedExpert> routed;
     for (const ExpertId expert : chosen) {
       const WeightUnit unit = build.expert_of(layer, expert);
-      routed.push_back({expert, build.known().rows(expert), arrives(build, unit, decided_)});
+      routed.push_back({expert, build.context().rows(expert), arrives(build, unit, decided_)});
     }
     return routed;
   }
@@ -138,14 +138,14 @@ class Hybrid : public Schedule {
   // Where rows choose few of a layer's experts a guess is wrong more often than right, and its copy
   // takes of the memory's rate from the CPU.
   bool most_are_used(FragmentBuilder& build, LayerId layer) const {
-    const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
+    const int64_t experts = build.context().model.layer(layer).feed_forward.experts;
     return 2 * std::ssize(expected_rows_) >= experts;
   }
 
   // The next layer's rows are taken to fall on its experts as this one's did: most on those that
   // are foretold to be hot, then on those that are chosen most.
   std::vector<RoutedExpert> expected(FragmentBuilder& build, LayerId layer) const {
-    std::vector<ExpertId> ranked = build.known().hot(layer);
+    std::vector<ExpertId> ranked = build.context().hot(layer);
     for (const ExpertId expert : build.ranked(layer)) {
       if (ranked.size() >= expected_rows_.size()) break;
       if (std::find(ranked.begin(), ranked.end(), expert) == ranked.end()) ranked.push_back(expert);
@@ -182,7 +182,7 @@ class Hybrid : public Schedule {
   // Of that share of an expert, so that each part's rows begin where the kernels like them to.
   static int64_t slice_outputs(FragmentBuilder& build, LayerId layer, double share) {
     constexpr int64_t kStep = kCompactBlock;  // weights of every type can be cut there
-    const auto width = static_cast<double>(build.known().model.layer(layer).feed_forward.width);
+    const auto width = static_cast<double>(build.context().model.layer(layer).feed_forward.width);
     return static_cast<int64_t>(share * width) / kStep * kStep;
   }
 

@@ -16,7 +16,7 @@ class Klotski : public Schedule {
   void prefetch(FragmentBuilder& build, LayerId layer) override {
     build.request(attention_unit(layer), LoadReason::certain);
     build.request(gate_unit(layer), LoadReason::certain);
-    for (const ExpertId expert : build.known().hot(layer)) {
+    for (const ExpertId expert : build.context().hot(layer)) {
       if (!build.request(build.expert_of(layer, expert), LoadReason::prefetch)) return;
     }
   }

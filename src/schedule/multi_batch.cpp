@@ -13,7 +13,7 @@ class MultiBatch : public Schedule {
   void prefetch(FragmentBuilder& build, LayerId layer) override {
     build.request(attention_unit(layer), LoadReason::certain);
     build.request_in_step(gate_unit(layer), LoadReason::certain);
-    const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
+    const int64_t experts = build.context().model.layer(layer).feed_forward.experts;
     for (int64_t e = 0; e < experts; ++e) {
       if (!build.request_in_step(build.expert_of(layer, ExpertId(e)), LoadReason::certain)) return;
     }

@@ -33,7 +33,7 @@ LayerId after(const ModelDescription& model, LayerId layer) {
 }  // namespace
 
 void Schedule::layers(FragmentBuilder& build, TaskSink& sink) {
-  const ModelDescription& model = build.known().model;
+  const ModelDescription& model = build.context().model;
   prefetch(build, LayerId(0));
   for (int64_t j = 0; j < model.layer_count(); ++j) {
     const LayerId layer(j);
@@ -51,6 +51,7 @@ void Schedule::layers(FragmentBuilder& build, TaskSink& sink) {
     }
     experts(build, layer, activated);
     sink.submit(build.take());
+    sink.layer_submitted(layer);
     prefetch(build, after(model, layer));
     sink.submit(build.take());
   }

@@ -129,9 +129,6 @@ struct Policy {
   }
 };
 
-// The experts of a layer, most popular first; equals as they are numbered.
-std::vector<ExpertId> by_share(const std::vector<double>& shares);
-
 // The group a strategy works on: `simple` knows no more than one micro-batch.
 Policy with_strategy(Policy policy, Strategy strategy);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "experts/popularity_predictor.h"
 
 namespace klotski {
 

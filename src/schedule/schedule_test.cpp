@@ -249,7 +249,7 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
       const RoutingTable routing = random_routing(random, model, policy.group.micro_batches);
       RecordingSink sink(routing);
       FragmentBuilder build(policy, residency,
-                            random_known(random, model, policy.group.micro_batches));
+                            random_context(random, model, policy.group.micro_batches));
       run_pass(*schedule, build, sink);
       all = std::move(sink.tasks);
       replay.run(all, routing);
@@ -281,7 +281,7 @@ TEST(Schedule, HybridIsRepeatable) {
         const RoutingTable routing = random_routing(random, model, policy.group.micro_batches);
         RecordingSink sink(routing);
         FragmentBuilder build(policy, residency,
-                              random_known(random, model, policy.group.micro_batches));
+                              random_context(random, model, policy.group.micro_batches));
         run_pass(*schedule, build, sink);
         text += format_fragment(sink.tasks);
       }
@@ -427,15 +427,15 @@ struct Example {
 
   Fragment tasks() {
     Residency residency(model, policy);
-    Known known{.model = model,
-                .group = std::vector<MicroBatchShape>(2),
-                .facts =
-                    [](const WeightUnit&) {
-                      return UnitFacts{1024, false};
-                    },
-                .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
+    ScheduleContext context{.model = model,
+                            .group = std::vector<MicroBatchShape>(2),
+                            .facts =
+                                [](const WeightUnit&) {
+                                  return UnitFacts{1024, false};
+                                },
+                            .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
     RecordingSink sink(routing);
-    FragmentBuilder build(policy, residency, known);
+    FragmentBuilder build(policy, residency, context);
     run_pass(*make_schedule(policy.strategy), build, sink);
     return sink.tasks;
   }
@@ -483,7 +483,7 @@ TEST(Schedule, CgoPipesOrder) {
   policy.layout.slots_below = {1, 2, 2, 0, 4};
   const RoutingTable routing(2, Activated(3, {ExpertId(0)}));
   Residency residency(model, policy);
-  Known known{
+  ScheduleContext context{
       .model = model,
       .group = std::vector<MicroBatchShape>(3, {.spilled = true, .rows = 1, .decodes = true}),
       .facts =
@@ -492,7 +492,7 @@ TEST(Schedule, CgoPipesOrder) {
           },
       .hot = [](LayerId) { return std::vector<ExpertId>{}; }};
   RecordingSink sink(routing);
-  FragmentBuilder build(policy, residency, known);
+  FragmentBuilder build(policy, residency, context);
   run_pass(*make_schedule(policy.strategy), build, sink);
   std::string compute;
   std::string cpu;
@@ -534,14 +534,14 @@ std::chrono::nanoseconds simulated(Strategy strategy, std::chrono::nanoseconds l
         return example.routing[static_cast<size_t>(layer.value)][static_cast<size_t>(batch)];
       },
       timeline);
-  Known known{.model = example.model,
-              .group = std::vector<MicroBatchShape>(2),
-              .facts =
-                  [](const WeightUnit&) {
-                    return UnitFacts{1, false};
-                  },
-              .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
-  FragmentBuilder build(example.policy, residency, known);
+  ScheduleContext context{.model = example.model,
+                          .group = std::vector<MicroBatchShape>(2),
+                          .facts =
+                              [](const WeightUnit&) {
+                                return UnitFacts{1, false};
+                              },
+                          .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
+  FragmentBuilder build(example.policy, residency, context);
   run_pass(*make_schedule(strategy), build, simulation);
   const TimelineTotals totals = timeline.totals();
   EXPECT_EQ(totals.lane(Lane::compute).busy % compute, std::chrono::nanoseconds(0));

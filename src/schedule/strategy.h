@@ -20,6 +20,9 @@ class TaskSink {
   // What the rows of a micro-batch chose, ascending; waits for its gate. A layer that is not routed
   // has chosen its only expert before.
   virtual std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) = 0;
+  // Tells that all experts of the layer were submitted: while they run is the time to learn from
+  // its choices, before the next layer's experts are predicted.
+  virtual void layer_submitted(LayerId) {}
 };
 
 // One strategy. It is asked for every layer of a pass, in this order: what to bring before the

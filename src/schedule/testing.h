@@ -123,32 +123,33 @@ inline RoutingTable random_routing(std::mt19937_64& random, const ModelDescripti
   return table;
 }
 
-inline Known random_known(std::mt19937_64& random, const ModelDescription& model,
-                          int64_t micro_batches) {
-  Known known{.model = model,
-              .group = {},
-              .facts =
-                  [](const WeightUnit& unit) {
-                    const uint64_t bytes = 10000 + static_cast<uint64_t>(unit.layer.value);
-                    return UnitFacts{bytes, unit.expert.value == 1, bytes};
-                  },
-              .hot =
-                  [&model, &random](LayerId layer) {
-                    std::vector<ExpertId> hot;
-                    const FeedForward& part = model.layer(layer).feed_forward;
-                    for (int64_t e = 0; e < part.experts; ++e) {
-                      if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
-                    }
-                    return hot;
-                  },
-              .rows = [](ExpertId expert) { return static_cast<double>(1 + expert.value % 3); }};
+inline ScheduleContext random_context(std::mt19937_64& random, const ModelDescription& model,
+                                      int64_t micro_batches) {
+  ScheduleContext context{
+      .model = model,
+      .group = {},
+      .facts =
+          [](const WeightUnit& unit) {
+            const uint64_t bytes = 10000 + static_cast<uint64_t>(unit.layer.value);
+            return UnitFacts{bytes, unit.expert.value == 1, bytes};
+          },
+      .hot =
+          [&model, &random](LayerId layer) {
+            std::vector<ExpertId> hot;
+            const FeedForward& part = model.layer(layer).feed_forward;
+            for (int64_t e = 0; e < part.experts; ++e) {
+              if (between(random, 0, 2) == 0) hot.push_back(ExpertId(e));
+            }
+            return hot;
+          },
+      .rows = [](ExpertId expert) { return static_cast<double>(1 + expert.value % 3); }};
   const bool decoding = between(random, 0, 1) == 1;  // all of them
   for (int64_t k = 0; k < micro_batches; ++k) {
-    known.group.push_back({.spilled = decoding || between(random, 0, 1) == 1,
-                           .rows = between(random, 1, 20),
-                           .decodes = decoding || between(random, 0, 1) == 1});
+    context.group.push_back({.spilled = decoding || between(random, 0, 1) == 1,
+                             .rows = between(random, 1, 20),
+                             .decodes = decoding || between(random, 0, 1) == 1});
   }
-  return known;
+  return context;
 }
 
 // Keeps what it is given.

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "kv/transaction.h"
+
 namespace klotski {
 
 namespace {
@@ -16,31 +18,29 @@ void require(bool condition, const char* otherwise) {
 class RunningTexts {
  public:
   RunningTexts(Pipeline& pipeline, const Texts& texts, std::span<const size_t> waiting)
-      : pipeline_(pipeline), texts_(texts), per_batch_(pipeline.policy().group.micro_batch) {
-    const auto most = static_cast<size_t>(pipeline.policy().group.sequences());
-    sequences_.resize(std::min(most, waiting.size()));
-    while (members_.size() < sequences_.size() &&
-           pipeline.cache().place(sequences_[members_.size()], texts.longest(),
-                                  pipeline.policy().group.micro_batch_rows)) {
+      : pipeline_(pipeline),
+        texts_(texts),
+        per_batch_(pipeline.policy().group.micro_batch),
+        sequences_(pipeline.cache()) {
+    const auto most =
+        std::min(static_cast<size_t>(pipeline.policy().group.sequences()), waiting.size());
+    while (members_.size() < most &&
+           sequences_.place(texts.longest(), pipeline.policy().group.micro_batch_rows)) {
       members_.push_back(waiting[members_.size()]);
     }
     require(!members_.empty(), "no room for a single text");
   }
-  ~RunningTexts() {
-    for (KvSequence& sequence : sequences_) pipeline_.cache().release(sequence);
-  }
-  RunningTexts(const RunningTexts&) = delete;
-  RunningTexts& operator=(const RunningTexts&) = delete;
-
   size_t size() const { return members_.size(); }
   int64_t spilled() const {
-    return std::count_if(sequences_.begin(), sequences_.end(),
-                         [](const KvSequence& sequence) { return sequence.spilled(); });
+    int64_t count = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) count += sequences_[i].spilled() ? 1 : 0;
+    return count;
   }
 
   // One pass; false when every text is through.
   bool pass(std::vector<Logits>& results) {
-    form();
+    KvTransaction step(pipeline_.cache());
+    form(step);
     if (group_.empty()) return false;
     pipeline_.forward(group_, [&](size_t k, Rows logits) {
       for (size_t r = 0; r < rows_[k].size(); ++r) {
@@ -48,21 +48,17 @@ class RunningTexts {
         results[rows_[k][r]].emplace_back(row, row + logits.width);
       }
     });
-    for (MicroBatch& batch : group_) {
-      for (size_t i = 0; i < batch.sequences.size(); ++i) {
-        pipeline_.cache().commit(*batch.sequences[i], batch.batch.sequences[i].tokens);
-      }
-    }
+    step.commit();
     return true;
   }
 
  private:
-  void form() {
+  void form(KvTransaction& step) {
     group_.clear();
     rows_.clear();
     for (size_t m = 0; m < members_.size(); ++m) {
       if (m % static_cast<size_t>(per_batch_) == 0) start_micro_batch();
-      append(m);
+      append(step, m);
     }
     start_micro_batch();
     group_.pop_back();
@@ -74,15 +70,14 @@ class RunningTexts {
     group_.emplace_back();
     rows_.emplace_back();
   }
-  void append(size_t member) {
+  void append(KvTransaction& step, size_t member) {
     const size_t text = members_[member];
     const std::vector<TokenId>& tokens = texts_.tokens[text];
     KvSequence& sequence = sequences_[member];
     const auto at = static_cast<size_t>(sequence.length());
     if (at == tokens.size()) return;
     const size_t count = at == 0 ? static_cast<size_t>(texts_.prompt[text]) : 1;
-    require(pipeline_.cache().reserve(sequence, static_cast<int64_t>(count)),
-            "a placed text found no page");
+    step.reserve(sequence, static_cast<int64_t>(count));
     group_.back().batch.append(static_cast<int64_t>(at), std::span(tokens).subspan(at, count),
                                static_cast<int64_t>(at + count), LogitsOf::last_token);
     group_.back().sequences.push_back(&sequence);
@@ -92,7 +87,7 @@ class RunningTexts {
   Pipeline& pipeline_;
   const Texts& texts_;
   int64_t per_batch_;
-  std::vector<KvSequence> sequences_;
+  PlacedSequences sequences_;
   std::vector<size_t> members_;  // texts
   std::vector<MicroBatch> group_;
   std::vector<std::vector<size_t>> rows_;  // texts whose logits a micro-batch gives
@@ -132,22 +127,21 @@ std::vector<Logits> run_resident(const TestModel& test, const Texts& texts, Prec
                      {.type = kv_type(precision), .memory_bytes = uint64_t{1} << 28});
   std::vector<Logits> results(texts.tokens.size());
   for (size_t i = 0; i < texts.tokens.size(); ++i) {
-    KvSequence sequence;
-    require(cache.place(sequence, texts.longest(), texts.longest()),
-            "the test's cache is too small");
-    std::vector<KvSequence*> members = {&sequence};
+    PlacedSequences placed(cache);
+    require(placed.place(texts.longest(), texts.longest()), "the test's cache is too small");
+    std::vector<KvSequence*> members = {&placed[0]};
     for (size_t at = 0; at < texts.tokens[i].size();) {
       const size_t count = at == 0 ? static_cast<size_t>(texts.prompt[i]) : 1;
-      require(cache.reserve(sequence, static_cast<int64_t>(count)), "a placed text found no page");
+      KvTransaction step(cache);
+      step.reserve(placed[0], static_cast<int64_t>(count));
       Batch batch;
       batch.append(static_cast<int64_t>(at), std::span(texts.tokens[i]).subspan(at, count),
                    static_cast<int64_t>(at + count), LogitsOf::last_token);
       Buffer logits = model.forward(batch, members, cache, ops, precision);
       results[i].emplace_back(logits.floats().begin(), logits.floats().end());
-      cache.commit(sequence, static_cast<int64_t>(count));
+      step.commit();
       at += count;
     }
-    cache.release(sequence);
   }
   return results;
 }

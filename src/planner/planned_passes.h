@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "planner/pass_simulator.h"
+#include "schedule/pass_forming.h"
+
+namespace klotski {
+
+// What is to be generated.
+struct PlannedWork {
+  int64_t sequences = 1;
+  int64_t prompt_tokens = 1;     // of each
+  int64_t generated_tokens = 1;  // of each
+  int64_t at_once = 1;           // sequences for whose keys and values there is room
+};
+
+// A pass of planned work.
+struct PlannedPass {
+  FormedPass formed;
+  PassShape shape;          // the mean of its micro-batches
+  int64_t prompt_rows = 0;  // of all micro-batches
+  int64_t gained = 0;       // sequences that gain a token
+};
+
+// The next pass of sequences whose prompts have `prompt_tokens` tokens each.
+PlannedPass plan_pass(const Policy& policy, int64_t prompt_tokens,
+                      std::span<const PassSequence> sequences);
+
+// The passes that an engine forms of the work, one after the other.
+class PlannedPasses {
+ public:
+  // `policy` must live longer.
+  PlannedPasses(const Policy& policy, const PlannedWork& work)
+      : policy_(policy), work_(work), waiting_(work.sequences) {}
+
+  // The next pass; nothing where all sequences are done.
+  std::optional<PlannedPass> next();
+  // So many more sequences wait.
+  void add(int64_t sequences) { waiting_ += sequences; }
+
+ private:
+  void admit();
+
+  const Policy& policy_;
+  PlannedWork work_;
+  int64_t waiting_;
+  std::vector<PassSequence> running_;
+};
+
+}  // namespace klotski

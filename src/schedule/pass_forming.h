@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "schedule/policy.h"
+
+namespace klotski {
+
+// A sequence that waits or runs, as far as the forming of passes needs to know it.
+struct PassSequence {
+  int64_t cached = 0;                   // tokens computed in earlier passes
+  int64_t pending = 1;                  // tokens not computed yet: the rest of a prompt, or one
+  std::optional<size_t> micro_batch{};  // none: it waits to be admitted
+
+  bool decodes() const { return pending == 1; }
+};
+
+// The tokens of one sequence that a pass computes.
+struct PassRows {
+  size_t sequence = 0;     // index into the sequences that the pass was formed of
+  size_t micro_batch = 0;  // of the pass
+  int64_t tokens = 0;
+  bool complete = false;  // no token stays pending: the sequence gains one
+
+  bool operator==(const PassRows&) const = default;
+};
+
+struct FormedPass {
+  size_t micro_batches = 0;    // each has rows
+  std::vector<PassRows> rows;  // in the order of the sequences
+
+  bool operator==(const FormedPass&) const = default;
+};
+
+// Says which tokens of which sequences the next pass computes, in which micro-batch. The engine
+// forms its passes so, and the planner those that it simulates.
+class PassForming {
+ public:
+  // `policy` must live longer.
+  explicit PassForming(const Policy& policy) : policy_(policy) {}
+
+  // Admits waiting sequences in their order, as long as the group has room and `place` finds memory
+  // for the one with that index. Those admitted together are spread so that micro-batches have
+  // about as many tokens; a sequence stays in its micro-batch.
+  void admit(std::span<PassSequence> sequences, const std::function<bool(size_t)>& place) const;
+
+  // The next pass of the admitted sequences. Each gives its one pending token, or as much of its
+  // prompt as the rows that are left in its micro-batch. While all sequences decode, micro-batches
+  // are merged as the policy says.
+  FormedPass form(std::span<const PassSequence> sequences) const;
+
+ private:
+  const Policy& policy_;
+};
+
+}  // namespace klotski

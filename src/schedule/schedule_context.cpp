@@ -1,0 +1,33 @@
+#include "schedule/schedule_context.h"
+
+namespace klotski {
+
+UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit) {
+  const UnitLayout& layout = layouts.of(unit);
+  return {layout.read_bytes, layout.must_settle(), layout.own_bytes};
+}
+
+int64_t ScheduleContext::group_rows() const {
+  int64_t sum = 0;
+  for (const MicroBatchShape& micro_batch : group) sum += micro_batch.rows;
+  return sum;
+}
+
+std::vector<ExpertId> ContextSources::hot(LayerId layer) const {
+  const int64_t top_k = model.layer(layer).feed_forward.router.top_k;
+  std::vector<ExpertId> experts;
+  for (const ExpectedExpert& expected : predictor.predict(layer, rule.hot_count(top_k))) {
+    experts.push_back(expected.expert);
+  }
+  return experts;
+}
+
+ScheduleContext ContextSources::context(std::vector<MicroBatchShape> group) const {
+  return {.model = model,
+          .group = std::move(group),
+          .facts = facts,
+          .hot = [this](LayerId layer) { return hot(layer); },
+          .rows = rows};
+}
+
+}  // namespace klotski
