@@ -5,26 +5,23 @@
 
 #include "base/error.h"
 #include "batch/batch_job.h"
-#include "batch/usual_row.h"
+#include "batch/batch_plan.h"
 #include "cli/command.h"
-#include "cli/comparison.h"
-#include "cli/load.h"
-#include "cli/pipeline_options.h"
+#include "cli/model_flags.h"
+#include "cli/session_output.h"
 #include "cli/signals.h"
-#include "engine/engine.h"
 #include "engine/generation_defaults.h"
+#include "session/comparison.h"
 
 namespace klotski {
 
 namespace {
 
-constexpr uint64_t kCopiesOfARow = 4;  // its line, its JSON, its prompt, its tokens
-
 struct BatchOptions {
-  ModelChoice model;
+  ModelFlags model;
   std::string input;
   std::string output;
-  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  SessionFlags flags;
   bool overwrite = false;
   int64_t max_tokens = 256;
   std::optional<int64_t> context;
@@ -69,7 +66,7 @@ class Report {
         counts.generated_tokens, seconds, speeds(counts, seconds)));
   }
 
-  // All of the job as it was measured.
+  // The whole job as a measurement.
   Measurement measurement(const BatchCounts& counts, const RunPlan& plan) const {
     Measurement measured;
     measured.plan = plan;
@@ -98,121 +95,74 @@ class Report {
   int64_t rows_;
   const Pipeline& pipeline_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
-  TimelineTotals before_;  // of a warm-up
+  TimelineTotals before_;  // of the warm-up, which is not the job's
   PassClock clock_;
   int64_t computed_;
   int64_t generated_ = 0;
   std::optional<StatusLine> status_{std::in_place, "batch", "rows"};
 };
 
-// Few rows are tokenised before the plan is made; the size of the longest bounds what any may need.
-// A token has at least two bytes or so of JSON.
-Workload workload_of(const InputSize& size, const UsualRow& usual, const BatchOptions& options,
-                     const ModelDescription& model) {
-  const auto bound = [&](int64_t tokens) {
-    return std::min({tokens, model.max_positions, options.context.value_or(INT64_MAX)});
-  };
-  const int64_t generated = std::max<int64_t>(1, usual.generated_tokens);
-  const int64_t most =
-      bound(static_cast<int64_t>(size.longest_bytes / 2) + std::max(options.max_tokens, generated));
-  return {.sequences = std::max<int64_t>(1, size.rows),
-          .tokens_per_sequence = most,
-          .prompt_tokens = most,
-          .input_bytes = kCopiesOfARow * size.longest_bytes,
-          .typical_tokens = std::min(most, bound(usual.prompt_tokens + generated)),
-          .generated_tokens = generated};
-}
-
-// Enough rows in the engine that a whole group always has some to choose from.
-BatchWindow window_for(const Policy& policy, const UsualRow& usual) {
-  BatchWindow window;
-  window.rows += policy.group.sequences();
-  window.pending_tokens = std::max(window.pending_tokens, window.rows * usual.prompt_tokens);
-  return window;
-}
-
-// Where the longest row cannot be planned for, rows as long as those that were looked at and the
-// average one can: longer ones become error rows.
-std::unique_ptr<PreparedModel> prepare(const OpenedModel& opened, const BatchOptions& options,
-                                       Workload workload, int64_t fallback_tokens,
-                                       Foresight* foresight) {
-  try {
-    return prepare_model(opened, *options.pipeline, workload, foresight);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::does_not_fit) throw;
-  }
-  workload.tokens_per_sequence = std::min(workload.tokens_per_sequence, fallback_tokens);
-  workload.prompt_tokens = workload.tokens_per_sequence;
-  return prepare_model(opened, *options.pipeline, workload, foresight);
-}
-
-// An average row by its size, as English text, or the longest of those that were looked at.
-int64_t fallback_tokens(const InputSize& size, const UsualRow& usual, const BatchOptions& options) {
-  const int64_t average = size.rows == 0 ? 0 : static_cast<int64_t>(size.bytes) / size.rows;
-  return std::max(usual.most_tokens, average / 4 + options.max_tokens);
-}
-
-// What the plan foresees for the rows as they turned out, beside what they took. Nothing to compare
-// where some failed or did not run.
-std::string comparison(const Foresight& foresight, const OpenedModel& opened,
-                       const Measurement& measured, const BatchCounts& counts,
+// The time that the plan foresaw for the rows as they turned out, beside the time they took. Empty
+// where some failed or did not run: then there is nothing to compare.
+std::string comparison(Session& session, const Measurement& measured, const BatchCounts& counts,
                        const Workload& planned) {
+  const Foresight* foresight = session.foresight_or_none();
   const int64_t rows = counts.rows_ok;
-  if (rows == 0 || rows != planned.sequences || measured.generated_tokens < rows) return {};
-  const PlannedWork work{.sequences = rows,
-                         .prompt_tokens = std::max<int64_t>(1, measured.prompt_tokens / rows),
-                         .generated_tokens = measured.generated_tokens / rows,
-                         .at_once = sequences_at_once(opened.description, measured.plan, planned)};
-  return compare({.command = "batch",
-                  .opened = opened,
-                  .plan = measured.plan,
-                  .sequences = rows,
-                  .planned = figures_of(foresight.predict(measured.plan, work)),
-                  .measured = figures_of(measured)});
+  const bool all_ran = rows > 0 && rows == planned.sequences && measured.generated_tokens >= rows;
+  if (!foresight || !all_ran || session.options().pipeline.executor.stress_seed) return {};
+  const PlannedWork work{
+      .sequences = rows,
+      .prompt_tokens = std::max<int64_t>(1, measured.prompt_tokens / rows),
+      .generated_tokens = measured.generated_tokens / rows,
+      .at_once = sequences_at_once(session.description(), measured.plan, planned)};
+  const ComparedRun run{.command = "batch",
+                        .opened = session.model(),
+                        .plan = measured.plan,
+                        .sequences = rows,
+                        .planned = figures_of(foresight->predict(measured.plan, work)),
+                        .measured = figures_of(measured)};
+  remember_run(run);
+  return planned_beside_measured(run.planned, run.measured);
 }
 
-int batch_command(const BatchOptions& options) {
-  options.pipeline->show_plan = true;
+int batch_command(BatchOptions options) {
+  options.flags.show_plan = true;
   InputFile input(options.input);
   const InputSize size = measure_rows(input);
-  const OpenedModel opened = open_model(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(opened.folder);
-  const TokenizerConfig config = TokenizerConfig::load(opened.folder);
+  const auto model = open_model(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(model->folder);
+  const TokenizerConfig config = TokenizerConfig::load(model->folder);
   std::optional<ChatTemplate> chat_template;
   if (config.chat_template) {
     chat_template = ChatTemplate::parse(*config.chat_template, "chat template");
   }
   const RowDefaults defaults{.tokenizer = tokenizer,
                              .tokenizer_config = config,
-                             .model = opened.description,
+                             .model = model->description,
                              .chat_template = chat_template ? &*chat_template : nullptr,
-                             .sampling = suggested_sampling(opened.folder),
+                             .sampling = suggested_sampling(model->folder),
                              .max_tokens = options.max_tokens,
-                             .lossy = losses(*options.pipeline)};
+                             .lossy = losses(options.flags.options.limits)};
   const UsualRow usual = usual_row(input, defaults);
-  const Workload workload = workload_of(size, usual, options, opened.description);
-  const auto [foresight, why_no_foresight] = foresight_for(opened, *options.pipeline);
-  const auto model =
-      prepare(opened, options, workload, fallback_tokens(size, usual, options), foresight.get());
-  write_err(why_no_foresight);
-  warm_up(*options.pipeline, *model, tokenizer);
-  Engine engine(model->pipeline());
+  Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
+  const Workload workload = load_for_batch(
+      session,
+      {.size = size, .usual = usual, .max_tokens = options.max_tokens, .context = options.context});
+  warm_up(options.flags, session, tokenizer);
   ResultFile output(options.output, options.overwrite, input.descriptor());
 
   let_signals_ask();
-  Report report(size.rows, model->pipeline());
-  BatchJob job(engine, defaults, options.model.name(), input, output,
-               window_for(model->policy(), usual));
+  Report report(size.rows, session.pipeline());
+  const RunPlan& plan = session.prepared().plan();
+  BatchJob job(session.engine(), defaults, options.model.name(), input, output,
+               window_for(plan.policy, usual));
   const BatchCounts counts =
       job.run({.stop_asked = [] { return signal_asking_to_stop() != 0; },
                .after_step = [&](const BatchCounts& now) { report.update(now); }});
   report.finish(counts);
-  write_err(format_summary(*model));
-  write_pipeline_files(*options.pipeline, *model);
-  if (foresight && !options.pipeline->options.executor.stress_seed) {
-    write_err(comparison(*foresight, opened, report.measurement(counts, model->plan()), counts,
-                         workload));
-  }
+  write_err(format_summary(session.prepared()));
+  write_session_files(options.flags, session);
+  write_err(comparison(session, report.measurement(counts, plan), counts, workload));
   const int signal = signal_asking_to_stop();
   return signal != 0 && counts.rows_done() < size.rows ? 128 + signal : 0;
 }
@@ -223,22 +173,26 @@ void add_batch_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<BatchOptions>();
   CLI::App* command =
       app.add_subcommand("batch", "Answer the requests of a JSONL file in OpenAI's batch format");
-  add_model_option(*command, options->model);
-  command->add_option("-i,--input", options->input, "Requests, one JSON object a line")
+  add_model_flags(*command, options->model);
+  command->add_option("-i,--input", options->input, "File of requests, one JSON object a line")
       ->type_name("FILE")
       ->required();
-  command->add_option("-o,--output", options->output, "Results, in the order they finish")
+  command
+      ->add_option("-o,--output", options->output,
+                   "File for the results, one JSON object a line, in the order they finish")
       ->type_name("FILE")
       ->required();
   command->add_flag("--overwrite", options->overwrite,
-                    "Replace an output that is there (a job cannot be resumed yet)");
+                    "Replace the --output file if it exists (a job cannot be resumed yet)");
   add_integer(*command, "-n,--max-tokens", {1, 1 << 30},
-              "Most tokens to generate where a row does not say (default 256)",
+              "Generate at most N tokens for a row that does not say how many (default 256)",
               [options](int64_t value) { options->max_tokens = value; });
-  add_integer(*command, "--context", {1, 1 << 30},
-              "Plan for rows of so many tokens, prompt and answer (default: by their size)",
-              [options](int64_t value) { options->context = value; });
-  add_pipeline_flags(*command, options->pipeline);
+  add_integer(
+      *command, "--context", {1, 1 << 30},
+      "Plan for rows of at most N tokens, prompt and answer together (default: by the longest "
+      "row's size)",
+      [options](int64_t value) { options->context = value; });
+  add_session_flags(*command, options->flags);
   command->footer(
       "Where a row does not say how to sample, the model's suggestion holds, else the most likely\n"
       "token. A bad row gives an error row and the job goes on. SIGINT or SIGTERM ends the job\n"

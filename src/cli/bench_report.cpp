@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
+#include "base/error.h"
 
 namespace klotski {
 
@@ -55,7 +55,7 @@ Json as_json(const Setting& setting) {
 
 namespace {
 
-// Of the lanes that bring weights.
+// The busier one of the two lanes that bring weights.
 Lane busiest_transfer(const TimelineTotals& totals) {
   const bool link = totals.lane(Lane::to_device).busy > totals.lane(Lane::disk_read).busy;
   return link ? Lane::to_device : Lane::disk_read;
@@ -105,6 +105,27 @@ std::string accuracy_table(const Setting& setting) {
     text += fmt::format("| {} | {:.1f} % | {:.1f} % |\n", layer.layer.value,
                         100.0 * static_cast<double>(layer.participated) / foretold,
                         100.0 * static_cast<double>(layer.truly_hot) / foretold);
+  }
+  return text;
+}
+
+std::string compared_output(const std::vector<Setting>& settings, bool on_device, bool one_work) {
+  std::string text;
+  const auto& first = settings.front().runs.front().generated;
+  for (const Setting& setting : settings) {
+    const bool alone = on_device || !one_work;
+    const auto& expected = alone ? setting.runs.front().generated : first;
+    for (const Measurement& run : setting.runs) {
+      if (run.generated != expected) {
+        fail(ErrorKind::internal, "{} generated other tokens than {}", setting.name,
+             alone ? "before" : settings.front().name);
+      }
+    }
+    if (!on_device || !one_work) continue;
+    size_t same = 0;
+    for (size_t i = 0; i < first.size(); ++i) same += expected[i] == first[i] ? 1 : 0;
+    text += fmt::format("{}: {} of {} sequences as {}\n", setting.name, same, first.size(),
+                        settings.front().name);
   }
   return text;
 }

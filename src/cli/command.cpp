@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/numbers.h"
+#include "session/sample_text.h"
 
 namespace klotski {
 
@@ -134,6 +135,10 @@ std::string read_standard_input(uint64_t max_bytes) {
   while (read_more(STDIN_FILENO, kStandardInput, max_bytes, text)) {
   }
   return text;
+}
+
+std::string text_or_sample(const std::string& path, std::string_view option, uint64_t max_bytes) {
+  return path.empty() ? std::string(sample_text()) : read_argument_file(path, option, max_bytes);
 }
 
 std::optional<std::string> LineReader::next() {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every command shares: how it is registered, its options read strictly, its output checked.
+// Shared by all commands: how one is registered, its options read strictly, its output checked.
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -56,6 +56,8 @@ void add_size(CLI::App& app, const std::string& name, const std::string& help,
 std::string read_argument_file(const std::string& path, std::string_view option,
                                uint64_t max_bytes);
 std::string read_standard_input(uint64_t max_bytes);
+// Like read_argument_file(); the built-in sample text where the path is empty.
+std::string text_or_sample(const std::string& path, std::string_view option, uint64_t max_bytes);
 
 // Standard input line by line, without the newlines. A longer line than max_line_bytes is an error.
 class LineReader {

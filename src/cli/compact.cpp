@@ -6,8 +6,8 @@
 
 #include "base/bytes.h"
 #include "cli/command.h"
-#include "cli/load.h"
 #include "model/compact_model.h"
+#include "session/opened_model.h"
 
 namespace klotski {
 
@@ -19,13 +19,13 @@ struct CompactOptions {
 };
 
 int compact_command(const CompactOptions& options) {
-  const OpenedModel model = open_model(options.model);
+  const auto model = open_model(options.model);
   CompactReport report;
   {
     std::optional<StatusLine> status;
     std::optional<CompactStep> shown;
     report = compact_model(
-        model.description, model.checkpoint, options.folder,
+        model->description, model->checkpoint, options.folder,
         [&](CompactStep step, uint64_t done, uint64_t total) {
           if (shown != step) {
             status.emplace(step == CompactStep::checking ? "checking weights" : "writing weights",
@@ -56,7 +56,10 @@ void add_compact_command(CLI::App& app, Action& action) {
       "compact",
       "Write a BF16 model anew with the weights of its experts in about 12 bits each, exactly");
   command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
-  command->add_option("OUT", options->folder, "The folder to write: new, or empty")->required();
+  command
+      ->add_option("OUT", options->folder,
+                   "Folder to write the compact model to: a new one, or an empty one")
+      ->required();
   command->callback(
       [options, &action] { action = [options] { return compact_command(*options); }; });
 }

@@ -17,7 +17,7 @@
 #include "cli/command.h"
 #include "cli/device_report.h"
 #include "cli/history_report.h"
-#include "cli/load.h"
+#include "cli/model_flags.h"
 #include "cli/profile_report.h"
 #include "cli/topology_report.h"
 #include "device/device.h"
@@ -31,7 +31,7 @@ namespace klotski {
 namespace {
 
 struct DoctorOptions {
-  ModelChoice model;  // may be none
+  ModelFlags model;  // may name none
   bool json = false;
 };
 
@@ -128,7 +128,7 @@ std::vector<std::string> advice_on(const Findings& found, const MachineProfile* 
 }
 
 struct ProbedModel {
-  OpenedModel opened;
+  std::shared_ptr<const OpenedModel> opened;
   Probed probed;
 };
 
@@ -136,8 +136,8 @@ int doctor_command(const DoctorOptions& options) {
   const Findings found = gather();
   std::optional<ProbedModel> model;
   if (options.model.given()) {
-    OpenedModel opened = open_model(options.model);
-    Probed probed = probe_model(opened, Precision::bf16);
+    auto opened = open_model(options.model);
+    Probed probed = probe_model(*opened, Precision::bf16);
     model.emplace(ProbedModel{std::move(opened), std::move(probed)});
   }
   const std::vector<std::string> advice =
@@ -145,12 +145,12 @@ int doctor_command(const DoctorOptions& options) {
   if (options.json) {
     Json document = as_json(found);
     document["advice"] = advice;
-    if (model) document["profile"] = profile_json(model->opened, model->probed);
+    if (model) document["profile"] = profile_json(*model->opened, model->probed);
     write_out(document.dump(2) + "\n");
     return 0;
   }
   std::string text = as_text(found);
-  if (model) text += profile_text(model->opened, model->probed);
+  if (model) text += profile_text(*model->opened, model->probed);
   for (const std::string& line : advice) text += fmt::format("{:<14}{}\n", "advice", line);
   write_out(text);
   return 0;
@@ -162,14 +162,15 @@ void add_doctor_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand(
       "doctor",
-      "Say what this machine has: instruction set, threads, memory, disk reads, "
-      "NUMA nodes, display devices, accelerators, how runs went beside their plans, what to "
-      "change; with a model how fast it reads and multiplies its weights");
-  add_model_option(*command, options->model,
-                   "Folder, bundled name or repository id; its profile is measured once, in "
-                   "seconds, and kept in $KLOTSKI_CACHE (default: klotski in the user's cache "
-                   "folder)");
-  command->add_flag("--json", options->json, "As JSON");
+      "Describe this machine: instruction set, threads, memory, disk reads, NUMA nodes, display "
+      "devices, accelerators, how long runs took compared with their plans, and advice; with a "
+      "model also how fast the machine reads and multiplies its weights");
+  add_model_flags(
+      *command, options->model,
+      "Folder, bundled name or repository id. The machine is measured with this model once, "
+      "which takes seconds; the result is kept in $KLOTSKI_CACHE (default: klotski in "
+      "the user's cache folder)");
+  command->add_flag("--json", options->json, "Print the findings as JSON");
   command->callback(
       [options, &action] { action = [options] { return doctor_command(*options); }; });
 }

@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "cli/load.h"
+#include "cli/model_flags.h"
 #include "model/compact_tensors.h"
 #include "model/counts.h"
 #include "model/tensors.h"
@@ -16,7 +16,7 @@ namespace klotski {
 namespace {
 
 struct InfoOptions {
-  ModelChoice model;
+  ModelFlags model;
   bool json = false;
 };
 
@@ -174,8 +174,7 @@ std::string as_text(const Json& info) {
 }
 
 int info_command(const InfoOptions& options) {
-  const OpenedModel model = open_model(options.model);
-  const Json info = gather(model);
+  const Json info = gather(*open_model(options.model));
   write_out(options.json ? info.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
                          : as_text(info));
   return 0;
@@ -186,9 +185,9 @@ int info_command(const InfoOptions& options) {
 void add_info_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<InfoOptions>();
   CLI::App* command =
-      app.add_subcommand("info", "Say what a model is: architecture, experts, parameters, bytes");
-  add_model_option(*command, options->model);
-  command->add_flag("--json", options->json, "As JSON");
+      app.add_subcommand("info", "Describe a model: architecture, experts, parameters, bytes");
+  add_model_flags(*command, options->model);
+  command->add_flag("--json", options->json, "Print the description as JSON");
   command->callback([options, &action] { action = [options] { return info_command(*options); }; });
 }
 

@@ -5,18 +5,18 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "cli/command.h"
-#include "cli/load.h"
-#include "cli/pipeline_options.h"
+#include "cli/model_flags.h"
 #include "cli/plan_html.h"
 #include "cli/plan_report.h"
+#include "cli/session_output.h"
 
 namespace klotski {
 
 namespace {
 
 struct PlanOptions {
-  ModelChoice model;
-  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  ModelFlags model;
+  SessionFlags flags;
   PlannedWork work{.sequences = 64, .prompt_tokens = 512, .generated_tokens = 32};
   bool json = false;
   std::string html_file;
@@ -46,7 +46,7 @@ void read_workload(const std::string& text, PlannedWork& work) {
 }
 
 void check(const PlanOptions& options, const ModelDescription& model) {
-  const PipelineFlags& flags = *options.pipeline;
+  const SessionFlags& flags = options.flags;
   const auto refuse_if = [](bool given, std::string_view flag) {
     if (given) fail(ErrorKind::usage, "{}: expected no such flag; a plan runs nothing", flag);
   };
@@ -54,7 +54,7 @@ void check(const PlanOptions& options, const ModelDescription& model) {
   refuse_if(!flags.timeline_file.empty(), "--timeline");
   refuse_if(!flags.save_correlation_file.empty(), "--save-correlation");
   refuse_if(!flags.warm_up.empty(), "--warm-up");
-  refuse_if(flags.kernels != "cpu", "--kernels");
+  refuse_if(flags.options.kernels != "cpu", "--kernels");
   const int64_t tokens = options.work.prompt_tokens + options.work.generated_tokens;
   if (tokens > model.max_positions) {
     fail(ErrorKind::usage,
@@ -64,18 +64,17 @@ void check(const PlanOptions& options, const ModelDescription& model) {
 }
 
 int plan_command(const PlanOptions& options) {
-  const OpenedModel opened = open_model(options.model);
-  check(options, opened.description);
+  const auto model = open_model(options.model);
+  check(options, model->description);
   const Workload workload{
       .sequences = options.work.sequences,
       .tokens_per_sequence = options.work.prompt_tokens + options.work.generated_tokens,
       .prompt_tokens = options.work.prompt_tokens,
       .generated_tokens = options.work.generated_tokens};
-  const Planning planning(opened, target_of(*options.pipeline), options.pipeline->limits,
-                          options_of(*options.pipeline), workload,
-                          correlation_table(opened, *options.pipeline));
+  Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
+  const Planning planning = session.explain(workload);
   if (!options.html_file.empty()) {
-    const std::string title = fmt::format("Plan for {}", opened.folder.filename().string());
+    const std::string title = fmt::format("Plan for {}", model->folder.filename().string());
     write_argument_file(options.html_file, "--html",
                         [&](std::ostream& out) { write_plan_html(out, planning, title); });
   }
@@ -89,17 +88,20 @@ void add_plan_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand(
       "plan", "Measure the machine, choose how to run a workload and predict what it takes");
-  add_model_option(*command, options->model);
+  add_model_flags(*command, options->model);
   command
       ->add_option_function<std::string>(
           "--workload", [options](const std::string& text) { read_workload(text, options->work); },
-          "What is to be generated (default prompt=512,gen=32,sequences=64)")
+          "Sequences to plan for, and tokens of each prompt and answer (default "
+          "prompt=512,gen=32,sequences=64)")
       ->type_name("prompt=N,gen=N,sequences=N");
-  command->add_flag("--json", options->json, "Print JSON");
-  add_output_file(*command, "--html", "FILE.html",
-                  "Write a page with rooflines, a predicted layer and what stays in memory",
-                  options->html_file);
-  add_pipeline_flags(*command, options->pipeline);
+  command->add_flag("--json", options->json, "Print the plan as JSON");
+  add_output_file(
+      *command, "--html", "FILE.html",
+      "Write a page with the plan, its rooflines, a predicted layer and the weights that stay "
+      "in memory",
+      options->html_file);
+  add_session_flags(*command, options->flags);
   command->callback([options, &action] { action = [options] { return plan_command(*options); }; });
 }
 

@@ -2,7 +2,7 @@
 
 #include <ostream>
 
-#include "cli/planning.h"
+#include "session/planning.h"
 
 namespace klotski {
 

@@ -83,10 +83,9 @@ std::string plan_text(const Planning& planning) {
     text += fmt::format("  {:<12} {:<28} {}\n", reason.what, reason.chosen, reason.why);
   }
   text += prediction_text(predicted);
-  for (const Relief& relief : planning.reliefs()) {
-    text += fmt::format("  {:<22} {:.2f} tokens/s, {:+.0f} %\n", relief.change,
-                        relief.tokens_per_second,
-                        100.0 * (relief.tokens_per_second / predicted.tokens_per_second() - 1.0));
+  for (const WhatIf& one : planning.what_ifs()) {
+    text += fmt::format("  {:<22} {:.2f} tokens/s, {:+.0f} %\n", one.change, one.tokens_per_second,
+                        100.0 * (one.tokens_per_second / predicted.tokens_per_second() - 1.0));
   }
   if (planning.candidates().size() > 1) text += other_groups(planning.candidates());
   text += paper_text(planning);
@@ -121,7 +120,7 @@ Json plan_json(const Planning& planning) {
                                            {"bytes", totals.bytes}};
   }
   Json relief = Json::array();
-  for (const Relief& one : planning.reliefs()) {
+  for (const WhatIf& one : planning.what_ifs()) {
     relief.push_back({{"change", one.change}, {"tokens_per_second", one.tokens_per_second}});
   }
   Json reasons = Json::array();

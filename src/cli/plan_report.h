@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "cli/planning.h"
+#include "session/planning.h"
 
 namespace klotski {
 

@@ -3,9 +3,9 @@
 #include <string>
 
 #include "base/json.h"
-#include "cli/load.h"
 #include "kernels/ops.h"
 #include "probe/probe.h"
+#include "session/opened_model.h"
 
 namespace klotski {
 

@@ -5,7 +5,8 @@
 
 #include "base/error.h"
 #include "cli/command.h"
-#include "cli/pipeline_options.h"
+#include "cli/model_flags.h"
+#include "cli/session_output.h"
 #include "experts/popularity_predictor.h"
 #include "model/counts.h"
 #include "planner/expert_shares.h"
@@ -16,8 +17,8 @@ namespace klotski {
 namespace {
 
 struct ScheduleOptions {
-  std::string model;
-  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  ModelFlags model;
+  SessionFlags flags;
   bool print = false;
   uint64_t disk_bytes_per_second = 2'000'000'000;
   double compute_flops = 100e9;
@@ -84,21 +85,21 @@ class PrintingSink : public TaskSink {
 };
 
 int schedule_command(const ScheduleOptions& options) {
-  const OpenedModel opened = open_model(options.model);
-  const ModelDescription& model = opened.description;
-  const RunLimits& limits = options.pipeline->limits;
+  Session session(open_model(options.model), options.flags.session_options(),
+                  events_on_stderr(options.flags));
+  const ModelDescription& model = session.description();
+  const RunLimits& limits = session.options().limits;
   const int64_t sequences = limits.micro_batch.value_or(4) * limits.micro_batches.value_or(4);
-  const auto prepared = prepare_model(opened, *options.pipeline,
-                                      {.sequences = sequences,
-                                       .tokens_per_sequence = options.rows + 1,
-                                       .prompt_tokens = options.rows});
-  const Policy& policy = prepared->policy();
+  const RunPlan& plan = session.plan({.sequences = sequences,
+                                      .tokens_per_sequence = options.rows + 1,
+                                      .prompt_tokens = options.rows});
+  const Policy& policy = plan.policy;
   const bool decodes = options.rows == 1;
   const int64_t batches = decodes ? policy.decode_batches() : policy.group.micro_batches;
   const int64_t batch_rows =
       decodes ? policy.decode_sequences() : policy.group.micro_batch * options.rows;
   const int64_t group_rows = batch_rows * batches;
-  const UnitLayouts layouts(model, opened.checkpoint);
+  const UnitLayouts layouts(model, session.model().checkpoint);
   Timeline timeline(0);
   Simulation simulation(
       [&](const Task& task) {
@@ -150,25 +151,29 @@ int schedule_command(const ScheduleOptions& options) {
 void add_schedule_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand(
-      "schedule", "Simulate passes of a strategy without computing; --print shows their tasks");
-  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
-  command->add_flag("--print", options->print, "Print every task with what it reads and writes");
-  add_size(*command, "--assume-disk", "Bytes a second that the disk reads (default 2GB)",
+      "schedule",
+      "Simulate passes of a strategy without loading weights; --print shows their tasks");
+  add_model_flags(*command, options->model);
+  command->add_flag("--print", options->print,
+                    "Print every task with the buffers it reads and writes");
+  add_size(*command, "--assume-disk",
+           "Assume that the disk reads this many bytes a second (default 2GB)",
            [options](uint64_t value) {
              if (value == 0) fail(ErrorKind::usage, "--assume-disk: expected more than 0");
              options->disk_bytes_per_second = value;
            });
   add_number(*command, "--assume-gflops", {0.001, 1e9},
-             "Billion operations a second that are computed (default 100)",
+             "Assume X billion floating-point operations a second (default 100)",
              [options](double value) { options->compute_flops = value * 1e9; });
-  add_integer(*command, "--rows", {1, 1 << 20}, "Tokens of a sequence: 1 decodes (default)",
+  add_integer(*command, "--rows", {1, 1 << 20},
+              "Tokens of each sequence in a pass: 1 (default) is decoding, more is a prompt",
               [options](int64_t value) { options->rows = value; });
-  add_integer(*command, "--seed", {0, 1 << 30}, "Of the random routing",
+  add_integer(*command, "--seed", {0, 1 << 30}, "Seed of the random routing (default 0)",
               [options](int64_t value) { options->seed = value; });
   add_integer(*command, "--passes", {1, 1000},
-              "Passes to simulate; the last is reported (default 3)",
+              "Simulate N passes and report the last one (default 3)",
               [options](int64_t value) { options->passes = value; });
-  add_pipeline_flags(*command, options->pipeline);
+  add_session_flags(*command, options->flags);
   command->callback(
       [options, &action] { action = [options] { return schedule_command(*options); }; });
 }

@@ -34,7 +34,10 @@ void add_synth_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "synth", "Write a model of a given shape with random weights, to measure with");
   command->add_option("SHAPE", options->shape, "One of " + std::string(shape_syntax()))->required();
-  command->add_option("OUT", options->folder, "The folder to write: new, or empty")->required();
+  command
+      ->add_option("OUT", options->folder,
+                   "Folder to write the model to: a new one, or an empty one")
+      ->required();
   add_integer(*command, "--seed", {0, INT64_MAX}, "Seed of the weights (default 0)",
               [options](int64_t value) { options->seed = static_cast<uint64_t>(value); });
   add_number(*command, "--share", {0.0, 1.0},

@@ -3,8 +3,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "cli/command.h"
-#include "cli/pipeline_options.h"
-#include "cli/sample_text.h"
+#include "cli/session_output.h"
 #include "engine/text_pass.h"
 #include "experts/routing_trace.h"
 #include "text/tokenizer.h"
@@ -17,7 +16,7 @@ constexpr uint64_t kMaxTextBytes = 256 * kMiB;
 
 struct TraceOptions {
   std::string model;
-  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  SessionFlags flags;
   std::string text;
   std::string output;
   int64_t tokens = 512;
@@ -40,35 +39,36 @@ void append(RoutingTraceWriter& writer, const RoutedPiece& piece, const GroupCho
 }
 
 int trace_command(const TraceOptions& options) {
-  const OpenedModel opened = open_model(options.model);
-  const RoutingTraceShape shape = routing_shape(opened.description);
+  const auto model = open_model(options.model);
+  const RoutingTraceShape shape = routing_shape(model->description);
   if (shape.layers.empty()) {
     fail(ErrorKind::usage, "{} has no routed layers: there is nothing to trace",
          in_quotes(options.model));
   }
-  const Tokenizer tokenizer = Tokenizer::load(opened.folder);
+  const Tokenizer tokenizer = Tokenizer::load(model->folder);
   const std::string text = text_or_sample(options.text, "-f", kMaxTextBytes);
-  const int64_t most = std::min(options.tokens, opened.description.max_positions);
+  const int64_t most = std::min(options.tokens, model->description.max_positions);
   const std::vector<std::vector<TokenId>> sequences =
       cut_into_sequences(tokenizer.encode(text, {}), most);
-  const auto model = prepare_model(opened, *options.pipeline,
-                                   {.sequences = static_cast<int64_t>(sequences.size()),
-                                    .tokens_per_sequence = most,
-                                    .prompt_tokens = most});
+  Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
+  session.plan({.sequences = static_cast<int64_t>(sequences.size()),
+                .tokens_per_sequence = most,
+                .prompt_tokens = most});
+  session.load();
   uint64_t done = 0;
   uint64_t total = 0;
   for (const auto& sequence : sequences) total += sequence.size();
   StatusLine status("tracing", "tokens");
   write_argument_file(options.output, "-o", [&](std::ostream& out) {
     RoutingTraceWriter writer(out, shape);
-    pass_texts(model->pipeline(), sequences,
+    pass_texts(session.pipeline(), sequences,
                [&](std::span<const RoutedPiece> pieces, const GroupChoices& choices) {
                  for (const RoutedPiece& piece : pieces) append(writer, piece, choices);
                  done += static_cast<uint64_t>(choices.tokens());
                  status.update(done, total);
                });
   });
-  write_pipeline_files(*options.pipeline, *model);
+  write_session_files(options.flags, session);
   write_out(fmt::format("{}: {} tokens of {} sequences, {} routed layers\n", options.output, total,
                         sequences.size(), shape.layers.size()));
   return 0;
@@ -81,15 +81,17 @@ void add_trace_command(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("trace", "Write which experts each token of a text is routed to");
   command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
-  add_output_file(*command, "-o,--output", "FILE", "The trace (format: docs/routing-trace.md)",
-                  options->output)
+  add_output_file(*command, "-o,--output", "FILE",
+                  "File for the trace (its format: docs/routing-trace.md)", options->output)
       ->required();
-  command->add_option("-f,--file", options->text, "The text; - is stdin (default: a sample)")
+  command
+      ->add_option("-f,--file", options->text,
+                   "File of text to trace; - is standard input (default: a sample)")
       ->type_name("FILE");
   add_integer(*command, "--sequence-tokens", {1, 1 << 20},
-              "Cut the text into sequences of so many tokens (default 512)",
+              "Cut the text into sequences of N tokens (default 512)",
               [options](int64_t value) { options->tokens = value; });
-  add_pipeline_flags(*command, options->pipeline);
+  add_session_flags(*command, options->flags);
   command->callback([options, &action] { action = [options] { return trace_command(*options); }; });
 }
 

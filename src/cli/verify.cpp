@@ -5,8 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "cli/load.h"
-#include "cli/pipeline_options.h"
+#include "cli/session_output.h"
 #include "engine/verify.h"
 
 namespace klotski {
@@ -17,12 +16,12 @@ constexpr uint64_t kMaxReferenceBytes = 1 * kGiB;
 
 struct VerifyOptions {
   std::string model;
-  std::shared_ptr<PipelineFlags> pipeline = std::make_shared<PipelineFlags>();
+  SessionFlags flags;
   std::string reference;
   bool json = false;
 };
 
-// What was verified, and how.
+// A report with the precision and the rules that it was made by.
 struct Verified {
   Precision precision = Precision::bf16;
   VerifyRules rules;
@@ -112,43 +111,46 @@ std::string as_text(const Verified& verified) {
   return text;
 }
 
-std::vector<ObservedPrompt> run(PreparedModel& model, const std::vector<ReferencePrompt>& prompts) {
-  StatusLine status(fmt::format("verifying {}", precision_name(model.policy().precision)),
+std::vector<ObservedPrompt> run(Session& session, const std::vector<ReferencePrompt>& prompts,
+                                const Workload& workload) {
+  session.plan(workload);
+  session.load();
+  StatusLine status(fmt::format("verifying {}", precision_name(session.options().limits.precision)),
                     "tokens");
-  return observe(model.pipeline(), prompts,
+  return observe(session.pipeline(), prompts,
                  [&](uint64_t done, uint64_t total) { status.update(done, total); });
 }
 
 int verify_command(const VerifyOptions& options) {
-  const OpenedModel opened = open_model(options.model);
+  const auto model = open_model(options.model);
   const std::vector<ReferencePrompt> prompts = parse_reference(
-      read_text_file(options.reference, kMaxReferenceBytes), options.reference, opened.description);
-  PipelineFlags flags = *options.pipeline;
-  flags.options.router_gaps = true;
-  const Precision precision = flags.limits.precision;
+      read_text_file(options.reference, kMaxReferenceBytes), options.reference, model->description);
+  SessionOptions wanted = options.flags.session_options();
+  wanted.pipeline.router_gaps = true;
+  const Precision precision = wanted.limits.precision;
   const Workload workload =
-      observe_workload(prompts, opened.description, precision == Precision::f32 ? 1 : 2);
+      observe_workload(prompts, model->description, precision == Precision::f32 ? 1 : 2);
 
-  // One model at a time, so that each has all of the memory. The one in f32 is the CPU's, unless it
-  // is the one to be verified: what a device computes is judged by something else.
-  PipelineFlags exact_flags = flags;
-  exact_flags.limits.precision = Precision::f32;
-  if (precision != Precision::f32) exact_flags = on_cpu(std::move(exact_flags));
-  auto model = prepare_model(opened, exact_flags, workload);
-  const std::vector<ObservedPrompt> exact = run(*model, prompts);
+  // One session at a time, so that each has all of the memory. The one in f32 is the CPU's, unless
+  // it is the one to be verified: a device's results are judged by something else.
+  SessionOptions in_f32 = wanted;
+  in_f32.limits.precision = Precision::f32;
+  if (precision != Precision::f32) in_f32 = on_cpu(std::move(in_f32));
+  const SessionEvents events = events_on_stderr(options.flags);
+  std::optional<Session> session(std::in_place, model, std::move(in_f32), events);
+  const std::vector<ObservedPrompt> exact = run(*session, prompts, workload);
   const VerifyRules exact_rules = verify_rules(Precision::f32);
   const VerifyReport exact_report = verify(prompts, exact, exact, exact_rules);
   Verified verified{Precision::f32, exact_rules, exact_report, exact_report.passed};
   if (precision != Precision::f32) {
-    flags.limits.precision = precision;
-    model.reset();
-    model = prepare_model(opened, flags, workload);
+    session.reset();
+    session.emplace(model, std::move(wanted), events);
     verified.precision = precision;
     verified.rules = verify_rules(precision);
-    verified.report = verify(prompts, exact, run(*model, prompts), verified.rules);
+    verified.report = verify(prompts, exact, run(*session, prompts, workload), verified.rules);
   }
   write_out(options.json ? as_json(verified).dump(2) + "\n" : as_text(verified));
-  write_pipeline_files(flags, *model);
+  write_session_files(options.flags, *session);
   return verified.report.passed ? 0 : 1;
 }
 
@@ -159,11 +161,13 @@ void add_verify_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "verify", "Compare a model's logits and greedy tokens with a reference file");
   command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
-  command->add_option("--reference", options->reference, "A reference.json")
+  command
+      ->add_option("--reference", options->reference,
+                   "File with the tokens and logits to compare with (reference.json)")
       ->required()
       ->type_name("FILE");
-  command->add_flag("--json", options->json, "Report as JSON");
-  add_pipeline_flags(*command, options->pipeline);
+  command->add_flag("--json", options->json, "Print the report as JSON");
+  add_session_flags(*command, options->flags);
   command->footer(
       "Runs on the reference's own tokens. Exit code 0 if all of this holds, 1 otherwise.\n"
       "--precision f32: logits within 1e-4 relative; every token whose margin (best logit over\n"

@@ -3,16 +3,14 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "cli/load.h"
-#include "cli/pipeline_options.h"
+#include "session/session.h"
 #include "text/tokenizer.h"
 
 namespace klotski {
 
-// The same work for every setting that is compared: prompts of real text, and how much to generate.
+// Work that every compared setting does: prompts of real text, and how much to generate.
 struct MeasuredWork {
   std::vector<std::vector<TokenId>> prompts;
   int64_t generate = 0;  // tokens a prompt
@@ -25,11 +23,11 @@ struct MeasuredWork {
 MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, int64_t prompts,
                             int64_t prompt_tokens, int64_t generate);
 
-// What one run of the work took.
+// Plan, time and output of one run of the work.
 struct Measurement {
   RunPlan plan;
   PipelineReport report;
-  std::optional<Prediction> predicted;  // of the same work, where there was foresight
+  std::optional<Prediction> predicted;  // of this work by this plan, where there was foresight
   std::vector<std::vector<TokenId>> generated;
   int64_t generated_tokens = 0;
   double seconds = 0.0;
@@ -43,31 +41,24 @@ struct Measurement {
   double decode_rate() const;
 };
 
-// What experts follow on which, learnt from the first prompts, until all of them were computed, and
-// from the tokens generated then, which may choose otherwise; from prompts as well where the work
-// generates fewer than such a sample takes.
+// Which experts follow on which: learnt from the work's first prompts, until all of them were
+// computed, and from the tokens generated then, which may choose otherwise. Where the work
+// generates fewer tokens than the sample takes, both are learnt from prompts.
 struct LearntChoices {
   CorrelationTable of_prompts;
   CorrelationTable of_generated;
 };
-LearntChoices learn_choices(const OpenedModel& opened, const PipelineFlags& flags,
-                            const MeasuredWork& work);
+// Plans and loads the session for a sample of the work and runs it.
+LearntChoices learn_choices(Session& session, const MeasuredWork& work);
 
-// What a run is made with besides its flags.
-struct MeasuredWith {
-  const LearntChoices& learnt;
-  Foresight* foresight = nullptr;  // may be null
-  std::string label;               // in the names of files that the flags ask for; may be empty
-};
+// Plans by prediction and loads the session, so that the expert cache is empty, and runs the work
+// greedily. The model stays loaded.
+Measurement measure(Session& session, const MeasuredWork& work, const LearntChoices& learnt);
 
-// Runs the work in a fresh pipeline, greedily.
-Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const MeasuredWork& work,
-                    const MeasuredWith& with);
-
-// Tells time spent on passes with prompts in them from that of passes which only decode.
+// Tells time spent on passes with prompts in them from time spent on passes that only decode.
 class PassClock {
  public:
-  // A pass of `computed` tokens ended, which gained so many.
+  // A pass ended that computed and gained these numbers of tokens.
   void pass(int64_t computed, int64_t gained);
 
   double prefill_seconds() const { return prefill_seconds_; }

@@ -1,6 +1,4 @@
-#include "cli/sample_text.h"
-
-#include "cli/command.h"
+#include "session/sample_text.h"
 
 namespace klotski {
 
@@ -86,10 +84,6 @@ std::string_view sample_text() {
          "decisions that have not been taken yet. Forecasts that give a single number hide how "
          "little is "
          "known; a range would be more honest and just as useful.\n";
-}
-
-std::string text_or_sample(const std::string& path, std::string_view option, uint64_t max_bytes) {
-  return path.empty() ? std::string(sample_text()) : read_argument_file(path, option, max_bytes);
 }
 
 }  // namespace klotski

@@ -1,9 +1,7 @@
 #pragma once
 
-#include "cli/load.h"
-#include "cli/target.h"
 #include "engine/choose_plan.h"
-#include "engine/pipeline.h"
+#include "session/opened_target.h"
 
 namespace klotski {
 
@@ -11,17 +9,18 @@ namespace klotski {
 // experts are chosen.
 class Foresight {
  public:
-  // Measures the machine unless that was done before. The model must live longer.
+  // Measures the machine unless that was done before; throws does_not_fit where there is too little
+  // memory to measure in. Model and target must live longer.
   Foresight(const OpenedModel& opened, const Target& target, const RunLimits& limits,
             const PipelineOptions& options);
 
   const Probed& probed() const { return probed_; }
   const UnitLayouts& layouts() const { return layouts_; }
-  // How often experts are chosen, where that was seen.
-  void learn(const CorrelationTable& table);
+  // Takes experts to be as popular as the table has seen them; null: all equally.
+  void assume_popularity(const CorrelationTable* table);
 
   PlanningGround ground() const { return ground(probed_.profile); }
-  // The same model on another machine.
+  // Ground for plans of this model on another machine.
   PlanningGround ground(const Profile& profile) const {
     return {opened_.description, layouts_, target_, profile, shares_, options_};
   }

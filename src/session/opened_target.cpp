@@ -1,4 +1,4 @@
-#include "cli/target.h"
+#include "session/opened_target.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include "base/cpu_limit.h"
 #include "base/error.h"
 #include "base/numbers.h"
-#include "cli/command.h"
 #include "kernels/cuda_ops.h"
 #include "memory/device_memory.h"
 
@@ -17,17 +16,17 @@ namespace klotski {
 
 namespace {
 
-constexpr int64_t kMostDeviceRows = 8192;         // measured at once
-constexpr uint64_t kProbeDeviceBytes = 4 * kGiB;  // of the device, at most
+constexpr int64_t kMostDeviceRows = 8192;         // most rows of one measured product
+constexpr uint64_t kProbeDeviceBytes = 4 * kGiB;  // most device memory to measure in
 
-std::shared_ptr<OpenedTarget> cpu_target(const std::string& kernels) {
+OpenedTarget cpu_target(const std::string& kernels) {
   const Ops& ops = kernels == "reference" ? reference_ops() : cpu_ops();
-  return std::make_shared<OpenedTarget>(OpenedTarget{.device = {}, .target = {.ops = ops}});
+  return {.device = {}, .target = {.ops = ops}};
 }
 
-std::shared_ptr<OpenedTarget> device_target(int index) {
+OpenedTarget device_target(int index) {
   std::unique_ptr<Device> device = open_device(index);
-  // Two threads wait for the device all the time: for what it computes, and for copies.
+  // Two threads wait for the device all the time: one for its kernels, one for copies.
   set_compute_threads(std::max(1, usable_cpus() - 2));
   Target target{.ops = CudaOps::table(),
                 .device = device.get(),
@@ -37,13 +36,13 @@ std::shared_ptr<OpenedTarget> device_target(int index) {
                 .start_ops = [device = device.get()](std::span<std::byte> arena) {
                   return std::static_pointer_cast<void>(std::make_shared<CudaOps>(*device, arena));
                 }};
-  return std::make_shared<OpenedTarget>(
-      OpenedTarget{.device = std::move(device), .target = std::move(target)});
+  return {.device = std::move(device), .target = std::move(target)};
 }
 
 }  // namespace
 
-std::shared_ptr<OpenedTarget> open_target(const std::string& device, const std::string& kernels) {
+OpenedTarget open_target(const std::string& device, const std::string& kernels,
+                         const SessionEvents& events) {
   if (kernels == "reference" && device != "auto" && device != "cpu") {
     fail(ErrorKind::usage, "--kernels reference computes on the CPU, --device asks for {}",
          in_quotes(device));
@@ -65,7 +64,8 @@ std::shared_ptr<OpenedTarget> open_target(const std::string& device, const std::
   } catch (const Error& error) {
     const bool full = error.kind() == ErrorKind::does_not_fit;
     if (!full && error.kind() != ErrorKind::device_unavailable) throw;
-    write_err(fmt::format("computing on the CPU: {}\n", one_line(error.what())));
+    events.tell(Remark::Topic::computes_on_cpu,
+                fmt::format("computing on the CPU: {}", one_line(error.what())));
     return cpu_target(kernels);
   }
 }
@@ -76,7 +76,7 @@ Probed probe_on_device(const OpenedModel& opened, const Target& target, const Ru
   measured.most_rows = kMostDeviceRows;
   const uint64_t vram = vram_limit(limits, target);
   const uint64_t own = target.device->own_bytes();
-  // A power of two: what was measured with a little more or less free is the same profile.
+  // A power of two, so that a little more or less free memory finds the stored profile again.
   const uint64_t arena_bytes =
       std::min(kProbeDeviceBytes, std::bit_floor((vram - std::min(vram, own)) / 2));
   if (arena_bytes < 2 * target.ops_bytes) {

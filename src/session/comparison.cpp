@@ -1,4 +1,4 @@
-#include "cli/comparison.h"
+#include "session/comparison.h"
 
 #include <ctime>
 
@@ -39,7 +39,7 @@ RunFigures figures_of(const Measurement& measured) {
           .lanes = lanes_of(measured.report.totals)};
 }
 
-std::string compare(const ComparedRun& run) {
+void remember_run(const ComparedRun& run) {
   const Policy& policy = run.plan.policy;
   remember({.when = utc_text(std::time(nullptr)),
             .command = run.command,
@@ -52,7 +52,6 @@ std::string compare(const ComparedRun& run) {
             .sequences = run.sequences,
             .planned = run.planned,
             .measured = run.measured});
-  return planned_beside_measured(run.planned, run.measured);
 }
 
 }  // namespace klotski

@@ -1,4 +1,4 @@
-#include "cli/planning.h"
+#include "session/planning.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-// A machine that computes so many times as fast.
+// The profile of a machine that computes `factor` times as fast.
 Profile with_faster_arithmetic(Profile profile, double factor) {
   for (LayerProfile& layer : profile.model.kinds) {
     for (const LayerCurve& one : kLayerCurves) {
@@ -63,16 +63,11 @@ Lane binding_lane(const TimelineTotals& totals) {
   return static_cast<Lane>(busiest);
 }
 
-Planning::Planning(const OpenedModel& opened, const Target& target, const RunLimits& limits,
-                   const PipelineOptions& options, const Workload& workload,
-                   const std::optional<CorrelationTable>& table)
-    : opened_(opened),
-      limits_(limits),
-      workload_(workload),
-      foresight_(opened, target, limits, options) {
-  if (table) foresight_.learn(*table);
+Planning::Planning(const OpenedModel& opened, Foresight foresight, const RunLimits& limits,
+                   const Workload& workload)
+    : opened_(opened), limits_(limits), workload_(workload), foresight_(std::move(foresight)) {
   chosen_ = choose_plan(foresight_.ground(), limits, workload);
-  reliefs_ = find_reliefs();
+  what_ifs_ = find_what_ifs();
 }
 
 std::vector<Reason> Planning::reasons() const {
@@ -129,8 +124,9 @@ double Planning::rate_on(const Profile& profile, const RunLimits& limits) const 
       .prediction.tokens_per_second();
 }
 
-// Experts of four bits and a scale for every 32 weights, in the same group: fewer bytes to read,
-// and more of them stay. They are assumed to be multiplied as fast.
+// The rate with experts of four bits a weight and a scale for every 32 weights, in groups of the
+// chosen size: fewer bytes are read, and more experts stay in memory. Multiplying them is taken to
+// be as fast as with the stored weights.
 double Planning::rate_with_small_experts() const {
   constexpr double kBitsOfSmall = 4.5;
   const WeightUnit expert = units_of(model(), UnitKind::expert).front();
@@ -166,7 +162,7 @@ PlannedWork Planning::work() const {
   return work;
 }
 
-std::vector<Relief> Planning::find_reliefs() const {
+std::vector<WhatIf> Planning::find_what_ifs() const {
   const Profile& profile = foresight_.probed().profile;
   RunLimits same = limits_;
   same.hypothetical = true;
@@ -175,7 +171,7 @@ std::vector<Relief> Planning::find_reliefs() const {
   if (below) same.vram_bytes = run().memory.limit_bytes;
   RunLimits more_ram = same;
   *more_ram.ram_bytes *= 2;
-  std::vector<Relief> found;
+  std::vector<WhatIf> found;
   if (below) {
     RunLimits more_vram = same;
     *more_vram.vram_bytes *= 2;

@@ -1,8 +1,7 @@
-#include "cli/measure.h"
+#include "session/measure.h"
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -12,17 +11,8 @@ namespace klotski {
 
 namespace {
 
-constexpr int64_t kWarmUpGenerated = 17;  // generated after each of them; the first by the prompt
-
-// out.svg becomes out-klotski.svg.
-std::string labelled(const std::string& path, const std::string& label) {
-  if (path.empty() || label.empty()) return path;
-  const std::filesystem::path given(path);
-  std::filesystem::path name = given.stem();
-  name += "-" + label;
-  name += given.extension();
-  return given.parent_path() / name;
-}
+constexpr size_t kSampledPrompts = 8;      // as many as the paper's pre-run takes
+constexpr int64_t kSampledGenerated = 17;  // generated after each; the first by the prompt's pass
 
 void submit(Engine& engine, const MeasuredWork& work) {
   for (const std::vector<TokenId>& prompt : work.prompts) {
@@ -93,14 +83,14 @@ double Measurement::decode_rate() const {
   return decode_seconds > 0 ? static_cast<double>(decoded_tokens) / decode_seconds : 0.0;
 }
 
-LearntChoices learn_choices(const OpenedModel& opened, const PipelineFlags& flags,
-                            const MeasuredWork& work) {
+LearntChoices learn_choices(Session& session, const MeasuredWork& work) {
   MeasuredWork sample = work;
-  sample.prompts.resize(std::min(kWarmUpTexts, sample.prompts.size()));
-  sample.generate = work.generate < kWarmUpGenerated ? 1 : kWarmUpGenerated;
-  const auto model = prepare_model(opened, flags, sample.workload());
-  CorrelationTable& table = model->pipeline().correlations();
-  Engine engine(model->pipeline());
+  sample.prompts.resize(std::min(kSampledPrompts, sample.prompts.size()));
+  sample.generate = work.generate < kSampledGenerated ? 1 : kSampledGenerated;
+  session.plan(sample.workload());
+  session.load();
+  CorrelationTable& table = session.pipeline().correlations();
+  Engine& engine = session.engine();
   submit(engine, sample);
   // A sequence's first token ends its prompt.
   std::set<int64_t> generating;
@@ -114,15 +104,14 @@ LearntChoices learn_choices(const OpenedModel& opened, const PipelineFlags& flag
   return {of_prompts, table};
 }
 
-Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const MeasuredWork& work,
-                    const MeasuredWith& with) {
+Measurement measure(Session& session, const MeasuredWork& work, const LearntChoices& learnt) {
   using Clock = std::chrono::steady_clock;
-  // While prompts are computed nearly all experts are used: a plan turns on the others.
-  if (with.foresight) with.foresight->learn(with.learnt.of_generated);
-  const auto model = prepare_model(opened, flags, work.workload(), with.foresight);
-  Pipeline& pipeline = model->pipeline();
-  pipeline.correlations() = with.learnt.of_prompts;
-  Engine engine(pipeline);
+  // While prompts are computed nearly all experts are used: a plan turns on what decoding chooses.
+  session.plan(work.workload(), PlanBy::prediction, &learnt.of_generated);
+  session.load();
+  Pipeline& pipeline = session.pipeline();
+  pipeline.correlations() = learnt.of_prompts;
+  Engine& engine = session.engine();
   Measurement result;
   result.generated.resize(work.prompts.size());
   submit(engine, work);
@@ -144,17 +133,13 @@ Measurement measure(const OpenedModel& opened, const PipelineFlags& flags, const
   result.decode_seconds = clock.decode_seconds();
   result.decoded_tokens = clock.decoded_tokens();
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  result.plan = model->plan();
+  result.plan = session.prepared().plan();
   result.report = pipeline.report();
-  if (with.foresight) {
+  if (const Foresight* foresight = session.foresight_or_none()) {
     PlannedWork planned = planned_work(work.workload());
-    planned.at_once = sequences_at_once(opened.description, result.plan, work.workload());
-    result.predicted = with.foresight->predict(result.plan, planned);
+    planned.at_once = sequences_at_once(session.description(), result.plan, work.workload());
+    result.predicted = foresight->predict(result.plan, planned);
   }
-  PipelineFlags files = flags;
-  files.trace_file = labelled(flags.trace_file, with.label);
-  files.timeline_file = labelled(flags.timeline_file, with.label);
-  write_pipeline_files(files, *model);
   return result;
 }
 

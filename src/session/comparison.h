@@ -2,9 +2,8 @@
 
 #include <string>
 
-#include "cli/load.h"
-#include "cli/measure.h"
 #include "hardware/run_record.h"
+#include "session/measure.h"
 
 namespace klotski {
 
@@ -21,7 +20,8 @@ struct ComparedRun {
   RunFigures measured;
 };
 
-// Both side by side as text; doctor remembers it.
-std::string compare(const ComparedRun& run);
+// Adds the run to the history (probe/history.h), from which `klotski doctor` tells how well plans
+// foresee.
+void remember_run(const ComparedRun& run);
 
 }  // namespace klotski

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/model_flags.h"
+#include "cli/session_flags.h"
+#include "session/measure.h"
+
+namespace klotski {
+
+// Sequences of a micro-batch, and micro-batches of a group, where the flags name no number and the
+// planner is not to choose one.
+inline constexpr int64_t kBenchBatch = 4;
+
+// Options of `klotski bench`.
+struct BenchOptions {
+  ModelFlags model;
+  SessionFlags flags;
+  std::string text;
+  bool ablation = false;
+  bool compare = false;
+  std::string sweep;
+  std::vector<int64_t> n_values = {1, 2, 4, 8};
+  std::vector<int64_t> batch_values = {4, 8, 16};
+  std::optional<int64_t> sequences;
+  int64_t prompt_tokens = 32;
+  int64_t generate = 8;
+  int64_t repeat = 1;
+  bool json = false;
+  std::string json_file;
+  std::string markdown_file;
+
+  bool several_strategies() const { return ablation || compare; }
+};
+
+// One setting to measure: several runs of it, of which the median by time counts.
+struct Setting {
+  std::string name;
+  RunLimits limits;
+  std::vector<Measurement> runs;
+
+  const Measurement& median() const { return runs[runs.size() / 2]; }
+};
+
+// The settings that the options ask for, without runs; `on_device`: a GPU computes.
+std::vector<Setting> settings_of(const BenchOptions& options, bool on_device);
+
+// Sequences that a setting runs.
+int64_t sequences_of(const BenchOptions& options, const RunLimits& limits);
+
+}  // namespace klotski

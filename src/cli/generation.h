@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/model_flags.h"
+#include "cli/session_flags.h"
+#include "engine/sampling.h"
+#include "session/session.h"
+#include "text/chat_template.h"
+#include "text/tokenizer_config.h"
+
+namespace klotski {
+
+// Longest prompt of `klotski run`, and longest line of a chat.
+inline constexpr uint64_t kMaxPromptBytes = 256ULL << 20;
+
+// Options of `klotski run`.
+struct RunOptions {
+  ModelFlags model;
+  SessionFlags flags;
+  std::optional<std::string> prompt;
+  std::string file;
+  std::string system;
+  bool chat = false;
+  bool parse_special = false;
+  bool ignore_end = false;
+  bool json = false;
+  int64_t max_tokens = 256;
+  // Changes to the sampling that the model suggests, in the order of the command line.
+  std::vector<std::function<void(SamplingOptions&)>> sampling;
+  std::vector<std::string> stop_strings;
+  std::vector<TokenId> stop_ids;
+};
+
+// A session with all that turns prompts into requests and tokens into text.
+struct Generation {
+  const RunOptions& options;
+  Session& session;
+  const Tokenizer& tokenizer;
+  const TokenizerConfig& config;
+  SamplingOptions sampling;
+  std::vector<TokenId> stop_tokens;
+};
+
+// Text and length of one answer.
+struct Outcome {
+  std::string text;
+  int64_t tokens = 0;
+  std::string finish;
+  double seconds = 0.0;
+};
+
+// Plans and loads the session for the work, and warms it up where the flags ask for it.
+void prepare(const Generation& run, const Workload& workload);
+
+Request request_for(const Generation& run, std::vector<TokenId> prompt);
+
+// Runs one request to its end, handing text out as it becomes certain.
+Outcome generate(const Generation& run, Request request,
+                 const std::function<void(std::string_view)>& emit);
+
+// The model's chat template; refuses (usage) a model without one.
+ChatTemplate template_of(const Generation& run);
+
+// The messages that a chat begins with: the system message, where the options have one.
+OrderedJson first_messages(const RunOptions& options);
+
+// A conversation on standard input and output, line by line.
+int run_interactive(const Generation& run);
+
+}  // namespace klotski

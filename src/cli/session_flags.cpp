@@ -1,0 +1,165 @@
+#include "cli/session_flags.h"
+
+#include "base/error.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr int64_t kMostSpans = 200'000;  // the latest ones are kept
+
+void add_memory_flags(CLI::App& command, SessionFlags& flags) {
+  RunLimits& limits = flags.options.limits;
+  add_size(command, "--ram",
+           "At most this much memory for the process, e.g. 3GiB (default: all that is free, less a "
+           "sixteenth)",
+           [&limits](uint64_t value) { limits.ram_bytes = value; });
+  command
+      .add_option("--device", flags.options.device,
+                  "Processor that computes: auto (default: a GPU where one can be used), cpu, gpu, "
+                  "or the number of a GPU")
+      ->type_name("NAME");
+  add_size(command, "--vram",
+           "At most this much memory of the GPU (default: all that is free, less a sixteenth)",
+           [&limits](uint64_t value) { limits.vram_bytes = value; });
+  add_size(command, "--kv-limit",
+           "At most this much of --ram (of --vram with a GPU) for keys and values",
+           [&limits](uint64_t value) { limits.kv_bytes = value; });
+  command
+      .add_option_function<std::string>(
+          "--kv-spill",
+          [&flags](const std::string& folder) { flags.options.pipeline.spill_folder = folder; },
+          "Keep keys and values that do not fit in memory in a temporary file in this folder")
+      ->type_name("FOLDER");
+}
+
+void read_strategy(const std::string& name, RunLimits& limits) {
+  limits.strategy = strategy_from_name(name);
+  if (limits.strategy || name == "auto") return;
+  fail(ErrorKind::usage,
+       "--strategy: expected auto, simple, multi-batch, hot-prefetch, klotski, cgopipe or hybrid, "
+       "found {}",
+       in_quotes(name));
+}
+
+void add_strategy_flags(CLI::App& command, SessionFlags& flags) {
+  RunLimits& limits = flags.options.limits;
+  command
+      .add_option_function<std::string>(
+          "--strategy", [&limits](const std::string& name) { read_strategy(name, limits); },
+          "Order in which weights are loaded and used: auto (default: the fastest by prediction in "
+          "batch and bench, and in run on a GPU; klotski in other commands), simple, multi-batch, "
+          "hot-prefetch, klotski or, with a GPU, cgopipe (the CPU computes attention) or hybrid "
+          "(the CPU computes some experts)")
+      ->type_name("NAME");
+  command
+      .add_option_function<std::string>(
+          "--precision",
+          [&limits](const std::string& name) {
+            limits.precision = name == "f32" ? Precision::f32 : Precision::bf16;
+          },
+          "Type of keys and values, and of the inputs of products with bf16 weights: bf16 "
+          "(default) "
+          "or f32. Sums, routers and hidden states between layers are float32 either way")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  command
+      .add_option_function<std::string>(
+          "--attention",
+          [&limits](const std::string& where) {
+            if (where != "auto") limits.cpu_attention = where == "cpu";
+          },
+          "With a GPU, processor that computes the attention of decoding sequences: gpu, cpu (keys "
+          "and values then lie in RAM) or auto (default: the faster by prediction where one is "
+          "made, else gpu)")
+      ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
+}
+
+void add_file_flags(CLI::App& command, SessionFlags& flags) {
+  add_output_file(command, "--trace", "FILE.json",
+                  "Write what every lane did when, as a trace for Perfetto", flags.trace_file);
+  add_output_file(command, "--timeline", "FILE.svg",
+                  "Draw the lanes of one layer, with times to scale", flags.timeline_file);
+  command
+      .add_option("--correlation", flags.options.correlation_file,
+                  "Begin with the expert correlation table in this file")
+      ->type_name("FILE");
+  add_output_file(command, "--save-correlation", "FILE",
+                  "Write the expert correlation table to this file when done",
+                  flags.save_correlation_file);
+  command
+      .add_option("--warm-up", flags.warm_up,
+                  "Before the work, learn the expert correlation table from the text in this file; "
+                  "\"sample\" is a built-in text")
+      ->type_name("FILE");
+  command.add_flag("--plan", flags.show_plan, "Print the memory plan before any weight is read");
+}
+
+void add_lossy_flags(CLI::App& command, RunLimits& limits) {
+  add_integer(command, "--attention-window", {1, 1 << 30},
+              "Lossy: tokens attend to the last N tokens only, and to those of --attention-sinks",
+              [&limits](int64_t value) { limits.attention_window = value; });
+  add_integer(command, "--attention-sinks", {0, 1 << 30},
+              "Lossy: with --attention-window, tokens attend to the first N tokens as well "
+              "(default 0)",
+              [&limits](int64_t value) { limits.attention_sinks = value; });
+}
+
+void add_group_flags(CLI::App& command, RunLimits& limits) {
+  add_integer(command, "--micro-batch", {1, 65536},
+              "Sequences computed by one kernel call (default: the plan chooses)",
+              [&limits](int64_t value) { limits.micro_batch = value; });
+  add_integer(command, "--n-batches", {1, 4096},
+              "Micro-batches that share one load of the weights (default: the plan chooses)",
+              [&limits](int64_t value) { limits.micro_batches = value; });
+  add_integer(command, "--path-length", {1, kMaxPathLength},
+              "Layers before a layer whose choices predict its hot experts (default 1)",
+              [&limits](int64_t value) { limits.path_length = static_cast<int>(value); });
+  add_integer(command, "--hot-experts", {1, 65536},
+              "Experts prefetched for a layer (default: as many as a token chooses, or more by "
+              "prediction)",
+              [&limits](int64_t value) { limits.hot_experts = value; });
+}
+
+void add_experiment_flags(CLI::App& command, SessionFlags& flags) {
+  RunLimits& limits = flags.options.limits;
+  PipelineOptions& pipeline = flags.options.pipeline;
+  add_integer(command, "--expert-slots", {1, 1 << 30},
+              "For experiments: at most N experts in memory (of the GPU, where one computes)",
+              [&limits](int64_t value) { limits.expert_slots = value; });
+  command
+      .add_option("--eviction", limits.eviction,
+                  "Expert that leaves memory first: furthest (its next use is furthest away; "
+                  "default, but with few sequences on a GPU lfu), lru (least recently used), lfu "
+                  "(least frequently used)")
+      ->check(CLI::IsMember({"furthest", "lru", "lfu"}));
+  command
+      .add_option(
+          "--kernels", flags.options.kernels,
+          "Implementation of the CPU's arithmetic: cpu (default, fast) or reference (plain)")
+      ->check(CLI::IsMember({"cpu", "reference"}));
+  add_size(command, "--disk-speed", "For experiments: read at most this many bytes a second",
+           [&pipeline](uint64_t value) { pipeline.disk.bytes_per_second = value; });
+  add_integer(
+      command, "--stress", {0, INT64_MAX},
+      "For tests: delay tasks, and reorder those that may be reordered, by this seed",
+      [&pipeline](int64_t value) { pipeline.executor.stress_seed = static_cast<uint64_t>(value); });
+}
+
+}  // namespace
+
+void add_session_flags(CLI::App& command, SessionFlags& flags) {
+  add_memory_flags(command, flags);
+  add_strategy_flags(command, flags);
+  add_file_flags(command, flags);
+  add_lossy_flags(command, flags.options.limits);
+  add_group_flags(command, flags.options.limits);
+  add_experiment_flags(command, flags);
+}
+
+SessionOptions SessionFlags::session_options() const {
+  SessionOptions wanted = options;
+  if (!trace_file.empty() || !timeline_file.empty()) wanted.pipeline.keep_spans = kMostSpans;
+  return wanted;
+}
+
+}  // namespace klotski

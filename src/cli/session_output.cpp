@@ -1,0 +1,116 @@
+#include "cli/session_output.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/process_memory.h"
+#include "cli/command.h"
+#include "timeline/chrome_trace.h"
+#include "timeline/svg.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kMaxWarmUpBytes = 64 * kMiB;
+
+std::string strategy_in_words(const Policy& policy) {
+  return describe_strategy(policy.strategy, policy.division.cpu_attention);
+}
+
+void print_plan(const RunPlan& plan) {
+  write_err(format_memory_plan(plan.memory));
+  if (plan.below) write_err(format_memory_plan(*plan.below));
+  write_err(fmt::format("strategy {}, groups of {} x {} sequences\n",
+                        strategy_in_words(plan.policy), plan.policy.group.micro_batches,
+                        plan.policy.group.micro_batch));
+}
+
+}  // namespace
+
+SessionEvents events_on_stderr(const SessionFlags& flags) {
+  SessionEvents events;
+  events.remark = [](const Remark& remark) { write_err(remark.text + "\n"); };
+  if (flags.show_plan || err_is_terminal()) events.planned = print_plan;
+  events.progress = [status =
+                         std::make_shared<std::optional<StatusLine>>()](const WorkProgress& now) {
+    if (!*status) status->emplace(std::string(now.work), "bytes");
+    (*status)->update(now.done_bytes, now.total_bytes);
+    if (now.done_bytes >= now.total_bytes) status->reset();
+  };
+  return events;
+}
+
+void warm_up(const SessionFlags& flags, Session& session, const Tokenizer& tokenizer) {
+  if (flags.warm_up.empty()) return;
+  const std::string file = flags.warm_up == "sample" ? "" : flags.warm_up;
+  session.warm_up(tokenizer, text_or_sample(file, "--warm-up", kMaxWarmUpBytes));
+}
+
+void write_session_files(const SessionFlags& flags, Session& session) {
+  const std::vector<TimelineSpan> spans = session.pipeline().timeline().spans();
+  if (!flags.trace_file.empty()) {
+    write_argument_file(flags.trace_file, "--trace",
+                        [&](std::ostream& out) { write_chrome_trace(out, spans); });
+  }
+  if (!flags.timeline_file.empty()) {
+    const TimelineBlock block = longest_typical_block(spans).value_or(TimelineBlock{});
+    const std::string title =
+        fmt::format("{}, layer {}", strategy_in_words(session.prepared().policy()), block.layer);
+    write_argument_file(flags.timeline_file, "--timeline",
+                        [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
+  }
+  if (!flags.save_correlation_file.empty()) {
+    session.save_correlation_table(flags.save_correlation_file);
+  }
+}
+
+std::string format_summary(PreparedModel& model) {
+  const PipelineReport report = model.pipeline().report();
+  const TimelineTotals& totals = report.totals;
+  std::string text = fmt::format("{} passes in {:.2f} s, strategy {}\n", report.passes,
+                                 in_seconds(totals.elapsed), strategy_in_words(model.policy()));
+  for (const Lane used : totals.used_lanes()) {
+    const LaneTotals& lane = totals.lane(used);
+    text += fmt::format("  {:<10} busy {:5.1f} %", lane_name(used), totals.percent(lane.busy));
+    if (lane.bytes > 0) {
+      text += fmt::format("  {:>10}  {:.2f} GB/s while busy", format_bytes(lane.bytes),
+                          static_cast<double>(lane.bytes) / 1e9 / in_seconds(lane.busy));
+    }
+    text += "\n";
+  }
+  text += fmt::format("  bubbles    {:.1f} % between layers, {:.1f} % between experts\n",
+                      totals.percent(totals.inter_layer), totals.percent(totals.intra_layer));
+  text += fmt::format("  experts    {} of {} requests found in memory ({:.1f} %), {} evicted\n",
+                      report.experts.hits, report.experts.requests(),
+                      100.0 * report.experts.hit_share(), report.experts.evictions);
+  text += fmt::format("  prefetched {} useful, {} late, {} wasted\n",
+                      format_bytes(report.prefetch.useful), format_bytes(report.prefetch.late),
+                      format_bytes(report.prefetch.wasted));
+  const MemoryPlan& program = model.plan().below ? *model.plan().below : model.plan().memory;
+  text += fmt::format("  memory     peak {}, planned {}, allowed {}\n",
+                      format_bytes(peak_resident_bytes()), format_bytes(program.total_bytes()),
+                      format_bytes(program.limit_bytes));
+  if (model.below()) {
+    text += fmt::format("             {} of {} of weights pinned\n",
+                        format_bytes(model.below()->weights.pinned_bytes()),
+                        format_bytes(model.below()->weights.bytes()));
+    text += fmt::format("  VRAM       planned {}, allowed {}\n",
+                        format_bytes(model.plan().memory.total_bytes()),
+                        format_bytes(model.plan().memory.limit_bytes));
+  }
+  for (const TierUse& use : model.compute_tier().uses()) {
+    text += fmt::format("    {:<18} {:>10}\n", use.kind, format_bytes(use.peak));
+  }
+  if (const int64_t pages = model.pipeline().cache().spill_capacity_pages(); pages > 0) {
+    text += fmt::format("    {:<18} {:>10}  {}\n", "spilled KV",
+                        format_bytes(model.policy().layout.kv_spill_bytes),
+                        model.below() ? "in RAM" : "on disk");
+  }
+  return text;
+}
+
+}  // namespace klotski

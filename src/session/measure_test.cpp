@@ -1,0 +1,68 @@
+#include "session/measure.h"
+
+#include <gtest/gtest.h>
+
+#include "base/testing.h"
+#include "session/sample_text.h"
+#include "session/testing.h"
+#include "weights/testing.h"
+
+namespace klotski {
+namespace {
+
+TEST(MeasureTest, WorkIsCutFromAText) {
+  const Tokenizer tokenizer = Tokenizer::load(testing::tiny_model()->folder);
+  const std::vector<TokenId> all = tokenizer.encode(sample_text(), {});
+  const MeasuredWork work = work_from_text(tokenizer, sample_text(), 5, 12, 3);
+  ASSERT_EQ(work.prompts.size(), 5u);
+  EXPECT_EQ(work.prompts.front(), std::vector<TokenId>(all.begin(), all.begin() + 12));
+  for (const auto& prompt : work.prompts) EXPECT_EQ(prompt.size(), 12u);
+  EXPECT_NE(work.prompts[1], work.prompts[4]);
+  const Workload workload = work.workload();
+  EXPECT_EQ(workload.sequences, 5);
+  EXPECT_EQ(workload.tokens_per_sequence, 15);
+  EXPECT_EQ(workload.generated_tokens, 3);
+  EXPECT_NE(refusal([&] { work_from_text(tokenizer, "a", 1, 1000, 1); }).find("--text"),
+            std::string::npos);
+}
+
+TEST(MeasureTest, RunsOfOneWorkGiveTheSameTokens) {
+  const testing_files::ScratchFolder scratch;
+  const testing_files::ScopedEnvironment cache("KLOTSKI_CACHE", scratch.path().c_str());
+  SessionOptions options;
+  options.device = "cpu";
+  options.limits.micro_batch = 2;
+  options.limits.micro_batches = 2;
+  Session session(testing::tiny_model(), options);
+  const Tokenizer tokenizer = Tokenizer::load(session.model().folder);
+  for (const int64_t generate :
+       {int64_t{3}, int64_t{20}}) {  // fewer than the sample takes, and more
+    const MeasuredWork work = work_from_text(tokenizer, sample_text(), 4, 10, generate);
+    const LearntChoices learnt = learn_choices(session, work);
+    const Measurement first = measure(session, work, learnt);
+    EXPECT_TRUE(session.loaded());
+    const Measurement second = measure(session, work, learnt);
+    EXPECT_EQ(first.generated, second.generated);
+    EXPECT_EQ(first.generated, testing::generate(session, work.prompts, generate));
+    EXPECT_EQ(first.generated_tokens, 4 * generate);
+    EXPECT_EQ(first.prompt_tokens, 40);
+    EXPECT_EQ(first.decoded_tokens, 4 * (generate - 1));
+    EXPECT_GT(first.tokens_per_second(), 0.0);
+    ASSERT_TRUE(first.predicted.has_value());
+    EXPECT_GT(first.predicted->tokens_per_second(), 0.0);
+  }
+}
+
+TEST(MeasureTest, AClockTellsDecodingFromPrompts) {
+  PassClock clock;
+  clock.pass(10, 1);  // a prompt of ten tokens, which gives its first token
+  EXPECT_EQ(clock.decoded_tokens(), 0);
+  EXPECT_EQ(clock.decode_seconds(), 0.0);
+  clock.pass(3, 3);
+  EXPECT_EQ(clock.decoded_tokens(), 3);
+  EXPECT_GT(clock.prefill_seconds(), 0.0);
+  EXPECT_GT(clock.decode_seconds(), 0.0);
+}
+
+}  // namespace
+}  // namespace klotski

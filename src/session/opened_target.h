@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/run_plan.h"
+#include "engine/target.h"
+#include "session/events.h"
+#include "session/opened_model.h"
+
+namespace klotski {
+
+// A target, with the device behind it where it has one.
+struct OpenedTarget {
+  std::unique_ptr<Device> device;  // outlives the target, which refers to it
+  Target target;
+};
+
+// `device`: "cpu", "gpu", the number of a device, or "auto": a device where one can be used, else
+// the CPU, with a remark where a device is there. `kernels`: "cpu" or "reference", where the CPU
+// computes. Throws device_unavailable where a device is asked for and cannot be had.
+OpenedTarget open_target(const std::string& device, const std::string& kernels,
+                         const SessionEvents& events);
+
+// The model's profile on the target's device.
+Probed probe_on_device(const OpenedModel& opened, const Target& target, const RunLimits& limits);
+
+}  // namespace klotski

@@ -1,0 +1,152 @@
+#include "session/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/text_pass.h"
+
+namespace klotski {
+
+namespace {
+
+// The paper's pre-run takes 8 sequences of 512 tokens.
+constexpr size_t kWarmUpSequences = 8;
+constexpr int64_t kWarmUpTokens = 512;
+
+OpenedTarget target_for(const SessionOptions& options, const SessionEvents& events) {
+  check_options(options);
+  return open_target(options.device, options.kernels, events);
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const OpenedModel> model, SessionOptions options,
+                 SessionEvents events)
+    : Session(std::move(model), target_for(options, events), options, events) {}
+
+Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
+                 SessionOptions options, SessionEvents events)
+    : model_(std::move(model)),
+      options_(std::move(options)),
+      events_(std::move(events)),
+      target_(std::move(target)) {
+  check_options(options_);
+  check_options_on_target(options_, target_.target);
+  options_.pipeline.source = model_->source;
+  table_ = read_correlation_table(description(), options_);
+}
+
+void Session::set_limits(const RunLimits& limits) {
+  SessionOptions options = options_;
+  options.limits = limits;
+  check_options(options);
+  check_options_on_target(options, target_.target);
+  options_ = std::move(options);
+}
+
+const Foresight& Session::foresight() {
+  if (foresight_) return *foresight_;
+  foresight_ =
+      std::make_unique<Foresight>(*model_, target_.target, options_.limits, options_.pipeline);
+  if (table_) foresight_->assume_popularity(&*table_);
+  const Probed& probed = foresight_->probed();
+  if (!probed.cached) {
+    events_.tell(
+        Remark::Topic::machine_measured,
+        fmt::format("measured the machine in {:.1f} s; kept for the next time", probed.seconds));
+  }
+  return *foresight_;
+}
+
+const Foresight* Session::foresight_or_none() {
+  if (options_.kernels == "reference" || !why_no_foresight_.empty()) return nullptr;
+  try {
+    return &foresight();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    why_no_foresight_ = fmt::format("no prediction: {}", one_line(error.what()));
+    return nullptr;
+  }
+}
+
+// Whether an expert is computed by the CPU or the GPU is decided by what each takes: strategies
+// that divide experts between them are never planned by rules alone.
+bool Session::plans_by_prediction(PlanBy by) {
+  const std::optional<Strategy>& strategy = options_.limits.strategy;
+  const bool divides = on_device() && strategy && properties_of(*strategy).divides_experts;
+  return (by == PlanBy::prediction || divides) && foresight_or_none() != nullptr;
+}
+
+const RunPlan& Session::plan(const Workload& workload, PlanBy by,
+                             const CorrelationTable* popularity) {
+  unload();
+  plan_.reset();
+  if (plans_by_prediction(by)) {
+    foresight_->assume_popularity(table_ ? &*table_ : popularity);
+    plan_ = choose_plan(foresight_->ground(), options_.limits, workload).run;
+  } else {
+    plan_ = plan_run(description(), UnitLayouts(description(), model_->checkpoint), target_.target,
+                     options_.limits, workload, options_.pipeline);
+  }
+  // Told only now: work that does not fit at all has another error to read about.
+  if (!why_no_foresight_.empty() && !std::exchange(told_why_, true)) {
+    events_.tell(Remark::Topic::no_prediction, why_no_foresight_);
+  }
+  if (events_.planned) events_.planned(*plan_);
+  return *plan_;
+}
+
+Planning Session::explain(const Workload& workload) {
+  unload();
+  Foresight with = foresight();
+  with.assume_popularity(table_ ? &*table_ : nullptr);
+  return Planning(*model_, std::move(with), options_.limits, workload);
+}
+
+void Session::load() {
+  if (!plan_) fail(ErrorKind::internal, "a session was to be loaded before it was planned");
+  unload();
+  auto loaded = std::make_unique<Loaded>(*model_, target_.target, *plan_, options_.pipeline);
+  Pipeline& pipeline = loaded->prepared.pipeline();
+  if (table_) pipeline.correlations() = *table_;
+  if (on_device()) {
+    // A device's weights are in place before it begins: passes find them where passes leave them.
+    pipeline.preload([&](uint64_t done, uint64_t total) {
+      if (events_.progress) events_.progress({"loading weights", done, total});
+    });
+  }
+  loaded_ = std::move(loaded);
+}
+
+void Session::unload() { loaded_.reset(); }
+
+Engine& Session::engine() {
+  prepared();
+  return loaded_->engine;
+}
+
+PreparedModel& Session::prepared() {
+  if (!loaded_) fail(ErrorKind::internal, "a session was to compute before it was loaded");
+  return loaded_->prepared;
+}
+
+void Session::warm_up(const Tokenizer& tokenizer, std::string_view text) {
+  const PagedKvCache& cache = pipeline().cache();
+  const int64_t room =
+      std::max(cache.capacity_pages(), cache.spill_capacity_pages()) * PagedKvCache::kPageTokens;
+  const int64_t length = std::min({kWarmUpTokens, room, description().max_positions});
+  const std::vector<TokenId> tokens = tokenizer.encode(text, {});
+  std::vector<std::vector<TokenId>> sequences = cut_into_sequences(tokens, length);
+  sequences.resize(std::min(sequences.size(), kWarmUpSequences));
+  pass_texts(pipeline(), sequences);
+}
+
+void Session::save_correlation_table(const std::filesystem::path& file) {
+  pipeline().correlations().save(file);
+}
+
+}  // namespace klotski

@@ -1,0 +1,117 @@
+#pragma once
+
+// A session takes a model and limits to an engine that takes requests:
+//
+//   Session session(open_model("tiny"), {.limits = {.ram_bytes = 3 * kGiB}});
+//   session.plan({.sequences = 8, .tokens_per_sequence = 600, .prompt_tokens = 512});
+//   session.load();
+//   session.engine().submit(...);
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/engine.h"
+#include "session/events.h"
+#include "session/foresight.h"
+#include "session/opened_model.h"
+#include "session/opened_target.h"
+#include "session/planning.h"
+#include "session/session_options.h"
+#include "text/tokenizer.h"
+
+namespace klotski {
+
+// How a plan chooses what the limits leave open.
+enum class PlanBy {
+  rules,       // rules of thumb by the size of the work; the machine need not be measured
+  prediction,  // the fastest by prediction; by rules where the machine cannot be measured
+};
+
+// A model on a target within limits: planned, then loaded, then running. Prints nothing: remarks
+// and progress go to the events. Several sessions may live at once; each is used by one thread at a
+// time.
+class Session {
+ public:
+  // Opens the target and reads the correlation table, if the options name one. Refuses (usage)
+  // options that contradict each other or the target.
+  explicit Session(std::shared_ptr<const OpenedModel> model, SessionOptions options = {},
+                   SessionEvents events = {});
+  // Likewise, on a target that the caller has opened.
+  Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
+          SessionOptions options = {}, SessionEvents events = {});
+  Session(const Session&) = delete;  // its parts refer to each other
+  Session& operator=(const Session&) = delete;
+
+  const OpenedModel& model() const { return *model_; }
+  const ModelDescription& description() const { return model_->description; }
+  const SessionOptions& options() const { return options_; }
+  bool on_device() const { return target_.target.device != nullptr; }
+
+  // Limits of the plans made from now on.
+  void set_limits(const RunLimits& limits);
+
+  // Measures the machine, where that was not done before, to predict what work takes. Throws
+  // does_not_fit where there is too little memory to measure in.
+  const Foresight& foresight();
+  // Null where there is too little memory to measure in, or where the reference kernels compute,
+  // whose speed nobody wants to know. The first plan that does without tells why in a remark.
+  const Foresight* foresight_or_none();
+
+  // Plans how to run the work within the limits; a loaded model is unloaded first, so that the plan
+  // can count on its memory. Experts are taken to be as popular as the options' correlation table
+  // saw them, else as `popularity`, else equally. Throws does_not_fit where the work does not fit.
+  // Reads no weight.
+  const RunPlan& plan(const Workload& workload, PlanBy by = PlanBy::rules,
+                      const CorrelationTable* popularity = nullptr);
+  // A plan by prediction with its reasons, to look at: the session's own plan stays as it is. The
+  // session must live longer.
+  Planning explain(const Workload& workload);
+
+  // Takes the memory that the last plan asks for. With a GPU its weights are brought as well; on
+  // the CPU each is read when a pass first wants it.
+  void load();
+  void unload();
+  bool loaded() const { return loaded_ != nullptr; }
+
+  // Only while loaded.
+  Engine& engine();
+  PreparedModel& prepared();
+  Pipeline& pipeline() { return prepared().pipeline(); }
+  // Work done since the model was loaded.
+  PipelineReport report() { return pipeline().report(); }
+
+  // Passes sequences cut from a text through the model, so that the correlation table knows which
+  // experts to expect. Only while loaded.
+  void warm_up(const Tokenizer& tokenizer, std::string_view text);
+  void save_correlation_table(const std::filesystem::path& file);
+
+ private:
+  // A prepared model with the engine that uses it.
+  struct Loaded {
+    Loaded(const OpenedModel& model, Target& target, const RunPlan& plan,
+           const PipelineOptions& options)
+        : prepared(model.description, model.checkpoint, target, plan, options),
+          engine(prepared.pipeline()) {}
+
+    PreparedModel prepared;
+    Engine engine;
+  };
+
+  bool plans_by_prediction(PlanBy by);
+  // Later members refer to earlier ones, and go before them.
+  std::shared_ptr<const OpenedModel> model_;
+  SessionOptions options_;
+  SessionEvents events_;
+  OpenedTarget target_;
+  std::optional<CorrelationTable> table_;  // of the options' correlation file
+  std::unique_ptr<Foresight> foresight_;
+  std::string why_no_foresight_;  // empty: not tried, or there is one
+  bool told_why_ = false;         // no foresight
+  std::optional<RunPlan> plan_;
+  std::unique_ptr<Loaded> loaded_;
+};
+
+}  // namespace klotski

@@ -1,0 +1,59 @@
+#include "session/session_options.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace klotski {
+
+void check_options(const SessionOptions& options) {
+  const RunLimits& limits = options.limits;
+  if (limits.attention_sinks > 0 && limits.attention_window == 0) {
+    fail(ErrorKind::usage, "--attention-sinks: expected --attention-window with it");
+  }
+  if (limits.strategy && properties_of(*limits.strategy).needs_cpu_attention &&
+      limits.cpu_attention == false) {
+    fail(ErrorKind::usage, "--strategy {} attends on the CPU, --attention asks for the GPU",
+         strategy_name(*limits.strategy));
+  }
+}
+
+void check_options_on_target(const SessionOptions& options, const Target& target) {
+  if (target.device) return;
+  const std::optional<Strategy>& strategy = options.limits.strategy;
+  if (strategy && properties_of(*strategy).needs_device) {
+    fail(ErrorKind::usage, "--strategy {} divides work between a GPU and the CPU: expected a GPU",
+         strategy_name(*strategy));
+  }
+  if (options.limits.cpu_attention == true) {
+    fail(ErrorKind::usage,
+         "--attention cpu: expected a GPU beside the CPU, which does all without");
+  }
+}
+
+SessionOptions on_cpu(SessionOptions options) {
+  options.device = "cpu";
+  RunLimits& limits = options.limits;
+  limits.cpu_attention.reset();
+  if (limits.strategy && properties_of(*limits.strategy).needs_device) limits.strategy.reset();
+  return options;
+}
+
+std::vector<std::string> losses(const RunLimits& limits) {
+  if (limits.attention_window == 0) return {};
+  return {fmt::format("attention to the first {} and the last {} tokens only",
+                      limits.attention_sinks, limits.attention_window)};
+}
+
+std::optional<CorrelationTable> read_correlation_table(const ModelDescription& model,
+                                                       const SessionOptions& options) {
+  if (options.correlation_file.empty()) return {};
+  CorrelationTable table = CorrelationTable::load(options.correlation_file, routing_shape(model));
+  if (table.path_length() != options.limits.path_length) {
+    fail(ErrorKind::usage, "--correlation: {} has paths of length {}, --path-length is {}",
+         in_quotes(options.correlation_file, 300), table.path_length(), options.limits.path_length);
+  }
+  return table;
+}
+
+}  // namespace klotski

@@ -1,0 +1,81 @@
+#include "session/session_options.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/testing.h"
+#include "device/testing.h"
+#include "engine/hot_experts.h"
+#include "session/testing.h"
+#include "weights/testing.h"
+
+namespace klotski {
+namespace {
+
+SessionOptions with_limits(const RunLimits& limits) {
+  SessionOptions options;
+  options.limits = limits;
+  return options;
+}
+
+TEST(SessionOptionsTest, ContradictionsAreRefused) {
+  EXPECT_NO_THROW(check_options({}));
+  EXPECT_NE(refusal([] {
+              check_options(with_limits({.attention_sinks = 4}));
+            }).find("--attention-window"),
+            std::string::npos);
+  EXPECT_NO_THROW(check_options(with_limits({.attention_sinks = 4, .attention_window = 8})));
+  EXPECT_NE(refusal([] {
+              check_options(with_limits({.strategy = Strategy::cgopipe, .cpu_attention = false}));
+            }).find("cgopipe attends on the CPU"),
+            std::string::npos);
+}
+
+TEST(SessionOptionsTest, OptionsOfAGpuNeedOne) {
+  const Target cpu{.ops = reference_ops()};
+  testing::HostDevice device;
+  const Target gpu{.ops = reference_ops(), .device = &device};
+  for (const RunLimits& limits :
+       {RunLimits{.strategy = Strategy::hybrid}, RunLimits{.cpu_attention = true}}) {
+    const SessionOptions options = with_limits(limits);
+    EXPECT_NE(refusal([&] { check_options_on_target(options, cpu); }).find("expected a GPU"),
+              std::string::npos);
+    EXPECT_NO_THROW(check_options_on_target(options, gpu));
+    EXPECT_NO_THROW(check_options_on_target(on_cpu(options), cpu));
+    EXPECT_EQ(on_cpu(options).device, "cpu");
+  }
+  EXPECT_EQ(on_cpu(with_limits({.strategy = Strategy::simple})).limits.strategy, Strategy::simple);
+}
+
+TEST(SessionOptionsTest, AnAttentionWindowIsALoss) {
+  EXPECT_TRUE(losses({}).empty());
+  EXPECT_EQ(losses({.attention_sinks = 2, .attention_window = 30}),
+            (std::vector<std::string>{"attention to the first 2 and the last 30 tokens only"}));
+}
+
+TEST(SessionOptionsTest, ACorrelationTableMustBeOfTheModelAndThePathLength) {
+  const testing_files::ScratchFolder scratch;
+  const ModelDescription model = testing::tiny_model()->description;
+  SessionOptions options;
+  EXPECT_FALSE(read_correlation_table(model, options).has_value());
+  options.correlation_file = scratch.path() / "table.json";
+  CorrelationTable(routing_shape(model), 1).save(options.correlation_file);
+  EXPECT_TRUE(read_correlation_table(model, options).has_value());
+  options.limits.path_length = 2;
+  EXPECT_NE(refusal([&] { read_correlation_table(model, options); }).find("--path-length is 2"),
+            std::string::npos);
+  const auto other = open_model(std::string(KLOTSKI_TEST_DATA) + "/models/qwen3_moe");
+  EXPECT_NE(refusal([&] { read_correlation_table(other->description, options); }), "");
+}
+
+TEST(SessionOptionsTest, TheTargetIsChosenByName) {
+  EXPECT_EQ(open_target("cpu", "cpu", {}).target.device, nullptr);
+  EXPECT_NE(refusal([] { open_target("neither", "cpu", {}); }).find("auto, cpu, gpu"),
+            std::string::npos);
+  EXPECT_NE(refusal([] { open_target("gpu", "reference", {}); }).find("computes on the CPU"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace klotski
