@@ -77,8 +77,17 @@ class Synthetic(Cli):
         self.assertEqual(found.returncode, 0, found.stderr)
         self.assertEqual(found.stdout, expected.stdout)
 
+    def test_a_schedule_generates_no_weights(self):
+        """Of these 48 GiB, were they generated, even the fastest processor would not be done in time."""
+        before = processor_seconds()
+        text = self.ok("schedule", "--synthetic", "L=16,H=1024,F=1024,E=512,K=2,vocab=512", "--ram", "1GiB",
+                       "--passes", "1", "--device", "cpu")
+        self.assertRegex(text, r"klotski: pass 1 of .* takes")
+        self.assertLess(processor_seconds() - before, 20)
+
     def test_one_model_is_named(self):
         self.refused(2, "info", says="neither")
+        self.refused(2, "schedule", says="neither")
         self.refused(2, "info", str(TINY), "--synthetic", self.SHAPE, says="both")
         self.refused(2, "info", str(TINY), "--synthetic-seed", "3", says="--synthetic SHAPE")
 
