@@ -133,6 +133,7 @@ int schedule_command(const ScheduleOptions& options) {
   for (int64_t played = 0; played < options.passes; ++played) {
     before = timeline.totals();
     run_pass(*schedule, build, sink);
+    simulation.play_out();
   }
   TimelineTotals pass = timeline.totals();
   pass -= before;

@@ -61,8 +61,8 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
   return limits;
 }
 
-static_assert(Executor::kMostComputations <= OpsMemory::kMostPlaces);
-static_assert(2 * Executor::kMostComputations <= OpsMemory::kMostLandings);  // choices and gaps
+static_assert(kMostComputations <= OpsMemory::kMostPlaces);
+static_assert(2 * kMostComputations <= OpsMemory::kMostLandings);  // choices and gaps
 
 // Beside a device tasks are short and many, and of many processors some are left to their threads.
 ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory) {
@@ -117,10 +117,9 @@ Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
                                     const Task& next) { return tasks_.may_join(together, next); },
                  .observe = [this](const Task& task,
                                    const TimelineSpan& span) { audit_.observe(task, span); },
-                 .begin = [this](Executor::Tasks tasks) { return tasks_.begin_early(tasks); },
-                 .awaits = [this](const Task& task,
-                                  const Task& earlier) { return tasks_.awaits(task, earlier); }},
-                timeline_, with_looks(options.executor, memory)) {}
+                 .begin = [this](Executor::Tasks tasks) { tasks_.begin_ahead(tasks); },
+                 .finish = [this](Executor::Tasks tasks) { tasks_.finish(tasks); }},
+                timeline_, with_looks(options.executor, memory), lane_rules(memory)) {}
 
 ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
   std::vector<MicroBatchShape> shapes;

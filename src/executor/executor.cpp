@@ -23,10 +23,13 @@ TimelineSpan span_of_call(Executor::Tasks tasks) {
 
 }  // namespace
 
-Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options)
+Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options,
+                   const LaneRules& lanes)
     : calls_(std::move(calls)),
       timeline_(timeline),
       options_(options),
+      lanes_(lanes),
+      dependencies_({lanes.most_begun, lanes.keep_program_order && !options.stress_seed}),
       random_(options.stress_seed.value_or(0)) {
   try {
     for (size_t lane = 0; lane < kLaneCount; ++lane) {
@@ -63,13 +66,13 @@ void Executor::wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const 
   }
 }
 
-// Choices set all lanes going. Those who sleep are woken while they are made, and where that has
-// begun ahead while what comes before them is: waking takes as long.
-void Executor::wake_for_choices(const std::deque<Call>& calls) {
-  const auto makes_choices = [](const Call& call) { return call.tasks[0]->work == Work::gate; };
+// Wakes lane threads while a task runs that will set all lanes going, or while the task before it
+// does where that one has begun ahead: waking takes as long as a short task.
+void Executor::wake_sleepers(const std::deque<Call>& calls) {
+  const auto wakes = [](const Call& call) { return kind_of(call.tasks[0]->work).wakes_lanes; };
   const auto next = calls.begin() + std::min<std::ptrdiff_t>(std::ssize(calls), 2);
   if (options_.look_before_sleep.count() == 0) return;
-  if (std::none_of(calls.begin(), next, makes_choices)) return;
+  if (std::none_of(calls.begin(), next, wakes)) return;
   for (Bell& bell : bells_) bell.wake.notify_all();
   done_.wake.notify_all();
 }
@@ -95,25 +98,54 @@ void Executor::set_step(int64_t step) {
 TaskNumber Executor::submit(Fragment fragment) {
   const std::lock_guard lock(mutex_);
   std::array<bool, kLaneCount> more{};
-  for (Task& task : fragment) {
-    std::vector<TaskNumber> waits = dependencies_.add(task);
-    const TaskNumber number = dependencies_.next() - 1;
-    const Lane lane = task.lane;
-    Node added{.task = std::move(task), .step = step_, .submitted_at = timeline_.now()};
-    for (const TaskNumber earlier : waits) {
-      if (earlier < first_ || node(earlier).done) continue;
-      node(earlier).waited_by.push_back(number);
-      ++added.waits_for;
+  try {
+    for (Task& task : fragment) {
+      more[lane_index(task.lane)] = true;
+      add(std::move(task));
     }
-    added.waits = std::move(waits);
-    nodes_.push_back(std::move(added));
-    queues_[lane_index(lane)].push_back(number);
-    more[lane_index(lane)] = true;
+  } catch (...) {
+    ring_all_lanes();  // those that were added run
+    throw;
   }
   for (size_t lane = 0; lane < kLaneCount; ++lane) {
     if (more[lane]) bells_[lane].ring();
   }
   return dependencies_.next() - 1;
+}
+
+void Executor::add(Task task) {
+  if (task.priority != 0 && !brings_weights(task.work)) {
+    fail(ErrorKind::internal, "a task that brings no weights has a priority");
+  }
+  const std::vector<Edge> edges = dependencies_.add(task);
+  const TaskNumber number = dependencies_.next() - 1;
+  queues_[lane_index(task.lane)].push(number, task.priority);
+  Node added{.task = std::move(task), .step = step_, .submitted_at = timeline_.now()};
+  added.begins_ahead = dependencies_.begins_ahead(added.task);
+  for (const Edge& edge : edges) {
+    if (edge.task < first_ || node(edge.task).done) continue;
+    node(edge.task).waited_by.push_back({number, edge.after});
+    ++added.waits_for;
+    if (edge.after == After::done || !node(edge.task).begun) ++added.held_by;
+  }
+  nodes_.push_back(std::move(added));
+}
+
+// A withdrawn task keeps its place in the order: whoever fills its slot next waits for it alone,
+// and must not begin before those are over who still read what the slot held. It is done, unrun, as
+// soon as all that it waits for is.
+bool Executor::withdraw(TaskNumber number) {
+  const std::lock_guard lock(mutex_);
+  if (number < first_ || node(number).done || !brings_weights(node(number).task.work)) return false;
+  Node& taken = node(number);
+  const bool needed = std::any_of(taken.waited_by.begin(), taken.waited_by.end(),
+                                  [&](const Edge& later) { return !node(later.task).withdrawn; });
+  if (needed || !queues_[lane_index(taken.task.lane)].remove(number)) return false;
+  taken.withdrawn = true;
+  dependencies_.withdraw(taken.task, number);
+  bell_of(taken.task.lane).ring();  // another may be the first of its priority now
+  if (taken.waits_for == 0) finish(number, taken.ready_at);
+  return true;
 }
 
 void Executor::wait(TaskNumber number) {
@@ -126,9 +158,8 @@ void Executor::drain(bool loads_may_go_on) {
   std::unique_lock lock(mutex_);
   done_.wake.wait(lock, [&] {
     return std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
-      const bool load = node.task.work == Work::fetch || node.task.work == Work::load ||
-                        node.task.work == Work::settle;
-      return node.done || (load && loads_may_go_on && !error_);
+      const bool may_go_on = loads_may_go_on && !error_ && brings_weights(node.task.work);
+      return node.done || may_go_on;
     });
   });
   throw_if_failed();
@@ -155,38 +186,38 @@ void Executor::throw_if_failed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
-// All it waits for is over, or it waits for the rest itself. Not so where lanes are out of order:
-// what waits by itself counts on it.
-bool Executor::may_begin(const Node& waiting) {
-  if (waiting.waits_for == 0) return true;
-  if (!calls_.awaits || options_.stress_seed) return false;
-  return std::all_of(waiting.waits.begin(), waiting.waits.end(), [&](TaskNumber number) {
-    if (number < first_) return true;
-    const Node& earlier = node(number);
-    return earlier.done || (earlier.begun && calls_.awaits(waiting.task, earlier.task));
-  });
-}
-
-// The next task of the lane that may begin, and those joined to it; none: none may. Once something
-// has failed every task may begin: it is given up unrun.
-Executor::Numbers Executor::pick(Lane lane) {
-  std::deque<TaskNumber>& queue = queues_[lane_index(lane)];
+// The place of the task that the lane takes next; none: none may begin. Once something has failed
+// every task may begin: it is given up unrun.
+std::optional<size_t> Executor::first_that_may_begin(const LaneQueue& queue) {
+  const auto may_begin = [&](size_t place) { return error_ || node(queue[place]).held_by == 0; };
+  if (!options_.stress_seed) {
+    for (size_t place = 0; place < queue.size(); place = queue.next_priority(place)) {
+      if (may_begin(place)) return place;
+    }
+    return {};
+  }
   std::vector<size_t> ready;
-  for (size_t i = 0; i < queue.size(); ++i) {
-    if (error_ || may_begin(node(queue[i]))) ready.push_back(i);
-    if (!options_.stress_seed) break;  // in order: only the first one counts
+  for (size_t place = 0; place < queue.size(); ++place) {
+    if (may_begin(place)) ready.push_back(place);
   }
   if (ready.empty()) return {};
-  const size_t at = ready[options_.stress_seed ? random_() % ready.size() : 0];
-  const auto begin = queue.begin() + static_cast<std::ptrdiff_t>(at);
-  const auto end = queue.begin() + static_cast<std::ptrdiff_t>(join(queue, at));
-  Numbers picked(begin, end);
-  queue.erase(begin, end);
+  return ready[random_() % ready.size()];
+}
+
+// The next task of the lane that may begin, and those joined to it; none: none may.
+Executor::Numbers Executor::pick(Lane lane) {
+  LaneQueue& queue = queues_[lane_index(lane)];
+  const std::optional<size_t> begin = first_that_may_begin(queue);
+  if (!begin) return {};
+  const size_t end = join(queue, *begin);
+  Numbers picked;
+  for (size_t place = *begin; place < end; ++place) picked.push_back(queue[place]);
+  queue.erase(*begin, end);
   return picked;
 }
 
 // Where the tasks end that run in one call with the one at `begin`.
-size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
+size_t Executor::join(const LaneQueue& queue, size_t begin) {
   size_t end = begin + 1;
   if (!calls_.may_join || error_) return end;
   const Node& first = node(queue[begin]);
@@ -194,8 +225,10 @@ size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
   for (; end < queue.size(); ++end) {
     const Node& next = node(queue[end]);
     // Those that may run do not wait for those that wait by themselves.
-    const bool alike = (next.waits_for == 0) == (first.waits_for == 0);
-    if (!may_begin(next) || !alike || next.step != first.step) break;
+    const bool alike =
+        (next.waits_for == 0) == (first.waits_for == 0) && next.begins_ahead == first.begins_ahead;
+    if (next.held_by > 0 || !alike || next.step != first.step) break;
+    if (next.task.priority != first.task.priority) break;  // not in program order
     if (!calls_.may_join(together, next.task)) break;
     if (options_.stress_seed && random_() % 4 == 0) break;
     together.push_back(&next.task);
@@ -204,9 +237,7 @@ size_t Executor::join(const std::deque<TaskNumber>& queue, size_t begin) {
 }
 
 void Executor::work(Lane lane) {
-  const size_t most_begun = lane == Lane::compute     ? kMostComputations
-                            : lane == Lane::to_device ? kMostCopies
-                                                      : 1;
+  const size_t most_begun = lanes_.most_begun[lane_index(lane)];
   std::unique_lock lock(mutex_);
   std::deque<Call> calls;  // under way
   while (true) {
@@ -219,7 +250,7 @@ void Executor::work(Lane lane) {
     if (!picked.empty()) {
       calls.push_back(begun_call(lock, picked));
     } else if (!calls.empty()) {
-      wake_for_choices(calls);
+      wake_sleepers(calls);
       run_call(lock, calls.front());
       calls.pop_front();
     } else {
@@ -236,17 +267,18 @@ bool Executor::is_due(const Call& call) {
                      [&](TaskNumber number) { return node(number).waits_for == 0; });
 }
 
-// A call that has begun, unless it is given up or nothing of it begins early.
+// A call that has begun, unless it is given up or does not begin ahead.
 Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers) {
   Call call{.numbers = numbers, .tasks = {}, .waits = {}, .span = {}};
   for (const TaskNumber number : numbers) call.tasks.push_back(&node(number).task);
   call.span = span_of_call(call.tasks);
   call.span.step = node(numbers[0]).step;
-  if (!calls_.begin || error_) return call;
+  if (!node(numbers[0]).begins_ahead || error_) return call;
   call.begun_at = timeline_.now();
   lock.unlock();
   try {
-    call.begun = calls_.begin(call.tasks);
+    calls_.begin(call.tasks);
+    call.begun = true;
   } catch (...) {
     call.failure = std::current_exception();
   }
@@ -259,12 +291,15 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
 void Executor::have_begun(const Numbers& numbers) {
   for (const TaskNumber number : numbers) {
     node(number).begun = true;
-    for (const TaskNumber later : node(number).waited_by) wake_if_it_may_begin(node(later));
+    for (const Edge& later : node(number).waited_by) {
+      if (later.after == After::begun) let_go(node(later.task));
+    }
   }
 }
 
-void Executor::wake_if_it_may_begin(const Node& waiting) {
-  if (may_begin(waiting)) bell_of(waiting.task.lane).ring();
+// One task less keeps it from beginning.
+void Executor::let_go(Node& waiting) {
+  if (--waiting.held_by == 0) bell_of(waiting.task.lane).ring();
 }
 
 void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
@@ -304,7 +339,7 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
 
 // The call is one span. It began when its first task could.
 void Executor::carry_out(Call& call) {
-  calls_.run(call.tasks);
+  (call.begun ? calls_.finish : calls_.run)(call.tasks);
   call.span.end = timeline_.now();
   call.span.waited_for = call.waits[0];
   timeline_.record(call.span);
@@ -315,15 +350,19 @@ void Executor::carry_out(Call& call) {
   }
 }
 
+// A withdrawn task whose last wait this was is done as well.
 void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
-  Node& finished = node(number);
-  finished.done = true;
-  for (const TaskNumber later : finished.waited_by) {
-    Node& waiting = node(later);
-    if (at >= waiting.ready_at) waiting.ready_by = finished.task.lane;
-    waiting.ready_at = std::max(waiting.ready_at, at);
-    --waiting.waits_for;
-    wake_if_it_may_begin(waiting);
+  Numbers finished = {number};
+  while (!finished.empty()) {
+    const TaskNumber next = finished.back();
+    finished.pop_back();
+    node(next).done = true;
+    release_later(next, at);
+    for (const Edge& later : node(next).waited_by) {
+      if (node(later.task).withdrawn && node(later.task).waits_for == 0) {
+        finished.push_back(later.task);
+      }
+    }
   }
   while (!nodes_.empty() && nodes_.front().done) {
     nodes_.pop_front();
@@ -331,6 +370,21 @@ void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
   }
   dependencies_.done_before(first_);
   done_.ring();
+}
+
+void Executor::release_later(TaskNumber number, std::chrono::nanoseconds at) {
+  const Node& finished = node(number);
+  for (const Edge& later : finished.waited_by) {
+    Node& waiting = node(later.task);
+    if (at >= waiting.ready_at) waiting.ready_by = finished.task.lane;
+    waiting.ready_at = std::max(waiting.ready_at, at);
+    --waiting.waits_for;
+    if (later.after == After::done || !finished.begun) {
+      let_go(waiting);
+    } else if (waiting.waits_for == 0) {
+      bell_of(waiting.task.lane).ring();  // it has begun, and may be over
+    }
+  }
 }
 
 }  // namespace klotski

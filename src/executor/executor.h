@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "schedule/dependencies.h"
+#include "schedule/lane_queue.h"
 #include "timeline/timeline.h"
 
 namespace klotski {
@@ -29,22 +30,20 @@ struct ExecutorOptions {
   std::chrono::microseconds look_before_sleep{0};
 };
 
-// Carries tasks out: one worker a lane, each taking its lane's tasks in order, each task as soon as
-// everything it waits for is done, or has begun where it waits for that by itself. Tasks may be
-// added while others run.
+// Carries tasks out: one worker a lane, each taking its lane's tasks in the order of their queue
+// (lane_queue.h), each task as soon as its edges allow it (dependencies.h). Tasks may be added
+// while others run.
 class Executor {
  public:
   // Of one lane, in program order, none waiting for another.
   using Tasks = std::span<const Task* const>;
   // Carries out one task, or several that were joined.
   using Run = std::function<void(Tasks)>;
-  // Sets a call's work going without waiting for it: true where there is something to set going.
-  // Run follows, and waits. The lane's next calls begin before the one at hand is over, so that
-  // nothing is idle between them. Empty: nothing begins early.
-  using Begin = std::function<bool(Tasks)>;
-  // Whether a task that has begun waits by itself until an earlier one, which has begun as well, is
-  // over: it then begins before that. Asked as MayJoin is. Empty: never.
-  using Awaits = std::function<bool(const Task& task, const Task& earlier)>;
+  // In place of Run, for tasks that begin ahead (Dependencies::begins_ahead): Begin sets their work
+  // going without waiting for it, Finish waits for it. The lane's next calls begin before the one
+  // at hand is over, so that nothing is idle between them.
+  using Begin = std::function<void(Tasks)>;
+  using Finish = std::function<void(Tasks)>;
   // Whether the lane's next task, which may begin too, is carried out in one call with those before
   // it. All of a call are done together, and are one span: they may differ in their expert only.
   // Asked under the executor's lock: it must be quick, and not throw. Empty: never.
@@ -53,20 +52,16 @@ class Executor {
   // the task itself had to wait for.
   using Observe = std::function<void(const Task&, const TimelineSpan&)>;
 
-  // Calls of a lane that have begun and are not over, at most. A copy beside the one at hand keeps
-  // a link busy; what a device computes is a chain of short calls.
-  static constexpr size_t kMostCopies = 2;
-  static constexpr size_t kMostComputations = 12;
-
   struct Calls {
     Run run;
     MayJoin may_join{};
     Observe observe{};
-    Begin begin{};
-    Awaits awaits{};
+    Begin begin{};  // this and `finish`: needed where a lane begins tasks ahead
+    Finish finish{};
   };
 
-  Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options = {});
+  Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options = {},
+           const LaneRules& lanes = {});
   ~Executor();  // lets running tasks finish; the others are dropped
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -76,6 +71,12 @@ class Executor {
 
   // The number of the last task of the fragment.
   TaskNumber submit(Fragment fragment);
+
+  // Takes back a task that brings weights and has not begun, so that it never will. The slot then
+  // holds whatever it held before, and may not be read until another task has filled it (submit()
+  // fails otherwise). False, and the task stays as it is: it has begun, or another task that was
+  // not withdrawn depends on it. A load is withdrawn before the fetch that it reads from.
+  bool withdraw(TaskNumber number);
 
   // Returns once the task is done. When a task has failed, all others that had not begun are given
   // up, and every wait throws the error of the first until recover().
@@ -95,13 +96,15 @@ class Executor {
   struct Node {
     Task task;
     int64_t step = 0;
-    std::vector<TaskNumber> waits{};      // tasks, some of them done
-    int64_t waits_for = 0;                // of these, not done
-    std::vector<TaskNumber> waited_by{};  // tasks
+    bool begins_ahead = false;
+    int64_t waits_for = 0;                // earlier tasks that it depends on and that are not done
+    int64_t held_by = 0;                  // those of them that keep it from beginning
+    std::vector<Edge> waited_by{};        // the later tasks, each with when it may begin
     std::chrono::nanoseconds ready_at{};  // when the last task it waited for ended
     std::chrono::nanoseconds submitted_at{};
     Lane ready_by = Lane::compute;
     bool begun = false;
+    bool withdrawn = false;
     bool done = false;
   };
 
@@ -122,9 +125,11 @@ class Executor {
   void ring_all_lanes();
 
   void close();
+  void add(Task task);
   void work(Lane lane);
   Numbers pick(Lane lane);
-  size_t join(const std::deque<TaskNumber>& queue, size_t begin);
+  std::optional<size_t> first_that_may_begin(const LaneQueue& queue);
+  size_t join(const LaneQueue& queue, size_t begin);
   // A call on its way: its tasks, which stay where they are since only done ones are removed.
   struct Call {
     Numbers numbers;
@@ -135,24 +140,25 @@ class Executor {
     std::chrono::nanoseconds begun_at{};
     std::exception_ptr failure{};
   };
-  bool may_begin(const Node& waiting);
   bool is_due(const Call& call);
   Call begun_call(std::unique_lock<std::mutex>& lock, const Numbers& numbers);
   void have_begun(const Numbers& numbers);
-  void wake_if_it_may_begin(const Node& waiting);
+  void let_go(Node& waiting);
   void run_call(std::unique_lock<std::mutex>& lock, Call& call);
   void carry_out(Call& call);
   void finish(TaskNumber number, std::chrono::nanoseconds at);
+  void release_later(TaskNumber number, std::chrono::nanoseconds at);
   // Returns when `ready`, which is asked under the lock.
   template <typename Ready>
   void wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const Ready& ready);
-  void wake_for_choices(const std::deque<Call>& calls);
+  void wake_sleepers(const std::deque<Call>& calls);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
 
   Calls calls_;
   Timeline& timeline_;
   ExecutorOptions options_;
+  LaneRules lanes_;
   mutable std::mutex mutex_;  // guards all below
   bool closed_ = false;
   int64_t step_ = 0;
@@ -160,7 +166,7 @@ class Executor {
   Dependencies dependencies_;
   std::deque<Node> nodes_;  // those before `first_` are done and gone
   TaskNumber first_ = 0;
-  std::array<std::deque<TaskNumber>, kLaneCount> queues_;  // not begun, in program order
+  std::array<LaneQueue, kLaneCount> queues_;  // tasks that have not begun
   std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
   std::array<Bell, kLaneCount> bells_;
   Bell done_;

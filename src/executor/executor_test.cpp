@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -22,6 +24,19 @@ Task task(Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) 
   task.reads = std::move(reads);
   task.writes = std::move(writes);
   return task;
+}
+
+Task task(Work work, Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) {
+  Task made = task(lane, std::move(reads), std::move(writes));
+  made.work = work;
+  return made;
+}
+
+// Every lane begins ahead what its kind allows, so many calls.
+LaneRules begin_ahead(size_t most = 2) {
+  LaneRules lanes;
+  lanes.most_begun.fill(most);
+  return lanes;
 }
 
 Resource place(int32_t number) { return {Place::hidden, number}; }
@@ -68,75 +83,134 @@ class Guarded {
   std::vector<std::atomic<int64_t>> readers_;
 };
 
-// Random tasks on random lanes: whatever order the executor chooses, and whatever it joins or
-// begins early, each reads what the program order says it should.
-void run_random_schedules(int schedules, const ExecutorOptions& options) {
-  constexpr int32_t kPlaces = 6;
-  std::mt19937_64 random(options.stress_seed.value_or(9));
-  Guarded memory(kPlaces);
-  std::vector<int64_t> last_writer(kPlaces, 0);
-  std::atomic<int64_t> joined = 0;
-  std::mutex mutex;
-  std::map<uint64_t, std::pair<int64_t, std::vector<int64_t>>> expected;  // by Task::bytes
-  Timeline timeline(0);
-  const auto run_one = [&](const Task& ran) {
-    std::pair<int64_t, std::vector<int64_t>> entry;
-    {
-      const std::lock_guard lock(mutex);
-      entry = expected.at(ran.bytes);
-    }
-    memory.run(ran, entry.first, entry.second);
-  };
-  Executor executor(
-      {[&](Executor::Tasks tasks) {
-         joined += static_cast<int64_t>(tasks.size()) - 1;
-         for (size_t i = 1; i < tasks.size(); ++i) EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
-         // None waits for another, so that any order will do.
-         for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
-       },
-       [](Executor::Tasks together, const Task& next) {
-         return together.size() < 4 && next.bytes % 5 != 0;
-       },
-       {},
-       [](Executor::Tasks tasks) { return tasks[0]->bytes % 3 != 0; },
-       [](const Task& task, const Task& earlier) { return (task.bytes + earlier.bytes) % 2 == 0; }},
-      timeline, options);
-  int64_t number = 0;
-  for (int schedule = 0; schedule < schedules; ++schedule) {
-    Fragment fragment;
-    const int64_t size = between(random, 1, 12);
-    for (int64_t i = 0; i < size; ++i) {
-      const auto some = [&] {
-        std::vector<Resource> chosen;
-        for (int32_t p = 0; p < kPlaces; ++p) {
-          if (between(random, 0, 3) == 0) chosen.push_back(place(p));
+// Random tasks of random kinds and priorities on random lanes, some of them withdrawn: whatever
+// order the executor chooses, and whatever it joins or begins ahead, each reads what the program
+// order says it should, and a withdrawn task writes nothing.
+class RandomSchedules {
+ public:
+  explicit RandomSchedules(const ExecutorOptions& options)
+      : random_(options.stress_seed.value_or(9)),
+        executor_({.run = [this](Executor::Tasks tasks) { run(tasks); },
+                   .may_join =
+                       [](Executor::Tasks together, const Task& next) {
+                         return together.size() < 4 && next.bytes % 5 != 0;
+                       },
+                   .begin = [this](Executor::Tasks tasks) { begun_ += std::ssize(tasks); },
+                   .finish =
+                       [this](Executor::Tasks tasks) {
+                         begun_ -= std::ssize(tasks);
+                         run(tasks);
+                       }},
+                  timeline_, options, begin_ahead(3)) {}
+
+  void play(int schedules) {
+    for (int schedule = 0; schedule < schedules; ++schedule) {
+      Fragment fragment;
+      const int64_t size = between(random_, 1, 12);
+      for (int64_t i = 0; i < size; ++i) fragment.push_back(random_task());
+      const Fragment submitted = fragment;
+      const TaskNumber last = executor_.submit(std::move(fragment));
+      for (int64_t i = 0; i < size; ++i) {
+        if (between(random_, 0, 2) == 0) {
+          withdraw(submitted[static_cast<size_t>(i)], last - size + 1 + i);
         }
-        return chosen;
-      };
-      Task made = task(static_cast<Lane>(between(random, 0, kLaneCount - 1)), some(), some());
-      made.bytes = static_cast<uint64_t>(++number);
-      std::vector<int64_t> reads;
-      for (const Resource& resource : made.reads) {
-        reads.push_back(last_writer[static_cast<size_t>(resource.number)]);
       }
-      for (const Resource& resource : made.writes) {
-        last_writer[static_cast<size_t>(resource.number)] = number;
-      }
-      const std::lock_guard lock(mutex);
-      expected[made.bytes] = {number, std::move(reads)};
-      fragment.push_back(std::move(made));
+      if (between(random_, 0, 3) == 0) executor_.wait(last);
+      if (between(random_, 0, 20) == 0) drain();
     }
-    const TaskNumber last = executor.submit(std::move(fragment));
-    if (between(random, 0, 3) == 0) executor.wait(last);
-    if (between(random, 0, 20) == 0) {
-      executor.drain(false);
-      const std::lock_guard lock(mutex);
-      expected.clear();
-    }
+    drain();
+    EXPECT_EQ(memory_.mistakes, 0);
+    EXPECT_EQ(begun_, 0);
+    EXPECT_EQ(ran_ + withdrawn_, number_);
+    EXPECT_GT(joined_, schedules / 100);
+    EXPECT_GT(withdrawn_, schedules / 100);
   }
-  executor.drain(false);
-  EXPECT_EQ(memory.mistakes, 0);
-  EXPECT_GT(joined, schedules / 100);
+
+ private:
+  static constexpr int32_t kPlaces = 6;
+
+  std::vector<Resource> some_places(bool readable) {
+    std::vector<Resource> chosen;
+    for (int32_t p = 0; p < kPlaces; ++p) {
+      const bool may = !readable || readable_[static_cast<size_t>(p)];
+      if (may && between(random_, 0, 3) == 0) chosen.push_back(place(p));
+    }
+    return chosen;
+  }
+
+  Task random_task() {
+    Task made = task(static_cast<Work>(between(random_, 0, kWorkCount - 1)),
+                     static_cast<Lane>(between(random_, 0, kLaneCount - 1)), some_places(true),
+                     some_places(false));
+    made.bytes = static_cast<uint64_t>(++number_);
+    if (brings_weights(made.work)) made.priority = static_cast<float>(between(random_, 0, 3)) / 2;
+    std::vector<int64_t> reads;
+    for (const Resource& resource : made.reads) {
+      reads.push_back(last_writer_[static_cast<size_t>(resource.number)]);
+    }
+    for (const Resource& resource : made.writes) {
+      last_writer_[static_cast<size_t>(resource.number)] = number_;
+      readable_[static_cast<size_t>(resource.number)] = true;
+    }
+    const std::lock_guard lock(mutex_);
+    expected_[made.bytes] = std::move(reads);
+    return made;
+  }
+
+  // What it would have written is lost, unless another has written since: then it stays.
+  void withdraw(const Task& task, TaskNumber number) {
+    if (!executor_.withdraw(number)) return;
+    EXPECT_TRUE(brings_weights(task.work));
+    EXPECT_FALSE(executor_.withdraw(number)) << "once";
+    ++withdrawn_;
+    for (const Resource& resource : task.writes) {
+      const auto at = static_cast<size_t>(resource.number);
+      if (last_writer_[at] == static_cast<int64_t>(task.bytes)) readable_[at] = false;
+    }
+    const std::lock_guard lock(mutex_);
+    expected_.erase(task.bytes);
+  }
+
+  void run(Executor::Tasks tasks) {
+    joined_ += std::ssize(tasks) - 1;
+    for (size_t i = 1; i < tasks.size(); ++i) EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
+    // None waits for another, so that any order will do.
+    for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
+  }
+
+  void run_one(const Task& ran) {
+    std::vector<int64_t> expected;
+    {
+      const std::lock_guard lock(mutex_);
+      expected = expected_.at(ran.bytes);  // not there: it was withdrawn
+    }
+    memory_.run(ran, static_cast<int64_t>(ran.bytes), expected);
+    ++ran_;
+  }
+
+  void drain() {
+    executor_.drain(false);
+    const std::lock_guard lock(mutex_);
+    expected_.clear();
+  }
+
+  std::mt19937_64 random_;
+  Guarded memory_{kPlaces};
+  std::vector<int64_t> last_writer_ = std::vector<int64_t>(kPlaces, 0);
+  std::vector<bool> readable_ = std::vector<bool>(kPlaces, true);
+  int64_t number_ = 0;
+  int64_t withdrawn_ = 0;
+  std::atomic<int64_t> joined_ = 0;
+  std::atomic<int64_t> begun_ = 0;
+  std::atomic<int64_t> ran_ = 0;
+  std::mutex mutex_;
+  std::map<uint64_t, std::vector<int64_t>> expected_;  // what it reads, by Task::bytes
+  Timeline timeline_{0};
+  Executor executor_;
+};
+
+void run_random_schedules(int schedules, const ExecutorOptions& options) {
+  RandomSchedules(options).play(schedules);
 }
 
 TEST(Executor, TenThousandRandomSchedulesInOrder) { run_random_schedules(10000, {}); }
@@ -381,42 +455,40 @@ TEST(ExecutorBegins, TheNextCallEarlyAndInOrder) {
   Timeline timeline(0);
   std::vector<std::string> happened;
   std::promise<void> submitted;
-  Executor executor({.run =
-                         [&](Executor::Tasks tasks) {
-                           happened.push_back("run " + std::to_string(tasks[0]->bytes));
-                         },
+  Executor executor({.run = [](Executor::Tasks) { ADD_FAILURE() << "loads begin ahead"; },
                      .begin =
                          [&](Executor::Tasks tasks) {
                            if (tasks[0]->bytes == 0) submitted.get_future().wait();
                            happened.push_back("begin " + std::to_string(tasks[0]->bytes));
-                           return true;
+                         },
+                     .finish =
+                         [&](Executor::Tasks tasks) {
+                           happened.push_back("finish " + std::to_string(tasks[0]->bytes));
                          }},
-                    timeline);
+                    timeline, {}, begin_ahead());
   for (uint64_t i = 0; i < 3; ++i) {
-    Task copy = task(Lane::to_device, {}, {place(static_cast<int32_t>(i))});
+    Task copy = task(Work::load, Lane::to_device, {}, {place(static_cast<int32_t>(i))});
     copy.bytes = i;
     executor.submit({copy});
   }
   submitted.set_value();
   executor.drain(false);
-  EXPECT_EQ(happened,
-            std::vector<std::string>({"begin 0", "begin 1", "run 0", "begin 2", "run 1", "run 2"}));
+  EXPECT_EQ(happened, std::vector<std::string>(
+                          {"begin 0", "begin 1", "finish 0", "begin 2", "finish 1", "finish 2"}));
 }
 
 // What waits for the call at hand does not begin before it is over.
 TEST(ExecutorBegins, NothingThatHasToWait) {
   Timeline timeline(0);
   std::vector<std::string> happened;
-  Executor executor({.run = [&](Executor::Tasks) { happened.emplace_back("run"); },
-                     .begin =
-                         [&](Executor::Tasks) {
-                           happened.emplace_back("begin");
-                           return true;
-                         }},
-                    timeline);
-  executor.submit({task(Lane::to_device, {}, {place(0)}), task(Lane::to_device, {}, {place(0)})});
+  Executor executor({.run = {},
+                     .begin = [&](Executor::Tasks) { happened.emplace_back("begin"); },
+                     .finish = [&](Executor::Tasks) { happened.emplace_back("finish"); }},
+                    timeline, {}, begin_ahead());
+  executor.submit({task(Work::load, Lane::to_device, {}, {place(0)}),
+                   task(Work::load, Lane::to_device, {}, {place(0)})});
   executor.drain(false);
-  EXPECT_EQ(happened, std::vector<std::string>({"begin", "run", "begin", "run"}));
+  EXPECT_EQ(happened, std::vector<std::string>({"begin", "finish", "begin", "finish"}));
 }
 
 // A call that cannot begin fails like one that cannot run; what has begun is waited for all the
@@ -425,18 +497,18 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   Timeline timeline(0);
   std::atomic<int> begun{0};
   std::atomic<int> waited_for{0};
-  Executor executor({.run = [&](Executor::Tasks) { ++waited_for; },
+  Executor executor({.run = {},
                      .begin =
                          [&](Executor::Tasks tasks) {
                            if (tasks[0]->bytes == 3)
                              fail(ErrorKind::device_lost, "the copy failed");
                            ++begun;
-                           return true;
-                         }},
-                    timeline);
+                         },
+                     .finish = [&](Executor::Tasks) { ++waited_for; }},
+                    timeline, {}, begin_ahead());
   Fragment copies;
   for (uint64_t i = 0; i < 6; ++i) {
-    copies.push_back(task(Lane::to_device, {}, {place(static_cast<int32_t>(i))}));
+    copies.push_back(task(Work::load, Lane::to_device, {}, {place(static_cast<int32_t>(i))}));
     copies.back().bytes = i;
   }
   const TaskNumber last = executor.submit(std::move(copies));
@@ -444,7 +516,7 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   executor.recover();
   EXPECT_EQ(begun, waited_for);
   EXPECT_EQ(begun, 3);
-  executor.wait(executor.submit({task(Lane::to_device, {}, {place(0)})}));
+  executor.wait(executor.submit({task(Work::load, Lane::to_device, {}, {place(0)})}));
   EXPECT_EQ(waited_for, 4);
 }
 
@@ -467,23 +539,22 @@ TEST(ExecutorBegins, WhatWaitsByItself) {
                          },
                      .begin =
                          [&](Executor::Tasks tasks) {
-                           if (tasks[0]->lane == Lane::cpu || tasks[0]->bytes == 9) return false;
                            note("begin", *tasks[0]);
                            if (tasks[0]->bytes == 4) all_begun.set_value();
-                           return true;
                          },
-                     .awaits = [](const Task& task, const Task&) { return task.bytes != 9; }},
-                    timeline);
-  Fragment fragment = {task(Lane::cpu, {}, {place(1)}), task(Lane::rows_up, {place(1)}, {place(2)}),
-                       task(Lane::compute, {place(2)}, {place(3)}),
-                       task(Lane::compute, {place(3)}, {place(4)}),
-                       task(Lane::compute, {place(4)}, {place(5)})};
+                     .finish = [&](Executor::Tasks tasks) { note("finish", *tasks[0]); }},
+                    timeline, {}, begin_ahead(3));
+  Fragment fragment = {task(Work::expert_on_cpu, Lane::cpu, {}, {place(1)}),
+                       task(Work::rows_up, Lane::rows_up, {place(1)}, {place(2)}),
+                       task(Work::scatter, Lane::compute, {place(2)}, {place(3)}),
+                       task(Work::combine, Lane::compute, {place(3)}, {place(4)}),
+                       task(Work::logits, Lane::compute, {place(4)}, {place(5)})};
   for (size_t i = 0; i < fragment.size(); ++i) fragment[i].bytes = i + 1;
   fragment[4].bytes = 9;
   executor.submit(std::move(fragment));
   executor.drain(false);
-  EXPECT_EQ(happened, std::vector<std::string>({"begin 2", "begin 3", "begin 4", "run 1", "run 2",
-                                                "run 3", "run 4", "run 9"}));
+  EXPECT_EQ(happened, std::vector<std::string>({"begin 2", "begin 3", "begin 4", "run 1",
+                                                "finish 2", "finish 3", "finish 4", "run 9"}));
   // A task that waited is busy from when it could go on.
   const std::vector<TimelineSpan> spans = timeline.spans();
   ASSERT_EQ(spans.size(), 5u);
@@ -496,28 +567,25 @@ TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
   Timeline timeline(0);
   std::promise<void> computing;
   std::promise<void> begun;
-  Executor executor(
-      {.run =
-           [&](Executor::Tasks tasks) {
-             if (tasks[0]->lane == Lane::to_device) {
-               computing.get_future().wait();
-               std::this_thread::sleep_for(std::chrono::milliseconds(5));
-             }
-             if (tasks[0]->lane != Lane::cpu) return;
-             computing.set_value();
-             const auto began = begun.get_future().wait_for(std::chrono::seconds(20));
-             EXPECT_EQ(began, std::future_status::ready);
-           },
-       .begin =
-           [&](Executor::Tasks tasks) {
-             if (tasks[0]->lane != Lane::compute) return false;
-             begun.set_value();
-             return true;
-           },
-       .awaits = [](const Task&, const Task& earlier) { return earlier.lane == Lane::cpu; }},
-      timeline);
-  executor.submit({task(Lane::cpu, {}, {place(1)}), task(Lane::to_device, {}, {place(2)}),
-                   task(Lane::compute, {place(1), place(2)}, {})});
+  LaneRules lanes;
+  lanes.most_begun[lane_index(Lane::rows_up)] = 1;
+  Executor executor({.run =
+                         [&](Executor::Tasks tasks) {
+                           if (tasks[0]->lane == Lane::to_device) {
+                             computing.get_future().wait();
+                             std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                           }
+                           if (tasks[0]->lane != Lane::cpu) return;
+                           computing.set_value();
+                           const auto began = begun.get_future().wait_for(std::chrono::seconds(20));
+                           EXPECT_EQ(began, std::future_status::ready);
+                         },
+                     .begin = [&](Executor::Tasks) { begun.set_value(); },
+                     .finish = [](Executor::Tasks) {}},
+                    timeline, {}, lanes);
+  executor.submit({task(Work::expert_on_cpu, Lane::cpu, {}, {place(1)}),
+                   task(Work::load, Lane::to_device, {}, {place(2)}),
+                   task(Work::rows_up, Lane::rows_up, {place(1), place(2)}, {})});
   executor.drain(false);
 }
 
@@ -529,29 +597,141 @@ TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
     std::atomic<int> waited_for{0};
     Executor executor({.run =
                            [&](Executor::Tasks tasks) {
-                             if (tasks[0]->lane != Lane::cpu) {
-                               ++waited_for;
-                               return;
-                             }
+                             if (tasks[0]->lane != Lane::cpu) return;
                              while (begun < trial % 3) std::this_thread::yield();
                              fail(ErrorKind::internal, "the sum failed");
                            },
-                       .begin =
-                           [&](Executor::Tasks tasks) {
-                             if (tasks[0]->lane == Lane::cpu) return false;
-                             ++begun;
-                             return true;
-                           },
-                       .awaits = [](const Task&, const Task&) { return true; }},
-                      timeline);
-    const TaskNumber last = executor.submit(
-        {task(Lane::cpu, {}, {place(1)}), task(Lane::rows_up, {place(1)}, {place(2)}),
-         task(Lane::compute, {place(2)}, {place(3)}), task(Lane::compute, {place(3)}, {})});
+                       .begin = [&](Executor::Tasks) { ++begun; },
+                       .finish = [&](Executor::Tasks) { ++waited_for; }},
+                      timeline, {}, begin_ahead());
+    const TaskNumber last =
+        executor.submit({task(Work::expert_on_cpu, Lane::cpu, {}, {place(1)}),
+                         task(Work::rows_up, Lane::rows_up, {place(1)}, {place(2)}),
+                         task(Work::scatter, Lane::compute, {place(2)}, {place(3)}),
+                         task(Work::combine, Lane::compute, {place(3)}, {})});
     EXPECT_THROW(executor.wait(last), Error);
     executor.recover();
     EXPECT_EQ(begun, waited_for);
     executor.wait(executor.submit({task(Lane::compute, {place(3)}, {})}));
   }
+}
+
+// Loads on one lane behind one that keeps it busy until all were submitted.
+class WaitingLoads : public ::testing::Test {
+ protected:
+  static Task load(int32_t slot, float priority = 0, std::vector<Resource> reads = {}) {
+    Task made = task(Work::load, Lane::to_device, std::move(reads), {place(slot)});
+    made.slot = slot;
+    made.priority = priority;
+    return made;
+  }
+
+  void SetUp() override {
+    executor.submit({load(100)});
+    started.get_future().wait();
+  }
+
+  // The lane goes on. Returns the slots in the order in which they were loaded.
+  std::vector<int32_t> order() {
+    go.set_value();
+    executor.drain(false);
+    EXPECT_EQ(loaded.at(0), 100);
+    return {loaded.begin() + 1, loaded.end()};
+  }
+
+  Timeline timeline{0};
+  std::promise<void> started;
+  std::promise<void> go;
+  std::shared_future<void> gone = go.get_future().share();
+  std::vector<int32_t> loaded;
+  Executor executor{{.run =
+                         [this](Executor::Tasks tasks) {
+                           if (tasks[0]->lane != Lane::to_device) return;
+                           if (tasks[0]->slot == 100) {
+                             started.set_value();
+                             gone.wait();
+                           }
+                           loaded.push_back(tasks[0]->slot);
+                         }},
+                    timeline};
+};
+
+TEST_F(WaitingLoads, KeepProgramOrderWithOnePriority) {
+  executor.submit({load(3), load(1), load(2)});
+  EXPECT_EQ(order(), std::vector<int32_t>({3, 1, 2}));
+}
+
+TEST_F(WaitingLoads, AreOvertakenByDemand) {
+  executor.submit({load(1, 0.25), load(2, 0.5), load(3, 0.25)});
+  executor.submit({load(4, 2), load(5, 2), load(6, 0.5)});
+  EXPECT_EQ(order(), std::vector<int32_t>({4, 5, 2, 6, 1, 3}));
+}
+
+// The second load into slot 1 has the highest priority and waits for the first.
+TEST_F(WaitingLoads, GoOnWhileAHigherPriorityHasToWait) {
+  executor.submit({load(1, 0), load(1, 2), load(3, 2), load(2, 1)});
+  EXPECT_EQ(order(), std::vector<int32_t>({2, 1, 1, 3})) << "within a priority none is skipped";
+}
+
+TEST_F(WaitingLoads, NeverLandOnceTheyAreWithdrawn) {
+  const TaskNumber last = executor.submit({load(1), load(2), load(3)});
+  EXPECT_TRUE(executor.withdraw(last - 1));
+  EXPECT_FALSE(executor.withdraw(last - 1));
+  executor.wait(last - 1);
+  EXPECT_FALSE(executor.withdraw(last - 3)) << "has begun";
+  EXPECT_EQ(order(), std::vector<int32_t>({1, 3}));
+  EXPECT_FALSE(executor.withdraw(last)) << "is over";
+  EXPECT_THROW(executor.submit({task(Lane::compute, {place(2)}, {})}), Error);
+  executor.wait(executor.submit({load(2), task(Lane::compute, {place(2)}, {})}));
+}
+
+TEST_F(WaitingLoads, StayWhereSomebodyNeedsThem) {
+  const TaskNumber last = executor.submit({load(1), task(Lane::compute, {place(1)}, {}), load(2)});
+  EXPECT_FALSE(executor.withdraw(last - 2));
+  EXPECT_FALSE(executor.withdraw(last - 1)) << "brings no weights";
+  EXPECT_EQ(order(), std::vector<int32_t>({1, 2}));
+}
+
+// The memory below may be filled for nothing, but nothing is loaded from where it was not.
+TEST_F(WaitingLoads, AreWithdrawnBeforeTheirFetch) {
+  const TaskNumber last = executor.submit(
+      {task(Work::fetch, Lane::disk_read, {place(100)}, {place(9)}), load(1, 0, {place(9)})});
+  EXPECT_FALSE(executor.withdraw(last - 1));
+  EXPECT_TRUE(executor.withdraw(last));
+  EXPECT_TRUE(executor.withdraw(last - 1));
+  EXPECT_EQ(order(), std::vector<int32_t>());
+}
+
+// Whoever fills the slot of a withdrawn load next waits for those who read what it held.
+TEST_F(WaitingLoads, LeaveTheOrderToThoseBehind) {
+  std::promise<void> may_end;
+  std::atomic<bool> read = false;
+  std::atomic<bool> early = false;
+  Executor slow({.run =
+                     [&](Executor::Tasks tasks) {
+                       if (tasks[0]->lane == Lane::compute) {
+                         may_end.get_future().wait();
+                         read = true;
+                       } else if (!read) {
+                         early = true;
+                       }
+                     }},
+                timeline);
+  const TaskNumber last = slow.submit({task(Lane::compute, {place(1)}, {}), load(1)});
+  EXPECT_TRUE(slow.withdraw(last));
+  slow.submit({load(1)});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  may_end.set_value();
+  slow.drain(false);
+  EXPECT_FALSE(early);
+  EXPECT_TRUE(order().empty());
+}
+
+TEST_F(WaitingLoads, AloneHaveAPriority) {
+  Task compute = task(Lane::compute, {}, {});
+  compute.priority = 1;
+  EXPECT_THROW(executor.submit({load(1), compute}), Error);
+  EXPECT_EQ(order(), std::vector<int32_t>({1})) << "what came before it is carried out";
 }
 
 }  // namespace

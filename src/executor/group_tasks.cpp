@@ -2,20 +2,9 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "executor/quietly.h"
 #include "model/counts.h"
 
 namespace klotski {
-
-namespace {
-
-// Of the weights of experts that run in one call. With much less, waking threads and waiting for
-// them would show; with more, the first expert's slot would be held, and its buffer given back,
-// later than need be: all of a call are done together.
-constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
-
-}  // namespace
 
 uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows) {
   const int64_t choices = most_choices(model);
@@ -60,7 +49,6 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       slots_(slots),
       cache_(cache),
       policy_(policy),
-      on_device_(memory.device != nullptr),
       all_experts_below_(policy.layout.slots_below[index_of(UnitKind::expert)] >=
                          std::ssize(units_of(with.model, UnitKind::expert))),
       most_choices_(most_choices(with.model)) {
@@ -125,121 +113,6 @@ float* GroupTasks::own_rows(int64_t rows) {
     own_rows_.emplace(with_.ops, floats(std::max(rows, policy_.most_own_rows())));
   }
   return own_rows_->span().data();
-}
-
-bool GroupTasks::may_join(std::span<const Task* const> together, const Task& next) const {
-  const Task& first = *together[0];
-  if (first.work != next.work || first.layer != next.layer ||
-      first.micro_batch != next.micro_batch) {
-    return false;
-  }
-  if (next.work == Work::scatter || next.work == Work::rows_up) return true;
-  // No slot is held up where each expert has one below.
-  if (next.work == Work::expert && next.lane == Lane::cpu && all_experts_below_) return true;
-  return next.work == Work::expert &&
-         (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
-}
-
-// The way from one gate to the next, with that gate, is short calls that nothing but weights on
-// their way and the CPU's results can hold up: begun before these are there, the device goes it
-// alone.
-bool GroupTasks::begins_ahead(const Task& task) const {
-  return on_device_ && task.lane == Lane::compute &&
-         (task.work == Work::expert || task.work == Work::scatter || task.work == Work::combine ||
-          task.work == Work::attention || task.work == Work::gate);
-}
-
-bool GroupTasks::awaits(const Task& task, const Task& earlier) const {
-  if (task.work == Work::rows_up) return earlier.work == Work::expert && earlier.lane == Lane::cpu;
-  if (task.work == Work::rows_down) return earlier.work == Work::gate;
-  if (!begins_ahead(task)) return false;
-  if (earlier.lane == Lane::compute) return true;
-  if (task.work == Work::scatter) return earlier.work == Work::rows_up;
-  return task.work == Work::expert && earlier.work == Work::load &&
-         earlier.lane == Lane::to_device && slots_.brings_all(earlier);
-}
-
-bool GroupTasks::begin_early(std::span<const Task* const> tasks) {
-  const Task& task = *tasks[0];
-  if (task.work == Work::load && task.lane == Lane::to_device) {
-    slots_.begin_load(task);
-    return true;
-  }
-  if (task.work == Work::rows_up) {
-    cpu_experts_->begin_rows_up(tasks);
-    return true;
-  }
-  if (task.work == Work::rows_down) {
-    cpu_experts_->begin_rows_down(with_.ops.memory, gated_);
-    return true;
-  }
-  if (!begins_ahead(task)) return false;
-  const auto calls = [&] {
-    carry_out(tasks);
-    under_way_.push_back(with_.ops.memory.place());
-    if (task.work == Work::gate) gated_ = under_way_.back();
-  };
-  begin_or_finish(calls, with_.ops.memory.finish);
-  return true;
-}
-
-void GroupTasks::run(std::span<const Task* const> tasks) {
-  const Task& task = *tasks[0];
-  if (task.work == Work::rows_up) return cpu_experts_->finish_rows_up();
-  if (begins_ahead(task)) {  // and has begun: the executor asks begin_early() about every call
-    const uint64_t place = under_way_.front();
-    under_way_.pop_front();
-    with_.ops.memory.finish_to(place);
-  } else {
-    if (task.lane != Lane::compute) return carry_out(tasks);
-    begin_or_finish([&] { carry_out(tasks); }, with_.ops.memory.finish);
-    // Operations may have begun and not ended: the task has ended when they have.
-    with_.ops.memory.finish();
-  }
-  if (task.work == Work::gate) read_choices(*member(task).routing);
-}
-
-void GroupTasks::carry_out(std::span<const Task* const> tasks) {
-  const Task& task = *tasks[0];
-  switch (task.work) {
-    case Work::fetch:
-      return slots_.fetch(task);
-    case Work::load:
-      return slots_.load(task);
-    case Work::settle:
-      return slots_.settle(task);
-    case Work::embed:
-      return embed(task);
-    case Work::attention:
-      if (task.lane == Lane::cpu) return cpu_attention_->run(task, *member(task).micro_batch);
-      return attention(task);
-    case Work::project:
-      return project(task);
-    case Work::queries_down:
-      return cpu_attention_->queries_down(task, rows_of(task));
-    case Work::attended_up:
-      return cpu_attention_->attended_up(task, rows_of(task));
-    case Work::project_back:
-      return project_back(task);
-    case Work::gate:
-      return gate(task);
-    case Work::expert:
-      return task.lane == Lane::cpu ? cpu_experts_->run(tasks) : experts(tasks);
-    case Work::rows_down:
-      return rows_down(task);
-    case Work::rows_up:
-      fail(ErrorKind::internal, "results of experts come up in two parts");
-    case Work::scatter:
-      return scatter(tasks);
-    case Work::combine:
-      return combine(task);
-    case Work::logits:
-      return compute_logits(task);
-    case Work::load_kv:
-      return load_kv(task);
-    case Work::store_kv:
-      return store_kv(task);
-  }
 }
 
 std::span<const ExpertId> GroupTasks::choices(int32_t micro_batch) const {
@@ -313,7 +186,7 @@ void GroupTasks::gate(const Task& task) {
 
 // The results wait in the place of their row and choice, so that the sum in combine() does not
 // depend on the order in which experts ran.
-void GroupTasks::experts(std::span<const Task* const> tasks) {
+void GroupTasks::experts(Tasks tasks) {
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
   for (const Task* task : tasks) {
@@ -365,15 +238,44 @@ RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> e
           .first_output = first_output(of)};
 }
 
+void GroupTasks::take_choices(const Task& task) { read_choices(*member(task).routing); }
+
+void GroupTasks::queries_down(const Task& task) {
+  cpu_attention_->queries_down(task, rows_of(task));
+}
+
+void GroupTasks::attention_on_cpu(const Task& task) {
+  cpu_attention_->run(task, *member(task).micro_batch);
+}
+
+void GroupTasks::attended_up(const Task& task) { cpu_attention_->attended_up(task, rows_of(task)); }
+
 void GroupTasks::rows_down(const Task& task) {
+  begin_rows_down(task);
+  finish_rows_down(task);
+}
+
+// The copy waits for all operations up to the latest gate. These may be a few calls more than those
+// that the rows come from, of which none waits for the rows: the CPU's results are awaited once the
+// CPU has begun.
+void GroupTasks::begin_rows_down(const Task&) {
+  cpu_experts_->begin_rows_down(with_.ops.memory, gated_);
+}
+
+void GroupTasks::finish_rows_down(const Task& task) {
   std::vector<RoutedRows> parts;
   for (const Member& here : members_) parts.push_back(routed_rows(here, here.routing->chosen));
   cpu_experts_->finish_rows_down(parts, task.layer);
 }
 
+void GroupTasks::rows_up(Tasks tasks) {
+  begin_rows_up(tasks);
+  finish_rows_up(tasks);
+}
+
 // What came up lies expert by expert: it goes to the place of its row and choice, where experts
 // that ran on the device put theirs. There it is added to what the device made of a slice.
-void GroupTasks::scatter(std::span<const Task* const> tasks) {
+void GroupTasks::scatter(Tasks tasks) {
   const SortedChoices& choices = sorted(*tasks[0]);
   with_.ops.memory.wait_for_copies(cpu_experts_->way_up());
   for (const Task* task : tasks) {

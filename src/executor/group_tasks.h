@@ -12,6 +12,7 @@
 #include "forward/layer.h"
 #include "kv/paged_cache.h"
 #include "schedule/builder.h"
+#include "schedule/dependencies.h"
 
 namespace klotski {
 
@@ -21,6 +22,14 @@ uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, in
 // Bytes of all else that tasks of a group of so many rows compute with.
 uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
                        const Policy& policy, int64_t rows, int64_t logit_rows);
+
+// Calls on a device that have begun and are not over, at most. A copy beside the one at hand keeps
+// a link busy; what a device computes is a chain of short calls.
+inline constexpr size_t kMostCopies = 2;
+inline constexpr size_t kMostComputations = 12;
+
+// How lanes take tasks: those of a device begin ahead, those of a host do not.
+LaneRules lane_rules(const ComputeMemory& memory);
 
 // What each kind of task does, on the rows of one group. The rows of all micro-batches lie one
 // after the other, so that an expert finds those that chose it in one place.
@@ -32,15 +41,12 @@ class GroupTasks {
   // Takes the group to work on next; it must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
 
-  // Sets the copies of a load to a device or of results going, or what the device computes between
-  // two gates; run() waits for them. False for other tasks.
-  bool begin_early(std::span<const Task* const> tasks);
-  // Whether a task that has begun so waits by itself until an earlier one that has begun is over:
-  // the device keeps its order, and waits for weights and for results that the CPU computes.
-  bool awaits(const Task& task, const Task& earlier) const;
-  // Carries a task out, or experts that may_join() has joined, or waits for what begin_early() has
-  // set going. Called by the worker of their lane.
+  // Carries a task out, or those that may_join() has joined. Called, as the next two, by the worker
+  // of their lane.
   void run(std::span<const Task* const> tasks);
+  // Sets their work going on a device. finish() waits for it, in the order of begin() on each lane.
+  void begin_ahead(std::span<const Task* const> tasks);
+  void finish(std::span<const Task* const> tasks);
   // Whether an expert that may begin joins those that do so next: the kernels then have enough
   // to do for all threads even where each has few rows.
   bool may_join(std::span<const Task* const> together, const Task& next) const;
@@ -70,23 +76,46 @@ class GroupTasks {
     std::vector<size_t> begin;  // by expert, and the end
   };
 
-  bool begins_ahead(const Task& task) const;
+  using Tasks = std::span<const Task* const>;
+  struct Part;
+  struct Carrier;
+  struct Carriers;
+
+  static const Carrier& carrier_of(Tasks tasks);
   void place_rows(int64_t rows);
   float* memory_of_rows(int64_t rows);
   float* own_rows(int64_t rows);
-  void carry_out(std::span<const Task* const> tasks);
-  void embed(const Task& task);
-  void attention(const Task& task);
-  void project(const Task& task);
-  void project_back(const Task& task);
+  void call(const Part& part, Tasks tasks);
   const Rotation& rotation(Member& of);
-  void gate(const Task& task);
-  void experts(std::span<const Task* const> tasks);
   ChosenExpert chosen_expert(const Task& task);
   const SortedChoices& sorted(const Task& task);
   RoutedRows routed_rows(const Member& of, std::span<const ExpertId> experts) const;
+
+  // The parts that kinds of task are carried out by, as their table in group_calls.cpp names them.
+  void fetch(const Task& task) { slots_.fetch(task); }
+  void load(const Task& task) { slots_.load(task); }
+  void begin_load(const Task& task) { slots_.begin_load(task); }
+  void finish_load(const Task&) { slots_.finish_load(); }
+  void settle(const Task& task) { slots_.settle(task); }
+  void embed(const Task& task);
+  void attention(const Task& task);
+  void project(const Task& task);
+  void queries_down(const Task& task);
+  void attention_on_cpu(const Task& task);
+  void attended_up(const Task& task);
+  void project_back(const Task& task);
+  void gate(const Task& task);
+  void gate_begun(const Task&) { gated_ = under_way_.back(); }
+  void take_choices(const Task& task);
+  void experts(Tasks tasks);
   void rows_down(const Task& task);
-  void scatter(std::span<const Task* const> tasks);
+  void begin_rows_down(const Task& task);
+  void finish_rows_down(const Task& task);
+  void experts_on_cpu(Tasks tasks) { cpu_experts_->run(tasks); }
+  void rows_up(Tasks tasks);
+  void begin_rows_up(Tasks tasks) { cpu_experts_->begin_rows_up(tasks); }
+  void finish_rows_up(Tasks) { cpu_experts_->finish_rows_up(); }
+  void scatter(Tasks tasks);
   void combine(const Task& task);
   void compute_logits(const Task& task);
   void load_kv(const Task& task);
@@ -103,16 +132,13 @@ class GroupTasks {
   WeightSlots& slots_;
   PagedKvCache& cache_;
   const Policy& policy_;
-  bool on_device_;
   bool all_experts_below_;  // in the memory below a device's
   std::optional<BufferPool> stage_buffers_;
   std::vector<KvStage> stages_;                // of spilled keys and values
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
   std::optional<CpuAttention> cpu_attention_;  // where it attends
-  std::deque<uint64_t> under_way_;  // OpsMemory::place() after each call that has begun early
-  // The same after the latest gate. What waits for rows behind it may wait for a few calls more, of
-  // which none waits for those rows: the CPU's results are awaited once the CPU has begun.
-  uint64_t gated_ = 0;
+  std::deque<uint64_t> under_way_;  // OpsMemory::place() after each call that has begun ahead
+  uint64_t gated_ = 0;              // OpsMemory::place() after the latest gate
   std::vector<Member> members_;
   std::optional<SortedChoices> sorted_;  // of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer

@@ -3,7 +3,7 @@
 namespace klotski {
 
 void PrefetchAudit::observe(const Task& task, const TimelineSpan& span) {
-  if (task.unit.kind != UnitKind::expert || task.lane == Lane::cpu) return;
+  if (task.unit.kind != UnitKind::expert) return;
   const std::lock_guard lock(mutex_);
   const auto unused = unused_.find(task.slot);
   if (task.work == Work::load) {

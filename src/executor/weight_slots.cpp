@@ -111,10 +111,6 @@ void WeightSlots::begin_load(const Task& task) {
   ++begun_;
 }
 
-bool WeightSlots::brings_all(const Task& load) const {
-  return load.sliced > 0 || load.bytes == layouts_.of(load.unit).own_bytes;
-}
-
 void WeightSlots::await_load(const Task& expert) const {
   const int64_t load = expert.sliced > 0 ? slice_load_ : state(expert.unit, expert.slot).load;
   if (load >= finished_) ops_.memory.wait_for_copies(link(load));
@@ -156,10 +152,15 @@ ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs)
   return slice;
 }
 
+void WeightSlots::finish_load() {
+  const CountedAtEnd<int64_t> counted{finished_, 1};
+  link(finished_).finish();
+}
+
 void WeightSlots::load(const Task& task) {
   if (below_) {
-    const CountedAtEnd<int64_t> counted{finished_, 1};
-    return link(finished_).finish();
+    begin_load(task);
+    return finish_load();
   }
   state(task.unit, task.slot) = {};
   source_.read(task.unit, layouts_.of(task.unit), buffer(task.unit, task.slot));

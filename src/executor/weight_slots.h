@@ -34,14 +34,13 @@ class WeightSlots {
 
   // Fills a slot of the memory below from the source. One thread at a time.
   void fetch(const Task& task);
-  // Fills a slot from the source; where there is a memory below, waits for the oldest copy from
-  // there that has begun. One thread at a time.
+  // Fills a slot from the source or, where there is a memory below, from there. One thread at a
+  // time calls this and the next two.
   void load(const Task& task);
   // Begins to fill a slot, or the slice of an expert, from the memory below; at most two at a time.
   void begin_load(const Task& task);
-  // Whether a load that has begun brings all that the expert computed next needs, so that
-  // await_load() will do.
-  bool brings_all(const Task& load) const;
+  // Waits for the oldest load that has begun.
+  void finish_load();
   // Lets operations wait for the load of the task's expert, if it has begun and is not over.
   // Another thread may load meanwhile.
   void await_load(const Task& expert) const;

@@ -209,11 +209,10 @@ double PassSimulator::seconds(const Task& task) {
     case Work::attended_up:
     case Work::rows_up:
       return up_seconds(bytes);
+    case Work::attention_on_cpu:
+      return shape_.decoding_rows * layer.attend_decode_on_cpu.at(shape_.positions) *
+             beside_copies();
     case Work::attention: {
-      if (task.lane == Lane::cpu) {
-        return shape_.decoding_rows * layer.attend_decode_on_cpu.at(shape_.positions) *
-               beside_copies();
-      }
       const auto prompt = static_cast<double>(shape_.prompt_tokens);
       return layer.attention_products.at(shape_.rows()) +
              shape_.decoding_rows * layer.attend_decode.at(shape_.positions) +
@@ -223,12 +222,15 @@ double PassSimulator::seconds(const Task& task) {
     case Work::gate:
       return layer.route.at(shape_.rows());
     case Work::expert:
-      if (task.lane != Lane::cpu) return expert_seconds(task);
+      return expert_seconds(task);
+    case Work::expert_on_cpu:
       return layer.expert_on_cpu.at(rows_of(task)) * beside_copies() * (1.0 - slice_of(task));
     case Work::scatter:
       return operations.embed.at(rows_of(task));  // rows are copied likewise
     case Work::combine:
       return layer.combine.at(shape_.rows());
+    case Work::count_:
+      break;
   }
   return 0.0;
 }

@@ -242,7 +242,7 @@ void FragmentBuilder::begin_attention_below(LayerId layer, int32_t micro_batch) 
   Task down = exchange(Work::queries_down, Lane::rows_down, layer, micro_batch);
   down.reads = {buffer(Place::queries)};
   down.writes = {buffer(Place::queries_below)};
-  Task attention = exchange(Work::attention, Lane::cpu, layer, micro_batch);
+  Task attention = exchange(Work::attention_on_cpu, Lane::cpu, layer, micro_batch);
   attention.bytes = 0;
   attention.reads = {buffer(Place::queries_below)};
   attention.writes = {{Place::kv, micro_batch}, buffer(Place::attended_below)};
@@ -310,6 +310,7 @@ void FragmentBuilder::load_page(const std::vector<PagePiece>& page) {
               .layer = piece.unit.layer,
               .offset = piece.offset,
               .bytes = piece.bytes,
+              .partial = piece.bytes < known_.facts(piece.unit).own_bytes,
               .reads = {{Place::below, below, piece.unit.kind}}};
     // The first part waits for whatever the slot held, the others for that one.
     std::vector<Resource>& touched = piece.offset == 0 ? load.writes : load.fills;
@@ -370,7 +371,7 @@ void FragmentBuilder::expert_below(LayerId layer, ExpertId expert, int64_t slice
   const WeightUnit unit = expert_of(layer, expert);
   residency_.chosen(unit, 1);  // as the lease of one above counts
   const int32_t slot = fetch(unit, LoadReason::demand, of_all_batches(Place::routing));
-  fragment_.push_back({.work = Work::expert,
+  fragment_.push_back({.work = Work::expert_on_cpu,
                        .lane = Lane::cpu,
                        .unit = unit,
                        .slot_below = slot,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace klotski {
 
 // Readers wait for the writers before them, so that whoever waits for readers need not.
@@ -20,8 +22,26 @@ void Dependencies::Uses::fill(TaskNumber number) {
   writers.push_back(number);
 }
 
-std::vector<TaskNumber> Dependencies::add(const Task& task) {
-  const TaskNumber number = next_++;
+std::vector<Edge> Dependencies::add(const Task& task) {
+  check_readable(task.reads);
+  std::vector<Edge> edges;
+  for (const TaskNumber number : numbers_before(task)) {
+    edges.push_back({number, after(task, earlier_[static_cast<size_t>(number - done_)])});
+  }
+  count(task, next_++);
+  return edges;
+}
+
+void Dependencies::check_readable(const std::vector<Resource>& resources) const {
+  for (const Resource& resource : resources) {
+    const auto found = uses_.find(resource);
+    if (found == uses_.end() || !found->second.withdrawn) continue;
+    fail(ErrorKind::internal, "a task reads what was to be brought by one that was withdrawn");
+  }
+}
+
+// The earlier tasks that are not known to be done, ascending, each once.
+std::vector<TaskNumber> Dependencies::numbers_before(const Task& task) {
   std::vector<TaskNumber> waits;
   const auto wait_for = [&](const std::vector<TaskNumber>& tasks) {
     waits.insert(waits.end(), tasks.begin(), tasks.end());
@@ -40,7 +60,14 @@ std::vector<TaskNumber> Dependencies::add(const Task& task) {
     wait_for(uses.readers);
   }
   for (const Resource& resource : task.fills) wait_for(uses_[resource].before_fill());
-  // Only now, so that a task that reads and writes the same place does not wait for itself.
+  std::sort(waits.begin(), waits.end());
+  waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+  waits.erase(waits.begin(), std::lower_bound(waits.begin(), waits.end(), done_));
+  return waits;
+}
+
+// After numbers_before(), so that a task that reads and writes a place does not wait for itself.
+void Dependencies::count(const Task& task, TaskNumber number) {
   for (const Resource& resource : task.reads) {
     std::vector<TaskNumber>& readers = uses_[resource].readers;
     std::erase_if(readers, [&](TaskNumber reader) { return reader < done_; });
@@ -50,10 +77,30 @@ std::vector<TaskNumber> Dependencies::add(const Task& task) {
   for (const Resource& resource : task.writes) {
     uses_[resource] = {.writers = {number}, .readers = {}, .before = {}};
   }
-  std::sort(waits.begin(), waits.end());
-  waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
-  waits.erase(waits.begin(), std::lower_bound(waits.begin(), waits.end(), done_));
-  return waits;
+  earlier_.push_back({task.work, task.lane, begins_ahead(task), task.partial});
+}
+
+After Dependencies::after(const Task& task, const Earlier& earlier) const {
+  if (!begins_ahead(task) || earlier.partial) return After::done;
+  const TaskKind& kind = kind_of(task.work);
+  const bool in_order = kind.lanes == LaneClass::processor && task.lane == earlier.lane;
+  const bool by_event = earlier.begins_ahead && kind.awaits.has(earlier.work);
+  const bool by_count = lanes_.keep_program_order && kind.awaits_count.has(earlier.work);
+  return in_order || by_event || by_count ? After::begun : After::done;
+}
+
+void Dependencies::done_before(TaskNumber number) {
+  earlier_.erase(earlier_.begin(), earlier_.begin() + (number - done_));
+  done_ = number;
+}
+
+void Dependencies::withdraw(const Task& task, TaskNumber number) {
+  for (const std::vector<Resource>* resources : {&task.writes, &task.fills}) {
+    for (const Resource& resource : *resources) {
+      Uses& uses = uses_[resource];
+      uses.withdrawn |= std::count(uses.writers.begin(), uses.writers.end(), number) > 0;
+    }
+  }
 }
 
 }  // namespace klotski

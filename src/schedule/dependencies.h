@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <vector>
 
@@ -11,18 +13,50 @@ namespace klotski {
 // Position of a task in the order in which tasks were given, from 0 on.
 using TaskNumber = int64_t;
 
+// When a task may begin with respect to an earlier one that it depends on: when that is done, or
+// when that has begun. In the second case the work of the task, once begun, waits by itself until
+// the earlier task is over.
+enum class After { done, begun };
+
+struct Edge {
+  TaskNumber task;  // the one at the other end: of what a task waits for, the earlier one
+  After after;
+
+  bool operator==(const Edge&) const = default;
+};
+
+// How lanes take tasks, said by whoever carries them out.
+struct LaneRules {
+  // Calls of each lane that have begun and are not over, at most. 0: the lane begins nothing
+  // ahead, as all lanes of a host.
+  std::array<size_t, kLaneCount> most_begun{};
+  bool keep_program_order = true;  // on all lanes but those of weights
+};
+
 // Derives from what tasks read and write which earlier tasks each has to wait for: a reader for the
 // last writer, a writer for the last writer and everyone who read since. Tasks that fill a place,
 // each a part of it, are together its last writer. This is the only place where synchronisation
-// comes from; how a task waits, by its lane or by itself, is the executor's.
+// comes from: the kinds of the two tasks (task_kind.h) and the lanes' rules say how a task waits.
 class Dependencies {
  public:
-  // The earlier tasks that `task`, numbered next, must wait for; ascending, each once.
-  std::vector<TaskNumber> add(const Task& task);
+  explicit Dependencies(const LaneRules& lanes = {}) : lanes_(lanes) {}
+
+  // What `task`, numbered next, must wait for; ascending, each earlier task once. Fails, and counts
+  // nothing, where the task reads what a withdrawn one should have brought.
+  std::vector<Edge> add(const Task& task);
   TaskNumber next() const { return next_; }
 
+  // Whether the task's work is set going before it may be waited for.
+  bool begins_ahead(const Task& task) const {
+    return kind_of(task.work).begins_ahead && lanes_.most_begun[lane_index(task.lane)] > 0;
+  }
+
   // Every task before `number` is done: nobody needs to wait for it any more.
-  void done_before(TaskNumber number) { done_ = number; }
+  void done_before(TaskNumber number);
+
+  // The task will write nothing: what it would have written may not be read before someone else
+  // writes it. Others still wait for it, and so for all that it waits for.
+  void withdraw(const Task& task, TaskNumber number);
 
  private:
   struct Uses {
@@ -30,14 +64,29 @@ class Dependencies {
     std::vector<TaskNumber> readers;  // since
     bool filling = false;             // `writers` are tasks that fill the place
     std::vector<TaskNumber> before;   // then: what each of them waits for
+    bool withdrawn = false;           // a writer was
 
     // What a task that fills the place next waits for.
     const std::vector<TaskNumber>& before_fill() const;
     void fill(TaskNumber number);
   };
+  // What edges to a task depend on.
+  struct Earlier {
+    Work work;
+    Lane lane;
+    bool begins_ahead;
+    bool partial;
+  };
 
+  void check_readable(const std::vector<Resource>& resources) const;
+  std::vector<TaskNumber> numbers_before(const Task& task);
+  void count(const Task& task, TaskNumber number);
+  After after(const Task& task, const Earlier& earlier) const;
+
+  LaneRules lanes_;
   TaskNumber next_ = 0;
   TaskNumber done_ = 0;
+  std::deque<Earlier> earlier_;  // from done_ on
   std::map<Resource, Uses> uses_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "base/error.h"
+
 namespace klotski {
 namespace {
 
@@ -22,12 +24,18 @@ constexpr Resource kB{Place::hidden, 1};
 
 using Numbers = std::vector<TaskNumber>;
 
+Numbers numbers(const std::vector<Edge>& edges) {
+  Numbers earlier;
+  for (const Edge& edge : edges) earlier.push_back(edge.task);
+  return earlier;
+}
+
 TEST(Dependencies, AReaderWaitsForTheLastWriter) {
   Dependencies dependencies;
-  EXPECT_EQ(dependencies.add(task({}, {kA})), Numbers());
-  EXPECT_EQ(dependencies.add(task({}, {kA})), Numbers({0}));
-  EXPECT_EQ(dependencies.add(task({kA}, {})), Numbers({1}));
-  EXPECT_EQ(dependencies.add(task({kB}, {})), Numbers());
+  EXPECT_EQ(numbers(dependencies.add(task({}, {kA}))), Numbers());
+  EXPECT_EQ(numbers(dependencies.add(task({}, {kA}))), Numbers({0}));
+  EXPECT_EQ(numbers(dependencies.add(task({kA}, {}))), Numbers({1}));
+  EXPECT_EQ(numbers(dependencies.add(task({kB}, {}))), Numbers());
 }
 
 TEST(Dependencies, AWriterWaitsForEveryReaderSince) {
@@ -35,28 +43,28 @@ TEST(Dependencies, AWriterWaitsForEveryReaderSince) {
   dependencies.add(task({}, {kA}));
   dependencies.add(task({kA}, {}));
   dependencies.add(task({kA}, {kB}));
-  EXPECT_EQ(dependencies.add(task({}, {kA})), Numbers({0, 1, 2}));
+  EXPECT_EQ(numbers(dependencies.add(task({}, {kA}))), Numbers({0, 1, 2}));
 }
 
 TEST(Dependencies, ADecisionIsFollowedButNotHeld) {
   Dependencies dependencies;
   dependencies.add(task({}, {kA}));
-  EXPECT_EQ(dependencies.add(task({}, {kB}, {kA})), Numbers({0}));
-  EXPECT_EQ(dependencies.add(task({}, {kA})), Numbers({0}));
+  EXPECT_EQ(numbers(dependencies.add(task({}, {kB}, {kA}))), Numbers({0}));
+  EXPECT_EQ(numbers(dependencies.add(task({}, {kA}))), Numbers({0}));
 }
 
 TEST(Dependencies, ThoseThatFillAPlaceWaitForEverythingButEachOther) {
   Dependencies dependencies;
   const Task fill = task({}, {}, {}, {kA});
   dependencies.add(task({}, {kA}));
-  EXPECT_EQ(dependencies.add(fill), Numbers({0}));
-  EXPECT_EQ(dependencies.add(fill), Numbers({0}));
-  EXPECT_EQ(dependencies.add(task({kA}, {})), Numbers({1, 2}));
-  EXPECT_EQ(dependencies.add(fill), Numbers({3}));
-  EXPECT_EQ(dependencies.add(fill), Numbers({3}));
-  EXPECT_EQ(dependencies.add(task({}, {kB}, {kA})), Numbers({4, 5}));
-  EXPECT_EQ(dependencies.add(task({}, {kA})), Numbers({4, 5}));
-  EXPECT_EQ(dependencies.add(fill), Numbers({7}));
+  EXPECT_EQ(numbers(dependencies.add(fill)), Numbers({0}));
+  EXPECT_EQ(numbers(dependencies.add(fill)), Numbers({0}));
+  EXPECT_EQ(numbers(dependencies.add(task({kA}, {}))), Numbers({1, 2}));
+  EXPECT_EQ(numbers(dependencies.add(fill)), Numbers({3}));
+  EXPECT_EQ(numbers(dependencies.add(fill)), Numbers({3}));
+  EXPECT_EQ(numbers(dependencies.add(task({}, {kB}, {kA}))), Numbers({4, 5}));
+  EXPECT_EQ(numbers(dependencies.add(task({}, {kA}))), Numbers({4, 5}));
+  EXPECT_EQ(numbers(dependencies.add(fill)), Numbers({7}));
 }
 
 TEST(Dependencies, WhatIsDoneIsNotWaitedFor) {
@@ -64,7 +72,7 @@ TEST(Dependencies, WhatIsDoneIsNotWaitedFor) {
   dependencies.add(task({}, {kA}));
   for (int i = 0; i < 100; ++i) dependencies.add(task({kA}, {}));
   dependencies.done_before(50);
-  const Numbers waits = dependencies.add(task({}, {kA}));
+  const Numbers waits = numbers(dependencies.add(task({}, {kA})));
   ASSERT_EQ(waits.size(), 51u);
   EXPECT_EQ(waits.front(), 50);
 }
@@ -101,7 +109,7 @@ TEST(Dependencies, ConflictingTasksAreOrderedAndOthersAreNot) {
       };
       tasks.push_back(task(some(), some(), some(), some()));
       std::vector<bool> reach(n, false);
-      for (const TaskNumber earlier : dependencies.add(tasks.back())) {
+      for (const TaskNumber earlier : numbers(dependencies.add(tasks.back()))) {
         const auto at = static_cast<size_t>(earlier);
         ASSERT_TRUE(conflict(tasks[at], tasks[n]));
         reach[at] = true;
@@ -111,6 +119,102 @@ TEST(Dependencies, ConflictingTasksAreOrderedAndOthersAreNot) {
         ASSERT_TRUE(reach[i] || !conflict(tasks[i], tasks[n]));
       }
       before.push_back(std::move(reach));
+    }
+  }
+}
+
+Task of_kind(Work work, Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) {
+  Task made = task(std::move(reads), std::move(writes));
+  made.work = work;
+  made.lane = lane;
+  return made;
+}
+
+LaneRules all_begin_ahead() {
+  LaneRules lanes;
+  lanes.most_begun.fill(4);
+  return lanes;
+}
+
+// The edge between two tasks of these kinds, the later reading what the earlier writes.
+After edge_between(const LaneRules& lanes, const Task& earlier, const Task& later) {
+  Dependencies dependencies(lanes);
+  dependencies.add(earlier);
+  return dependencies.add(later).at(0).after;
+}
+
+TEST(EdgeKinds, NothingBeginsAheadOnAHost) {
+  for (size_t i = 0; i < kWorkCount; ++i) {
+    for (size_t j = 0; j < kWorkCount; ++j) {
+      const Task earlier = of_kind(static_cast<Work>(i), Lane::compute, {}, {kA});
+      const Task later = of_kind(static_cast<Work>(j), Lane::compute, {kA}, {});
+      EXPECT_EQ(edge_between({}, earlier, later), After::done);
+    }
+  }
+}
+
+TEST(EdgeKinds, AProcessorKeepsTheOrderOfWhatBeginsAhead) {
+  const Task gate = of_kind(Work::gate, Lane::compute, {}, {kA});
+  const auto after_gate = [&](Work work, Lane lane) {
+    return edge_between(all_begin_ahead(), gate, of_kind(work, lane, {kA}, {}));
+  };
+  EXPECT_EQ(after_gate(Work::combine, Lane::compute), After::begun);
+  EXPECT_EQ(after_gate(Work::logits, Lane::compute), After::done) << "logits do not begin ahead";
+  EXPECT_EQ(after_gate(Work::combine, Lane::cpu), After::done) << "another processor's order";
+  EXPECT_EQ(after_gate(Work::rows_down, Lane::rows_down), After::begun);
+  EXPECT_EQ(after_gate(Work::rows_up, Lane::rows_up), After::done);
+  EXPECT_EQ(after_gate(Work::load, Lane::to_device), After::done);
+}
+
+TEST(EdgeKinds, AnExpertWaitsByItselfForAWholeLoadThatBeginsAhead) {
+  Task load = of_kind(Work::load, Lane::to_device, {}, {kA});
+  const Task expert = of_kind(Work::expert, Lane::compute, {kA}, {});
+  EXPECT_EQ(edge_between(all_begin_ahead(), load, expert), After::begun);
+  LaneRules link_does_not = all_begin_ahead();
+  link_does_not.most_begun[lane_index(Lane::to_device)] = 0;
+  EXPECT_EQ(edge_between(link_does_not, load, expert), After::done);
+  LaneRules processor_does_not = all_begin_ahead();
+  processor_does_not.most_begun[lane_index(Lane::compute)] = 0;
+  EXPECT_EQ(edge_between(processor_does_not, load, expert), After::done);
+  load.partial = true;
+  EXPECT_EQ(edge_between(all_begin_ahead(), load, expert), After::done);
+}
+
+TEST(EdgeKinds, CountsNeedProgramOrder) {
+  const Task expert = of_kind(Work::expert_on_cpu, Lane::cpu, {}, {kA});
+  const Task up = of_kind(Work::rows_up, Lane::rows_up, {kA}, {kB});
+  EXPECT_EQ(edge_between(all_begin_ahead(), expert, up), After::begun);
+  LaneRules reordered = all_begin_ahead();
+  reordered.keep_program_order = false;
+  EXPECT_EQ(edge_between(reordered, expert, up), After::done);
+  const Task scatter = of_kind(Work::scatter, Lane::compute, {kB}, {});
+  EXPECT_EQ(edge_between(reordered, up, scatter), After::begun) << "by an event";
+}
+
+TEST(Withdrawn, NobodyReadsWhatWasNotBrought) {
+  Dependencies dependencies;
+  dependencies.add(task({kA}, {}));
+  const Task load = task({}, {kA});
+  EXPECT_EQ(numbers(dependencies.add(load)), Numbers({0}));
+  dependencies.withdraw(load, 1);
+  EXPECT_THROW(dependencies.add(task({kA}, {})), Error);
+  EXPECT_EQ(dependencies.next(), 2) << "nothing was counted";
+  EXPECT_EQ(numbers(dependencies.add(load)), Numbers({1})) << "and so for the reader of old";
+  EXPECT_EQ(numbers(dependencies.add(task({kA}, {}))), Numbers({2}));
+  dependencies.withdraw(load, 1);  // overwritten meanwhile
+  EXPECT_EQ(numbers(dependencies.add(task({kA}, {}))), Numbers({2}));
+}
+
+TEST(TaskKinds, EachRowIsComplete) {
+  for (size_t i = 0; i < kWorkCount; ++i) {
+    const TaskKind& kind = kind_of(static_cast<Work>(i));
+    EXPECT_EQ(kind.work, static_cast<Work>(i));
+    EXPECT_FALSE(kind.name.empty());
+    for (size_t j = 0; j < kWorkCount; ++j) {
+      const auto other = static_cast<Work>(j);
+      // Who waits by itself begins ahead, and an event needs someone who began ahead.
+      if (kind.awaits.has(other) || kind.awaits_count.has(other)) EXPECT_TRUE(kind.begins_ahead);
+      if (kind.awaits.has(other)) EXPECT_TRUE(kind_of(other).begins_ahead);
     }
   }
 }

@@ -78,7 +78,7 @@ class Replay {
       case Work::queries_down:
         return exchange(task, Lane::rows_down, Work::project);
       case Work::attended_up:
-        return exchange(task, Lane::rows_up, Work::attention);
+        return exchange(task, Lane::rows_up, Work::attention_on_cpu);
       case Work::project_back:
         EXPECT_EQ(holds_.at(slot), task.unit);
         exchange(task, Lane::compute, Work::attended_up);
@@ -90,7 +90,7 @@ class Replay {
         rows_below_ = task.layer;
         return;
       case Work::rows_up:
-        EXPECT_EQ(below_way_.at(task.unit), Work::expert);
+        EXPECT_EQ(below_way_.at(task.unit), Work::expert_on_cpu);
         below_way_[task.unit] = Work::rows_up;
         return;
       case Work::scatter:
@@ -105,7 +105,7 @@ class Replay {
       default:
         break;
     }
-    if (task.lane == Lane::cpu && task.work == Work::attention) {
+    if (task.work == Work::attention_on_cpu) {
       return exchange(task, Lane::cpu, Work::queries_down);
     }
     if (task.lane == Lane::cpu) return run_below(task);
@@ -167,10 +167,10 @@ class Replay {
 
   // Where it lies, on the rows of its layer; its results have to come back before they count.
   void run_below(const Task& task) {
-    EXPECT_EQ(task.work, Work::expert);
+    EXPECT_EQ(task.work, Work::expert_on_cpu);
     EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
     EXPECT_EQ(rows_below_, task.layer);
-    EXPECT_TRUE(below_way_.emplace(task.unit, Work::expert).second);
+    EXPECT_TRUE(below_way_.emplace(task.unit, Work::expert_on_cpu).second);
     const auto width = static_cast<double>(model_.layer(task.layer).feed_forward.width);
     EXPECT_LE(static_cast<double>(task.sliced), width * kMostSlice);
     ++computed_below;
@@ -543,6 +543,7 @@ std::chrono::nanoseconds simulated(Strategy strategy, std::chrono::nanoseconds l
                           .hot = [](LayerId) { return std::vector<ExpertId>{ExpertId(2)}; }};
   FragmentBuilder build(example.policy, residency, context);
   run_pass(*make_schedule(strategy), build, simulation);
+  simulation.play_out();
   const TimelineTotals totals = timeline.totals();
   EXPECT_EQ(totals.lane(Lane::compute).busy % compute, std::chrono::nanoseconds(0));
   return simulation.end();
@@ -573,6 +574,62 @@ TEST(Simulation, APassBeginsWhenTheOneBeforeHasEnded) {
   simulation.begin_pass();
   simulation.submit({{.work = Work::load_kv, .lane = Lane::kv_in}});
   EXPECT_EQ(simulation.end(Lane::kv_in), nanoseconds(40));
+}
+
+// Loads in a simulation, by slot: when each is over.
+class SimulatedLoads : public ::testing::Test {
+ protected:
+  using Nanoseconds = std::chrono::nanoseconds;
+
+  static Task load(int32_t slot, float priority, std::vector<Resource> reads = {}) {
+    return {.work = Work::load,
+            .lane = Lane::to_device,
+            .slot = slot,
+            .bytes = static_cast<uint64_t>(slot),
+            .priority = priority,
+            .reads = std::move(reads),
+            .writes = {{Place::slot, slot, UnitKind::expert}}};
+  }
+  static Task use(int32_t slot) {
+    return {.work = Work::expert, .reads = {{Place::slot, slot, UnitKind::expert}}};
+  }
+  std::vector<uint64_t> order() {
+    simulation.play_out();
+    std::vector<uint64_t> slots;
+    std::vector<TimelineSpan> spans = timeline.spans();
+    std::sort(spans.begin(), spans.end(),
+              [](const TimelineSpan& a, const TimelineSpan& b) { return a.start < b.start; });
+    for (const TimelineSpan& span : spans) {
+      if (span.lane == Lane::to_device) slots.push_back(span.bytes);
+    }
+    return slots;
+  }
+
+  Timeline timeline{100};
+  Simulation simulation{[](const Task&) { return Nanoseconds(10); },
+                        [](LayerId, int32_t) { return std::vector<ExpertId>(); }, timeline};
+};
+
+TEST_F(SimulatedLoads, KeepProgramOrderWithOnePriority) {
+  simulation.submit({load(3, 0), load(1, 0), load(2, 0)});
+  EXPECT_EQ(order(), std::vector<uint64_t>({3, 1, 2}));
+  EXPECT_EQ(simulation.end(Lane::to_device), Nanoseconds(30));
+}
+
+TEST_F(SimulatedLoads, AreOvertakenWhileTheyWait) {
+  simulation.submit({load(1, 0), load(2, 0.5), load(3, 0), use(1)});  // 1 is needed: 2 comes first
+  simulation.submit({load(4, 1), use(4)});
+  EXPECT_EQ(order(), std::vector<uint64_t>({2, 1, 4, 3}));
+}
+
+// The load of a higher priority comes from a slot below that is filled at 10 ns: one load goes
+// ahead of it, since the link would be idle, and no other.
+TEST_F(SimulatedLoads, GoOnWhileAHigherPriorityHasToWait) {
+  const Resource below{Place::below, 0, UnitKind::expert};
+  Task fetch{.work = Work::fetch, .lane = Lane::disk_read, .writes = {below}};
+  simulation.submit({load(1, 0), load(2, 0), fetch, load(3, 1, {below})});
+  EXPECT_EQ(order(), std::vector<uint64_t>({1, 3, 2}));
+  EXPECT_EQ(simulation.end(Lane::to_device), Nanoseconds(30));
 }
 
 // With transfers slower than computing each step of the paper's ablation is a gain.

@@ -8,35 +8,101 @@ Simulation::Simulation(Cost cost, Routing routing, Timeline& timeline)
     : cost_(std::move(cost)), routing_(std::move(routing)), timeline_(timeline) {}
 
 void Simulation::begin_pass() {
+  play_out();
   dependencies_.done_before(last_pass_);
-  ended_.erase(ended_.begin(), ended_.begin() + (last_pass_ - first_ended_));
-  first_ended_ = last_pass_;
+  played_.erase(played_.begin(), played_.begin() + (last_pass_ - first_played_));
+  first_played_ = last_pass_;
   last_pass_ = dependencies_.next();
   const std::chrono::nanoseconds ended = pass_end();
   for (std::chrono::nanoseconds& free : lane_free_) free = std::max(free, ended);
 }
 
-std::chrono::nanoseconds Simulation::pass_end() const {
+std::chrono::nanoseconds Simulation::pass_end() {
   return std::max(end(Lane::compute), end(Lane::kv_out));
+}
+
+std::chrono::nanoseconds Simulation::end() {
+  play_out();
+  return end_;
+}
+
+std::chrono::nanoseconds Simulation::end(Lane lane) {
+  play_out();
+  return lane_free_[lane_index(lane)];
 }
 
 void Simulation::submit(Fragment fragment) {
   for (const Task& task : fragment) {
-    std::chrono::nanoseconds& lane_free = lane_free_[lane_index(task.lane)];
-    TimelineSpan span = span_of(task);
-    span.start = lane_free;
-    for (const TaskNumber number : dependencies_.add(task)) {
-      const Ended& earlier = ended_[static_cast<size_t>(number - first_ended_)];
-      if (earlier.at <= span.start) continue;
-      span.start = earlier.at;
-      span.waited_for = earlier.lane;
+    Waiting added{.span = span_of(task), .cost = cost_(task), .edges = dependencies_.add(task)};
+    played_.push_back({.lane = task.lane});
+    const TaskNumber number = dependencies_.next() - 1;
+    if (brings_weights(task.work)) {
+      queues_[lane_index(task.lane)].push(number, task.priority);
+      waiting_.emplace(number, std::move(added));
+      continue;
     }
-    span.end = span.start + cost_(task);
-    lane_free = span.end;
-    end_ = std::max(end_, span.end);
-    ended_.push_back({span.end, task.lane});
-    timeline_.record(span);
+    for (const Edge& edge : added.edges) play_until(edge.task);
+    play(number, added);
   }
+}
+
+void Simulation::play_until(TaskNumber number) {
+  while (!played(number).over) play_next();
+}
+
+void Simulation::play_out() {
+  while (!waiting_.empty()) play_next();
+}
+
+// Of all lanes the task that begins first: whatever could be ready by then has been played.
+void Simulation::play_next() {
+  std::optional<Next> first;
+  for (size_t lane = 0; lane < kLaneCount; ++lane) {
+    const std::optional<Next> next = next_of(lane);
+    if (next && (!first || next->start < first->start)) first = next;
+  }
+  const auto taken = waiting_.find(first->number);
+  play(first->number, taken->second);
+  queues_[first->lane].erase(first->place, first->place + 1);
+  waiting_.erase(taken);
+}
+
+// The task that the lane takes next, of those that wait for nothing that is not played: the first
+// one that can begin as early as any.
+std::optional<Simulation::Next> Simulation::next_of(size_t lane) const {
+  const LaneQueue& queue = queues_[lane];
+  std::optional<Next> next;
+  for (size_t place = 0; place < queue.size(); place = queue.next_priority(place)) {
+    const Waiting& waiting = waiting_.at(queue[place]);
+    std::chrono::nanoseconds start = lane_free_[lane];
+    bool known = true;
+    for (const Edge& edge : waiting.edges) {
+      known &= played(edge.task).over;
+      start = std::max(start, played(edge.task).end);
+    }
+    if (known && (!next || start < next->start)) next = Next{lane, place, queue[place], start};
+    if (next && next->start == lane_free_[lane]) break;  // nobody can be earlier
+  }
+  return next;
+}
+
+// Everyone waits until what it depends on is over, also where a device waits by itself: the later
+// task then has begun, but goes on no sooner.
+void Simulation::play(TaskNumber number, Waiting& task) {
+  TimelineSpan& span = task.span;
+  std::chrono::nanoseconds& lane_free = lane_free_[lane_index(span.lane)];
+  span.start = lane_free;
+  for (const Edge& edge : task.edges) {
+    const Played& earlier = played(edge.task);
+    if (earlier.end <= span.start) continue;
+    span.start = earlier.end;
+    span.waited_for = earlier.lane;
+  }
+  span.end = span.start + task.cost;
+  lane_free = span.end;
+  end_ = std::max(end_, span.end);
+  played_[static_cast<size_t>(number - first_played_)] = {span.end, span.lane, true};
+  timeline_.record(span);
 }
 
 }  // namespace klotski

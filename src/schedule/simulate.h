@@ -3,15 +3,20 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <optional>
 
 #include "schedule/dependencies.h"
+#include "schedule/lane_queue.h"
 #include "schedule/pass.h"
 #include "timeline/timeline.h"
 
 namespace klotski {
 
-// Plays fragments on lanes that take `cost` for a task: each lane does its tasks in program order,
-// each as soon as what it waits for is done. The same dependencies as in the executor, no threads.
+// Plays fragments on lanes that take `cost` for a task: each lane does its tasks in the executor's
+// order (lane_queue.h), each as soon as what it waits for is done. The same dependencies as in the
+// executor, no threads. Tasks that bring weights wait in their queue, where later ones of a higher
+// priority overtake them, until another task needs them or all is played out.
 class Simulation : public TaskSink {
  public:
   using Cost = std::function<std::chrono::nanoseconds(const Task&)>;
@@ -29,25 +34,49 @@ class Simulation : public TaskSink {
   // are done, since the last had to wait for whatever it used of them.
   void begin_pass();
 
-  // Of the last pass: what was asked for ahead may arrive long after.
-  std::chrono::nanoseconds pass_end() const;
-  std::chrono::nanoseconds end() const { return end_; }  // of the last task
-  // Of the last task of a lane.
-  std::chrono::nanoseconds end(Lane lane) const { return lane_free_[lane_index(lane)]; }
+  // Plays all that waits: the timeline then has every task.
+  void play_out();
+
+  // These play out first. The end of the last pass: what was asked for ahead may arrive long after.
+  std::chrono::nanoseconds pass_end();
+  std::chrono::nanoseconds end();           // of the last task
+  std::chrono::nanoseconds end(Lane lane);  // of the last task of a lane
 
  private:
-  struct Ended {
-    std::chrono::nanoseconds at{0};
+  struct Played {
+    std::chrono::nanoseconds end{0};
     Lane lane = Lane::compute;
+    bool over = false;
   };
+  struct Waiting {
+    TimelineSpan span;
+    std::chrono::nanoseconds cost;
+    std::vector<Edge> edges;
+  };
+  struct Next {
+    size_t lane;
+    size_t place;  // in the lane's queue
+    TaskNumber number;
+    std::chrono::nanoseconds start;
+  };
+
+  const Played& played(TaskNumber number) const {
+    return played_[static_cast<size_t>(number - first_played_)];
+  }
+  void play_until(TaskNumber number);
+  void play_next();
+  std::optional<Next> next_of(size_t lane) const;
+  void play(TaskNumber number, Waiting& task);
 
   Cost cost_;
   Routing routing_;
   Timeline& timeline_;
   Dependencies dependencies_;
-  TaskNumber last_pass_ = 0;    // its first task
-  std::vector<Ended> ended_;    // by task number, from last_pass_ on or earlier
-  TaskNumber first_ended_ = 0;  // whose end comes first there
+  TaskNumber last_pass_ = 0;                  // its first task
+  std::vector<Played> played_;                // by task number, from last_pass_ on or earlier
+  TaskNumber first_played_ = 0;               // the number of the first one there
+  std::array<LaneQueue, kLaneCount> queues_;  // of tasks that bring weights
+  std::map<TaskNumber, Waiting> waiting_;     // the tasks of these queues
   std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
   std::chrono::nanoseconds end_{0};
 };

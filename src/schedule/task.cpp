@@ -10,20 +10,19 @@ namespace klotski {
 
 namespace {
 
-// Static texts, as spans want them.
-std::string_view load_name(UnitKind kind) {
-  constexpr std::array<std::string_view, kUnitKinds> kNames = {
-      "load model", "load attention", "load gate", "load dense", "load expert"};
-  return kNames[index_of(kind)];
-}
-std::string_view fetch_name(UnitKind kind) {
-  constexpr std::array<std::string_view, kUnitKinds> kNames = {
-      "fetch model", "fetch attention", "fetch gate", "fetch dense", "fetch expert"};
-  return kNames[index_of(kind)];
-}
+using UnitNames = std::array<std::string_view, kUnitKinds>;
+
+// Static texts, as spans want them, by kind of unit.
+constexpr UnitNames kLoadNames = {"load model", "load attention", "load gate", "load dense",
+                                  "load expert"};
+constexpr UnitNames kFetchNames = {"fetch model", "fetch attention", "fetch gate", "fetch dense",
+                                   "fetch expert"};
+static_assert(!kLoadNames.back().empty() && !kFetchNames.back().empty());
+
 std::string_view span_name(const Task& task) {
-  if (task.work == Work::fetch) return fetch_name(task.unit.kind);
-  return task.work == Work::load ? load_name(task.unit.kind) : work_name(task.work);
+  if (task.work == Work::fetch) return kFetchNames[index_of(task.unit.kind)];
+  if (task.work == Work::load) return kLoadNames[index_of(task.unit.kind)];
+  return work_name(task.work);
 }
 
 std::string format_resource(const Resource& resource) {
@@ -31,6 +30,8 @@ std::string format_resource(const Resource& resource) {
       "slot",    "below",         "hidden",         "normed",     "routing",       "outputs",
       "kv",      "stage",         "logits",         "rows below", "outputs below", "arrived",
       "queries", "queries below", "attended below", "attended",   "slice",         "slice outputs"};
+  static_assert(kNames.size() == static_cast<size_t>(Place::slice_outputs) + 1);
+  static_assert(!kNames.back().empty());
   const std::string_view name = kNames[static_cast<size_t>(resource.place)];
   if (resource.kind != UnitKind::count_) {
     return fmt::format("{}-{} {}", unit_kind_name(resource.kind), name, resource.number);
@@ -46,20 +47,15 @@ std::string format_resources(std::string_view label, const std::vector<Resource>
   return text.empty() ? "" : fmt::format("  {} {}", label, text);
 }
 
-bool of_one_expert(Work work) {
-  return work == Work::expert || work == Work::rows_up || work == Work::scatter;
-}
-
 std::string subject(const Task& task) {
+  const TaskSubject named = kind_of(task.work).subject;
   std::string text(work_name(task.work));
-  if (task.work == Work::fetch || task.work == Work::load || task.work == Work::settle) {
+  if (named == TaskSubject::unit) {
     if (task.sliced > 0) text += fmt::format(" {} outputs of", task.sliced);
     return fmt::format("{} {}", text, format_unit(task.unit));
   }
-  if (task.work != Work::embed && task.work != Work::logits) {
-    text += fmt::format(" layer {}", task.layer.value);
-  }
-  if (of_one_expert(task.work)) text += fmt::format(" expert {}", task.unit.expert.value);
+  if (named != TaskSubject::micro_batch) text += fmt::format(" layer {}", task.layer.value);
+  if (named == TaskSubject::expert) text += fmt::format(" expert {}", task.unit.expert.value);
   if (task.sliced > 0) text += fmt::format(" sliced at {}", task.sliced);
   text += task.micro_batch == kWholeGroup ? " group" : fmt::format(" batch {}", task.micro_batch);
   return text;
@@ -67,23 +63,16 @@ std::string subject(const Task& task) {
 
 }  // namespace
 
-std::string_view work_name(Work work) {
-  constexpr std::array<std::string_view, 18> kNames = {
-      "fetch",        "load",        "settle",       "embed",  "attention", "project",
-      "queries down", "attended up", "project back", "gate",   "expert",    "rows down",
-      "rows up",      "scatter",     "combine",      "logits", "load KV",   "store KV"};
-  return kNames[static_cast<size_t>(work)];
-}
-
 TimelineSpan span_of(const Task& task) {
   TimelineSpan span{.lane = task.lane,
                     .work = span_name(task),
-                    .is_expert_work = task.work == Work::expert,
+                    .is_expert_work = kind_of(task.work).computes_experts,
                     .layer = task.layer.value,
                     .micro_batch = task.micro_batch,
                     .bytes = task.bytes,
                     .waited_for = {}};
-  const bool of_expert = task.unit.kind == UnitKind::expert || of_one_expert(task.work);
+  const bool of_expert =
+      task.unit.kind == UnitKind::expert || kind_of(task.work).subject == TaskSubject::expert;
   if (of_expert) span.expert = task.unit.expert.value;
   return span;
 }

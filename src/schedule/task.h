@@ -6,37 +6,14 @@
 #include <compare>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "model/units.h"
+#include "schedule/task_kind.h"
 #include "timeline/span.h"
 
 namespace klotski {
-
-enum class Work {
-  fetch,         // a unit's bytes from disk into a slot of the memory below a device's
-  load,          // a unit's bytes into a slot of the compute tier: from there, or from disk
-  settle,        // tensors of a loaded unit moved to where the kernels want them
-  embed,         // of a micro-batch
-  attention,     // of a micro-batch
-  project,       // likewise: what attention needs, where the CPU computes that
-  queries_down,  // this to the CPU
-  attended_up,   // and back what it attended to
-  project_back,  // added to the hidden rows
-  gate,          // of a micro-batch: norm and routing
-  expert,        // over the rows that chose it, of one micro-batch or of the group
-  rows_down,     // rows that experts take, of the group, to where the CPU computes
-  rows_up,       // what an expert made of them there, back to the device
-  scatter,       // and from there to the rows and choices they belong to
-  combine,       // of a micro-batch: expert outputs and the shared expert added to the hidden rows
-  logits,        // of a micro-batch
-  load_kv,       // spilled keys and values of a micro-batch and layer into a stage
-  store_kv,      // and the new ones back
-};
-
-std::string_view work_name(Work work);
 
 // Places that tasks read and write, as physical as the memory behind them: whoever writes a place
 // waits for its readers, so double buffering follows from there being two buffers.
@@ -94,8 +71,12 @@ struct Task {
   int32_t buffer = -1;                // of attention that the CPU computes
   uint64_t offset = 0;                // of a unit's own bytes, where a part of it is loaded
   uint64_t bytes = 0;                 // moved
+  // Other tasks bring other parts of what it writes: nobody can wait by itself for this one alone.
+  bool partial = false;
   int64_t sliced = 0;  // outputs of the expert that the device computes, the CPU the rest; 0: whole
   LoadReason reason = LoadReason::certain;
+  // Of a task that brings weights: its lane takes higher ones first (lane_queue.h).
+  float priority = 0;
   std::vector<Resource> reads{};
   std::vector<Resource> writes{};
   // Places of which a part is written that no other task of the kind writes: those that fill a
