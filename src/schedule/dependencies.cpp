@@ -24,8 +24,10 @@ void Dependencies::Uses::fill(TaskNumber number) {
 
 std::vector<Edge> Dependencies::add(const Task& task) {
   check_readable(task.reads);
+  const std::vector<TaskNumber> numbers = numbers_before(task);
   std::vector<Edge> edges;
-  for (const TaskNumber number : numbers_before(task)) {
+  edges.reserve(numbers.size());
+  for (const TaskNumber number : numbers) {
     edges.push_back({number, after(task, earlier_[static_cast<size_t>(number - done_)])});
   }
   count(task, next_++);

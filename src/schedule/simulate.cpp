@@ -34,11 +34,12 @@ std::chrono::nanoseconds Simulation::end(Lane lane) {
 void Simulation::submit(Fragment fragment) {
   for (const Task& task : fragment) {
     Waiting added{.span = span_of(task), .cost = cost_(task), .edges = dependencies_.add(task)};
-    played_.push_back({.lane = task.lane});
+    played_.push_back({.lane = task.lane, .waiting = waiting_.size()});
     const TaskNumber number = dependencies_.next() - 1;
     if (brings_weights(task.work)) {
       queues_[lane_index(task.lane)].push(number, task.priority);
-      waiting_.emplace(number, std::move(added));
+      waiting_.push_back(std::move(added));
+      ++left_;
       continue;
     }
     for (const Edge& edge : added.edges) play_until(edge.task);
@@ -51,7 +52,7 @@ void Simulation::play_until(TaskNumber number) {
 }
 
 void Simulation::play_out() {
-  while (!waiting_.empty()) play_next();
+  while (left_ > 0) play_next();
 }
 
 // Of all lanes the task that begins first: whatever could be ready by then has been played.
@@ -61,10 +62,9 @@ void Simulation::play_next() {
     const std::optional<Next> next = next_of(lane);
     if (next && (!first || next->start < first->start)) first = next;
   }
-  const auto taken = waiting_.find(first->number);
-  play(first->number, taken->second);
+  play(first->number, waiting_[played(first->number).waiting]);
   queues_[first->lane].erase(first->place, first->place + 1);
-  waiting_.erase(taken);
+  if (--left_ == 0) waiting_.clear();
 }
 
 // The task that the lane takes next, of those that wait for nothing that is not played: the first
@@ -73,10 +73,10 @@ std::optional<Simulation::Next> Simulation::next_of(size_t lane) const {
   const LaneQueue& queue = queues_[lane];
   std::optional<Next> next;
   for (size_t place = 0; place < queue.size(); place = queue.next_priority(place)) {
-    const Waiting& waiting = waiting_.at(queue[place]);
+    const Waiting& task = waiting(queue[place]);
     std::chrono::nanoseconds start = lane_free_[lane];
     bool known = true;
-    for (const Edge& edge : waiting.edges) {
+    for (const Edge& edge : task.edges) {
       known &= played(edge.task).over;
       start = std::max(start, played(edge.task).end);
     }
@@ -101,7 +101,8 @@ void Simulation::play(TaskNumber number, Waiting& task) {
   span.end = span.start + task.cost;
   lane_free = span.end;
   end_ = std::max(end_, span.end);
-  played_[static_cast<size_t>(number - first_played_)] = {span.end, span.lane, true};
+  played_[static_cast<size_t>(number - first_played_)] = {
+      .end = span.end, .lane = span.lane, .over = true};
   timeline_.record(span);
 }
 

@@ -3,8 +3,8 @@
 #include <array>
 #include <chrono>
 #include <functional>
-#include <map>
 #include <optional>
+#include <vector>
 
 #include "schedule/dependencies.h"
 #include "schedule/lane_queue.h"
@@ -47,6 +47,7 @@ class Simulation : public TaskSink {
     std::chrono::nanoseconds end{0};
     Lane lane = Lane::compute;
     bool over = false;
+    size_t waiting = 0;  // its place in waiting_, until it is over
   };
   struct Waiting {
     TimelineSpan span;
@@ -63,6 +64,7 @@ class Simulation : public TaskSink {
   const Played& played(TaskNumber number) const {
     return played_[static_cast<size_t>(number - first_played_)];
   }
+  const Waiting& waiting(TaskNumber number) const { return waiting_[played(number).waiting]; }
   void play_until(TaskNumber number);
   void play_next();
   std::optional<Next> next_of(size_t lane) const;
@@ -76,7 +78,8 @@ class Simulation : public TaskSink {
   std::vector<Played> played_;                // by task number, from last_pass_ on or earlier
   TaskNumber first_played_ = 0;               // the number of the first one there
   std::array<LaneQueue, kLaneCount> queues_;  // of tasks that bring weights
-  std::map<TaskNumber, Waiting> waiting_;     // the tasks of these queues
+  std::vector<Waiting> waiting_;              // the tasks of these queues, and some that are over
+  size_t left_ = 0;                           // tasks of these queues
   std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
   std::chrono::nanoseconds end_{0};
 };
