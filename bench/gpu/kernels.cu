@@ -25,8 +25,8 @@ constexpr int kRuns = 15;
 // Memory with random content in which every 16 bits are a bf16 number of small magnitude.
 class RandomMemory {
  public:
-  explicit RandomMemory(uint64_t bytes)
-      : bytes_(bytes), data_(CudaOps::table().memory.take(bytes)) {
+  RandomMemory(const Ops& ops, uint64_t bytes)
+      : memory_(ops.memory), bytes_(bytes), data_(memory_.take(bytes)) {
     std::vector<uint32_t> piece(std::min<uint64_t>(bytes, 4 << 20) / sizeof(uint32_t));
     uint32_t state = 7;
     for (uint32_t& word : piece) {
@@ -34,12 +34,11 @@ class RandomMemory {
       word = (state & 0x81FF81FFu) | 0x3C003C00u;
     }
     for (uint64_t at = 0; at < bytes; at += piece.size() * sizeof(uint32_t)) {
-      CudaOps::table().memory.upload(
-          data_ + at, piece.data(),
-          std::min<uint64_t>(piece.size() * sizeof(uint32_t), bytes - at));
+      memory_.upload(data_ + at, piece.data(),
+                     std::min<uint64_t>(piece.size() * sizeof(uint32_t), bytes - at));
     }
   }
-  ~RandomMemory() { CudaOps::table().memory.give_back(data_, bytes_); }
+  ~RandomMemory() { memory_.give_back(data_, bytes_); }
   RandomMemory(const RandomMemory&) = delete;
   RandomMemory& operator=(const RandomMemory&) = delete;
 
@@ -47,21 +46,22 @@ class RandomMemory {
   float* floats() const { return reinterpret_cast<float*>(data_); }
 
  private:
+  OpsMemory& memory_;
   uint64_t bytes_;
   std::byte* data_;
 };
 
 // The median by the device's clock, after two that do not count.
-double seconds_of(const std::function<void(int)>& call) {
+double seconds_of(const cuda::Context& with, const std::function<void(int)>& call) {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   cuda::check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
   cuda::check_cuda(cudaEventCreate(&end), "cudaEventCreate");
   std::vector<double> seconds;
   for (int run = -2; run < kRuns; ++run) {
-    cuda::check_cuda(cudaEventRecord(begin, cuda::context().stream), "cudaEventRecord");
+    cuda::check_cuda(cudaEventRecord(begin, with.stream), "cudaEventRecord");
     call(run + 2);
-    cuda::check_cuda(cudaEventRecord(end, cuda::context().stream), "cudaEventRecord");
+    cuda::check_cuda(cudaEventRecord(end, with.stream), "cudaEventRecord");
     cuda::check_cuda(cudaEventSynchronize(end), "cudaEventSynchronize");
     float milliseconds = 0;
     cuda::check_cuda(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
@@ -74,10 +74,10 @@ double seconds_of(const std::function<void(int)>& call) {
 }
 
 // An expert in turn with others, so that no cache holds its weights.
-std::string measure_experts(int64_t hidden, int64_t width) {
+std::string measure_experts(const cuda::CudaProcessor& ops, int64_t hidden, int64_t width) {
   constexpr int kExperts = 3;
   const uint64_t matrix = static_cast<uint64_t>(hidden * width) * 2;
-  const RandomMemory weights(kExperts * 3 * matrix);
+  const RandomMemory weights(ops, kExperts * 3 * matrix);
   const auto view = [&](int expert, int which, int64_t rows, int64_t columns) {
     return TensorView{
         .data = weights.data() + static_cast<uint64_t>(3 * (expert % kExperts) + which) * matrix,
@@ -86,13 +86,13 @@ std::string measure_experts(int64_t hidden, int64_t width) {
   };
   std::string lines;
   for (const int64_t rows : {1, 8, 64, 256, 1024, 2048, 4096, 8192}) {
-    const RandomMemory in(static_cast<uint64_t>(rows * hidden) * 4);
-    const RandomMemory out(static_cast<uint64_t>(rows * hidden) * 4);
+    const RandomMemory in(ops, static_cast<uint64_t>(rows * hidden) * 4);
+    const RandomMemory out(ops, static_cast<uint64_t>(rows * hidden) * 4);
     std::vector<int32_t> numbers;
     for (int64_t i = 0; i < rows; ++i) numbers.push_back(static_cast<int32_t>(rows - 1 - i));
-    const cuda::Uploaded<int32_t> list{std::span<const int32_t>(numbers)};
+    const cuda::Uploaded<int32_t> list(ops.context(), std::span<const int32_t>(numbers));
     const std::span<const int32_t> all(list.data(), numbers.size());
-    const double ours = seconds_of([&](int run) {
+    const double ours = seconds_of(ops.context(), [&](int run) {
       const ExpertProduct product{.out = {out.floats(), rows, hidden},
                                   .in = {in.floats(), rows, hidden},
                                   .out_rows = all,
@@ -100,20 +100,20 @@ std::string measure_experts(int64_t hidden, int64_t width) {
                                   .gate = view(run, 0, width, hidden),
                                   .up = view(run, 1, width, hidden),
                                   .down = view(run, 2, hidden, width)};
-      CudaOps::table().experts(std::span(&product, 1), Precision::bf16);
+      ops.experts(std::span(&product, 1), Precision::bf16);
     });
-    const RandomMemory middle(static_cast<uint64_t>(rows * width) * 4);
-    const double library = seconds_of([&](int run) {
+    const RandomMemory middle(ops, static_cast<uint64_t>(rows * width) * 4);
+    const double library = seconds_of(ops.context(), [&](int run) {
       for (int which = 0; which < 3; ++which) {
         const bool down = which == 2;
-        cuda::cublas().multiply({.out = down ? out.floats() : middle.floats(),
-                                 .in = down ? middle.data() : in.data(),
-                                 .weight = view(run, which, 1, 1).data,
-                                 .type = CUDA_R_16BF,
-                                 .rows = rows,
-                                 .out_width = down ? hidden : width,
-                                 .in_width = down ? width : hidden,
-                                 .out_stride = down ? hidden : width});
+        ops.context().cublas->multiply({.out = down ? out.floats() : middle.floats(),
+                                        .in = down ? middle.data() : in.data(),
+                                        .weight = view(run, which, 1, 1).data,
+                                        .type = CUDA_R_16BF,
+                                        .rows = rows,
+                                        .out_width = down ? hidden : width,
+                                        .in_width = down ? width : hidden,
+                                        .out_stride = down ? hidden : width});
       }
     });
     const double flops = 6.0 * static_cast<double>(rows * hidden * width);
@@ -130,16 +130,17 @@ std::string measure_experts(int64_t hidden, int64_t width) {
 }
 
 // Sequences whose keys and values lie in pages of 16 positions.
-std::string measure_attention(int64_t sequences, int64_t tokens, int64_t positions) {
+std::string measure_attention(const cuda::CudaProcessor& ops, int64_t sequences, int64_t tokens,
+                              int64_t positions) {
   constexpr int64_t kHeads = 32;
   constexpr int64_t kKvHeads = 8;
   constexpr int64_t kDim = 128;
   constexpr int64_t kPage = 16;
   const int64_t pages = (positions + kPage - 1) / kPage;
   const uint64_t page_bytes = kPage * kKvHeads * kDim * 2;
-  const RandomMemory cache(static_cast<uint64_t>(2 * sequences * pages) * page_bytes);
-  const RandomMemory queries(static_cast<uint64_t>(sequences * tokens * kHeads * kDim) * 4);
-  const RandomMemory output(static_cast<uint64_t>(sequences * tokens * kHeads * kDim) * 4);
+  const RandomMemory cache(ops, static_cast<uint64_t>(2 * sequences * pages) * page_bytes);
+  const RandomMemory queries(ops, static_cast<uint64_t>(sequences * tokens * kHeads * kDim) * 4);
+  const RandomMemory output(ops, static_cast<uint64_t>(sequences * tokens * kHeads * kDim) * 4);
   std::vector<std::byte*> addresses;
   for (int64_t i = 0; i < 2 * sequences * pages; ++i) {
     addresses.push_back(cache.data() + static_cast<uint64_t>(i) * page_bytes);
@@ -160,7 +161,7 @@ std::string measure_attention(int64_t sequences, int64_t tokens, int64_t positio
          .scale = 0.088f,
          .precision = Precision::bf16});
   }
-  const double seconds = seconds_of([&](int) { CudaOps::table().attention(arguments); });
+  const double seconds = seconds_of(ops.context(), [&](int) { ops.attention(arguments); });
   const double seen = static_cast<double>(tokens) *
                       (static_cast<double>(positions) - static_cast<double>(tokens - 1) / 2.0);
   const double flops = 4.0 * static_cast<double>(sequences * kHeads * kDim) * seen;
@@ -173,12 +174,13 @@ std::string measure_attention(int64_t sequences, int64_t tokens, int64_t positio
 
 int run() {
   const std::unique_ptr<Device> device = open_device(0);
-  const CudaOps ops(*device, {device->allocate(kArenaBytes), kArenaBytes});
-  std::string lines = measure_experts(4096, 14336) + measure_experts(2048, 768);
-  for (const int64_t tokens : {512, 2048, 8192}) lines += measure_attention(1, tokens, tokens);
-  lines += measure_attention(16, 512, 512);
-  lines += measure_attention(8, 2048, 2048);
-  for (const int64_t sequences : {1, 64, 256}) lines += measure_attention(sequences, 1, 544);
+  const cuda::CudaProcessor ops(*device);
+  const OpsArenaUse arena(ops, {device->allocate(kArenaBytes), kArenaBytes});
+  std::string lines = measure_experts(ops, 4096, 14336) + measure_experts(ops, 2048, 768);
+  for (const int64_t tokens : {512, 2048, 8192}) lines += measure_attention(ops, 1, tokens, tokens);
+  lines += measure_attention(ops, 16, 512, 512);
+  lines += measure_attention(ops, 8, 2048, 2048);
+  for (const int64_t sequences : {1, 64, 256}) lines += measure_attention(ops, sequences, 1, 544);
   lines.resize(lines.size() - 2);
   fmt::print("{{\"device\": \"{}\", \"kernels\": [\n{}\n]}}\n", device->info().name, lines);
   return 0;

@@ -72,7 +72,7 @@ void attention(benchmark::State& state, const Call& call) {
                            .sinks = {},
                            .precision = precision});
     }
-    cpu_ops().attention(sequences);
+    processor().attention(sequences);
     copy = (copy + 1) % copies;
     benchmark::ClobberMemory();
   }

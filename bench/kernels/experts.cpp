@@ -17,7 +17,7 @@ enum class Calls { together, one_by_one, arranged };
 // The order that an expert's matrices have once they are arranged.
 ElementOrder arranged_order(int64_t rows, int64_t columns) {
   std::vector<std::byte> copy(static_cast<size_t>(2 * rows * columns));
-  return cpu_ops().arrange(copy.data(), DType::BF16, {rows, columns}, Precision::bf16);
+  return processor().arrange(copy.data(), DType::BF16, {rows, columns}, Precision::bf16);
 }
 
 void experts(benchmark::State& state, Calls calls) {
@@ -49,10 +49,10 @@ void experts(benchmark::State& state, Calls calls) {
     }
     if (calls == Calls::one_by_one) {
       for (const ExpertProduct& product : products) {
-        cpu_ops().experts({&product, 1}, Precision::bf16);
+        processor().experts({&product, 1}, Precision::bf16);
       }
     } else {
-      cpu_ops().experts(products, Precision::bf16);
+      processor().experts(products, Precision::bf16);
     }
     benchmark::ClobberMemory();
   }

@@ -12,13 +12,18 @@
 
 namespace klotski::bench {
 
+const CpuProcessor& processor() {
+  static const CpuProcessor kMade;
+  return kMade;
+}
+
 std::span<const std::byte> random_memory() {
   static const std::span<const std::byte> kMemory = [] {
     const uint64_t bytes = std::min(kGiB, memory_left().least() / 4) / kMiB * kMiB;
-    // Never destroyed, as the compute threads are not.
+    // Never destroyed: there is nothing to save at the end of the program.
     auto* tier = new Tier("memory", bytes);
     auto* arena = new Arena(*tier, "weights", bytes);
-    fill_random(arena->bytes(), DType::BF16);
+    fill_random(processor(), arena->bytes(), DType::BF16);
     return std::span<const std::byte>(arena->bytes());
   }();
   return kMemory;

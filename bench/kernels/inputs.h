@@ -7,10 +7,14 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/ops.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski::bench {
+
+// What the benchmarks compute with: all processors of this process, the fastest instructions.
+const CpuProcessor& processor();
 
 // A GiB, or a quarter of what is free where that is less, in pages as large as the engine's. Every
 // 16 bits are a number in bf16 and in f16, every 32 one in float32; of moderate size, half of them

@@ -17,7 +17,7 @@ void matmul(benchmark::State& state, DType type, Precision precision) {
   Activations out(rows, out_width);
   for (auto _ : state) {
     const TensorView weight = next_weights(type, out_width, in_width);
-    cpu_ops().matmul(out.rows(), in.rows(), weight, {}, precision);
+    processor().matmul(out.rows(), in.rows(), weight, {}, precision);
     benchmark::ClobberMemory();
   }
   const auto elements = static_cast<double>(in_width * out_width);

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "inputs.h"
 #include "isa/loops.h"
-#include "kernels/cpu/cpu_ops.h"
 
 KLOTSKI_DECLARE_MULTIPLY(portable, f32)
 KLOTSKI_DECLARE_READ(portable)
@@ -97,7 +96,7 @@ double operations_per_second(MultiplyLoop loop, int threads) {
                            if (threads == 1) {
                              run(0, pieces);
                            } else {
-                             cpu::machine().pool.parallel_for(pieces, run);
+                             processor().parallel_for(pieces, run);
                            }
                          }).front();
   return static_cast<double>(operations) / seconds;
@@ -120,14 +119,14 @@ double bytes_per_second(ReadLoop loop, int threads) {
     if (threads == 1) {
       run(0, pieces);
     } else {
-      cpu::machine().pool.parallel_for(pieces, run);
+      processor().parallel_for(pieces, run);
     }
   })[kPasses / 2];
   return static_cast<double>(pieces * kPiece * 4) / seconds;
 }
 
 Peak measure() {
-  const cpu::Machine& machine = cpu::machine();
+  const cpu::Machine machine = processor().machine();
   const Loops& loops = loops_of(machine.kernels.name);
   const int threads = machine.pool.threads();
   const auto multiply = [&](MultiplyLoop loop) {
@@ -148,7 +147,7 @@ const Peak& peak() {
 }
 
 void add_peak_to_context() {
-  const cpu::Machine& machine = cpu::machine();
+  const cpu::Machine machine = processor().machine();
   const auto add = [](const std::string& name, const Rate& rate, const char* unit) {
     benchmark::AddCustomContext(name + " " + unit, fmt::format("{:.1f}", rate.all_threads * 1e-9));
     benchmark::AddCustomContext(name + " " + unit + ", one thread",

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "inputs.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "kernels/ops.h"
 
 namespace klotski::bench {
@@ -24,7 +23,7 @@ void rms_norm(benchmark::State& state) {
   Activations out(state.range(0), kWidth);
   const TensorView weight{next_weights(DType::BF16, 1, kWidth).data, DType::BF16, {kWidth}};
   for (auto _ : state) {
-    cpu_ops().rms_norm(out.rows(), in.rows(), weight, 1e-6f);
+    processor().rms_norm(out.rows(), in.rows(), weight, 1e-6f);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * state.range(0) * kWidth * 8);  // read and written
@@ -41,10 +40,10 @@ void rope(benchmark::State& state) {
   float frequency = 1.0f;
   for (float& f : frequencies) f = frequency *= 0.87f;  // about 10000^(-1/64)
   for (auto _ : state) {
-    cpu_ops().rope({.heads = heads.rows(),
-                    .head_dim = kHeadDim,
-                    .positions = positions,
-                    .frequencies = frequencies});
+    processor().rope({.heads = heads.rows(),
+                      .head_dim = kHeadDim,
+                      .positions = positions,
+                      .frequencies = frequencies});
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * state.range(0) * kHeads * kHeadDim * 8);
@@ -59,11 +58,11 @@ void route(benchmark::State& state) {
   std::vector<ExpertId> chosen(static_cast<size_t>(state.range(0) * rule.top_k));
   std::vector<float> weights(chosen.size());
   for (auto _ : state) {
-    cpu_ops().route({.logits = logits.rows(),
-                     .selection_bias = {},
-                     .rule = rule,
-                     .experts = chosen,
-                     .weights = weights});
+    processor().route({.logits = logits.rows(),
+                       .selection_bias = {},
+                       .rule = rule,
+                       .experts = chosen,
+                       .weights = weights});
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
@@ -71,7 +70,7 @@ void route(benchmark::State& state) {
 BENCHMARK(route)->Apply(tokens);
 
 void empty_parallel_for(benchmark::State& state) {
-  ThreadPool& pool = cpu::machine().pool;
+  ThreadPool& pool = processor().machine().pool;
   for (auto _ : state) pool.parallel_for(pool.threads(), [](int64_t, int64_t) {});
 }
 BENCHMARK(empty_parallel_for)->UseRealTime()->Unit(benchmark::kMicrosecond);

@@ -21,7 +21,7 @@
 #include "cli/profile_report.h"
 #include "cli/topology_report.h"
 #include "device/device.h"
-#include "kernels/ops.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "memory/disk_reader.h"
 #include "probe/history.h"
 #include "probe/probe.h"
@@ -137,7 +137,7 @@ int doctor_command(const DoctorOptions& options) {
   std::optional<ProbedModel> model;
   if (options.model.given()) {
     auto opened = open_model(options.model);
-    Probed probed = probe_model(*opened, Precision::bf16);
+    Probed probed = probe_model(*opened, CpuProcessor(), Precision::bf16);
     model.emplace(ProbedModel{std::move(opened), std::move(probed)});
   }
   const std::vector<std::string> advice =

@@ -15,6 +15,9 @@ namespace {
 std::atomic<int> calls_left{-1};  // before the one to replace; below zero: none
 std::atomic<cudaError_t> replacement{cudaSuccess};
 
+constexpr int kNotKnown = -1;
+thread_local int current_device = kNotKnown;
+
 ErrorKind kind_of(cudaError_t error) {
   if (is_lost(error)) return ErrorKind::device_lost;
   switch (error) {
@@ -68,6 +71,16 @@ std::string what_to_do(ErrorKind kind) {
 }
 
 }  // namespace
+
+cudaError_t set_current(int device) {
+  const cudaError_t result = cudaSetDevice(device);
+  current_device = result == cudaSuccess ? device : kNotKnown;
+  return result;
+}
+
+void make_current(int device) {
+  if (current_device != device) check_cuda(set_current(device), "cudaSetDevice");
+}
 
 bool is_lost(cudaError_t error) {
   switch (error) {

@@ -15,6 +15,11 @@ void check_cuda(cudaError_t result, const char* call);
 // As tests want it seen: for a call that may well be refused.
 [[nodiscard]] cudaError_t cuda_result(cudaError_t result);
 
+// Makes a device the current one of the calling thread, which each has for itself, at first number
+// 0. Nothing else calls cudaSetDevice, so that make_current() knows where there is nothing to do.
+cudaError_t set_current(int device);
+void make_current(int device);
+
 // After this the process can only end.
 bool is_lost(cudaError_t error);
 

@@ -40,7 +40,7 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const DeviceInfo& info)
       : info_(info), free_before_(free_before_context(info)) {
     // Choosing a device makes the context, or what is first asked of it does.
-    cudaError_t result = cudaSetDevice(info.index);
+    cudaError_t result = set_current(info.index);
     if (result == cudaSuccess) result = cudaFree(nullptr);
     result = cuda_result(result);
     if (result == cudaErrorDevicesUnavailable) {
@@ -87,7 +87,7 @@ class CudaDevice final : public Device {
     if (memory == nullptr) return;
     // First: as soon as it is free another thread may be given the same address.
     allocated_.remove(memory);
-    if (cudaSetDevice(info_.index) == cudaSuccess) cudaFree(memory);
+    if (set_current(info_.index) == cudaSuccess) cudaFree(memory);
     cudaGetLastError();
   }
 
@@ -109,7 +109,7 @@ class CudaDevice final : public Device {
 
   void unpin(std::span<std::byte> memory) noexcept override {
     if (memory.empty() || pinned_.remove(memory.data()) == 0) return;
-    if (cudaSetDevice(info_.index) == cudaSuccess) cudaHostUnregister(memory.data());
+    if (set_current(info_.index) == cudaSuccess) cudaHostUnregister(memory.data());
     cudaGetLastError();
   }
 
@@ -119,7 +119,7 @@ class CudaDevice final : public Device {
 
  private:
   // Each thread has a current device of its own, at first number 0.
-  void use() const { check_cuda(cudaSetDevice(info_.index), "cudaSetDevice"); }
+  void use() const { check_cuda(set_current(info_.index), "cudaSetDevice"); }
 
   DeviceInfo info_;
   uint64_t free_before_;

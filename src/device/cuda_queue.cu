@@ -54,7 +54,7 @@ class CudaQueue final : public CopyQueue {
   }
   ~CudaQueue() override {
     // The buffers below must not go while a copy still uses them. Errors were or will be others'.
-    if (cudaSetDevice(device_) == cudaSuccess) cudaStreamSynchronize(stream_.get());
+    if (set_current(device_) == cudaSuccess) cudaStreamSynchronize(stream_.get());
     cudaGetLastError();
   }
   CudaQueue(const CudaQueue&) = delete;
@@ -162,7 +162,7 @@ class CudaQueue final : public CopyQueue {
     uint64_t bytes = 0;
   };
 
-  void use_device() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
+  void use_device() const { check_cuda(set_current(device_), "cudaSetDevice"); }
 
   // By one kernel what a kernel can copy, the others one by one.
   void at_once(std::span<const CopyPiece> pieces, cudaMemcpyKind kind) {

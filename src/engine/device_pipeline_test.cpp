@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/testing/pipeline_runs.h"
 #include "kernels/cuda/free_list.h"
+#include "kernels/testing.h"
 #include "schedule/testing.h"
 
 namespace klotski {
@@ -20,24 +21,20 @@ namespace {
 
 using ::klotski::testing::HostDevice;
 
-cuda::WorkingMemory* living_memory = nullptr;
+// The memory that a plan has for the operations of a device.
+class ArenaMemory : public HostMemory {
+ public:
+  std::byte* take(uint64_t bytes) override { return memory_->take(bytes); }
+  void give_back(std::byte* memory, uint64_t bytes) override { memory_->give_back(memory, bytes); }
+  void lend(std::span<std::byte> memory) override { memory_->lend(memory); }
+  void use_arena(std::span<std::byte> arena) override {
+    memory_.reset();
+    if (!arena.empty()) memory_.emplace(arena);
+  }
 
-// The reference's operations in the memory that the plan has for those of a device.
-Ops ops_in_arena() {
-  Ops ops = reference_ops();
-  ops.memory.take = [](uint64_t bytes) { return living_memory->take(bytes); };
-  ops.memory.give_back = [](std::byte* memory, uint64_t bytes) {
-    living_memory->give_back(memory, bytes);
-  };
-  ops.memory.lend = [](std::span<std::byte> memory) { living_memory->lend(memory); };
-  return ops;
-}
-
-std::shared_ptr<void> start_in_arena(std::span<std::byte> arena) {
-  auto memory = std::make_shared<cuda::WorkingMemory>(arena);
-  living_memory = memory.get();
-  return memory;
-}
+ private:
+  std::optional<cuda::WorkingMemory> memory_;
+};
 
 class DevicePipeline : public ::testing::TestWithParam<const char*> {
  protected:
@@ -111,12 +108,11 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   std::mt19937_64 random_{41};
   int lending_ = 0;
   HostDevice device_{{.bytes = kGiB, .own_bytes = 100 * kMiB, .pin_bytes = kMiB}};
-  const Ops ops_ = ops_in_arena();
+  const ReferenceProcessor ops_{std::make_unique<ArenaMemory>()};
   Target target_{.ops = ops_,
                  .device = &device_,
                  .cpu = &reference_ops(),
-                 .device_own_bytes = device_.own_bytes(),
-                 .start_ops = start_in_arena};
+                 .device_own_bytes = device_.own_bytes()};
   PipelineOptions options_;
 };
 

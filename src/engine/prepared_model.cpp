@@ -13,8 +13,7 @@ PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& ch
     take_memory_below(target);
     device_memory_ = std::make_unique<DeviceMemory>(*target.device, *compute_tier_,
                                                     memory.total_bytes() - memory.process_bytes);
-    const std::span<std::byte> arena = device_memory_->take("activations", memory.activation_bytes);
-    if (target.start_ops) started_ops_ = target.start_ops(arena);
+    ops_arena_.emplace(target.ops, device_memory_->take("activations", memory.activation_bytes));
     computing.device = device_memory_.get();
     computing.below = &below_->tier;
     computing.weights_below = &below_->weights;

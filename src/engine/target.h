@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "executor/weights_below.h"
@@ -27,8 +26,6 @@ struct Target {
   uint64_t device_own_bytes = 0;
   uint64_t ops_bytes = 0;  // of the device's memory that the operations take besides what they
                            // compute with
-  // Gives the operations their part of the device's memory, for as long as the result lives.
-  std::function<std::shared_ptr<void>(std::span<std::byte>)> start_ops = {};
   std::shared_ptr<MemoryBelow> below = {};  // of the last run
 };
 

@@ -32,7 +32,7 @@ class CpuExperts {
   void begin(int64_t rows, float* on_device);
 
   // Brings the rows to the CPU, once the device's operations have come to that place.
-  void begin_rows_down(const OpsMemory& operations, uint64_t place);
+  void begin_rows_down(OpsMemory& operations, uint64_t place);
   // They are there on return. `parts`: the group's choices, in the program's memory.
   void finish_rows_down(std::span<const RoutedRows> parts, LayerId layer);
   // Computes the experts of these tasks.

@@ -9,7 +9,8 @@ DiskSource::DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& op
   }
 }
 
-void DiskSource::read(const WeightUnit&, const UnitLayout& layout, std::span<std::byte> buffer) {
+void DiskSource::read(const WeightUnit&, const UnitLayout& layout, std::span<std::byte> buffer,
+                      const Ops&) {
   std::vector<ReadExtent> extents;
   for (const UnitRead& read : layout.reads) {
     extents.push_back({.file = &files_[read.shard],

@@ -13,7 +13,8 @@ class DiskSource : public UnitSource {
   // Keeps the checkpoint's files open.
   DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& options);
 
-  void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer) override;
+  void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
+            const Ops& cpu) override;
 
  private:
   std::vector<DirectFile> files_;  // by shard

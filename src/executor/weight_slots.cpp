@@ -60,6 +60,7 @@ WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const P
     : source_(source),
       layouts_(layouts),
       ops_(ops),
+      cpu_(memory.cpu ? *memory.cpu : ops),
       precision_(policy.precision),
       below_(memory.weights_below) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
@@ -89,7 +90,7 @@ std::span<std::byte> WeightSlots::last_expert_slots(int64_t count) const {
 }
 
 void WeightSlots::fetch(const Task& task) {
-  below_->fetch(source_, layouts_, task.unit, task.slot_below);
+  below_->fetch(source_, layouts_, task.unit, task.slot_below, cpu_);
 }
 
 void WeightSlots::begin_load(const Task& task) {
@@ -163,7 +164,7 @@ void WeightSlots::load(const Task& task) {
     return finish_load();
   }
   state(task.unit, task.slot) = {};
-  source_.read(task.unit, layouts_.of(task.unit), buffer(task.unit, task.slot));
+  source_.read(task.unit, layouts_.of(task.unit), buffer(task.unit, task.slot), cpu_);
 }
 
 void WeightSlots::settle(const Task& task) {

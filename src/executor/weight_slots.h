@@ -80,6 +80,7 @@ class WeightSlots {
   UnitSource& source_;
   const UnitLayouts& layouts_;
   const Ops& ops_;
+  const Ops& cpu_;  // whose threads the source may use
   Precision precision_;
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
   std::array<std::vector<Slot>, kUnitKinds> states_;

@@ -18,12 +18,12 @@ WeightsBelow::WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layout
 }
 
 void WeightsBelow::fetch(UnitSource& source, const UnitLayouts& layouts, const WeightUnit& unit,
-                         int32_t slot) {
+                         int32_t slot, const Ops& cpu) {
   const size_t kind = index_of(unit.kind);
   std::optional<WeightUnit>& held = held_[kind][static_cast<size_t>(slot)];
   if (held == unit) return;
   held.reset();  // unknown while it is written, and where that fails
-  source.read(unit, layouts.of(unit), pools_[kind]->buffer(slot));
+  source.read(unit, layouts.of(unit), pools_[kind]->buffer(slot), cpu);
   settle(layouts.of(unit), pools_[kind]->buffer(slot).data());
   held = unit;
 }

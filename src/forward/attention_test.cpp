@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "forward/layer.h"
+#include "kernels/testing.h"
 #include "model/tensors.h"
 
 namespace klotski {

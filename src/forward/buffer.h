@@ -54,7 +54,7 @@ class List {
  private:
   uint64_t bytes() const { return size_ * sizeof(T); }
 
-  const OpsMemory* memory_;
+  OpsMemory* memory_;
   T* data_;
   size_t size_;
 };

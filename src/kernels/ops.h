@@ -11,11 +11,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/operations.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski {
@@ -163,31 +167,44 @@ struct ExpertProduct {
   int64_t rows() const { return in_rows.empty() ? in.count : static_cast<int64_t>(in_rows.size()); }
 };
 
-// The memory that operations work in, and the way there and back.
-struct OpsMemory {
-  bool readable;  // by the program, as its own
+// The memory that the operations of a processor work in, and the way there and back.
+class OpsMemory {
+ public:
+  explicit OpsMemory(bool readable_by_program) : readable(readable_by_program) {}
+  virtual ~OpsMemory() = default;
+  OpsMemory(const OpsMemory&) = delete;
+  OpsMemory& operator=(const OpsMemory&) = delete;
+
+  const bool readable;  // by the program, as its own
+
   // Bytes with any values, aligned for any element; throws does_not_fit.
-  std::byte* (*take)(uint64_t bytes);
+  virtual std::byte* take(uint64_t bytes) = 0;
   // What was begun with it may still be under way: operations happen in the order of their calls.
-  void (*give_back)(std::byte* memory, uint64_t bytes);
-  void (*upload)(std::byte* to, const void* from, uint64_t bytes);    // `from` is free on return
-  void (*download)(void* to, const std::byte* from, uint64_t bytes);  // arrived on return
+  virtual void give_back(std::byte* memory, uint64_t bytes) = 0;
+  // `from` is free on return.
+  virtual void upload(std::byte* to, const void* from, uint64_t bytes) = 0;
+  // The bytes have arrived on return.
+  virtual void download(void* to, const std::byte* from, uint64_t bytes) = 0;
   // A download of kMostLanding bytes at most in the order of calls: returns where they lie for the
   // program once that was waited for, until kMostLandings more have begun. `from` stays till then.
-  const std::byte* (*begin_download)(const std::byte* from, uint64_t bytes);
-  void (*finish)();  // returns when all that was called before is done; throws what went wrong
+  virtual const std::byte* begin_download(const std::byte* from, uint64_t bytes) = 0;
+  // Returns when all that was called before is done; throws what went wrong.
+  virtual void finish() = 0;
   // A place in the order of calls; finish_to() returns when all that was called before it is done.
   // There may be kMostPlaces that were not waited for.
-  uint64_t (*place)();
-  void (*finish_to)(uint64_t place);
+  virtual uint64_t place() = 0;
+  virtual void finish_to(uint64_t place) = 0;
   // What is called after this happens after the copies that the queue has published.
-  void (*wait_for_copies)(const CopyQueue& copies);
+  virtual void wait_for_copies(const CopyQueue& copies) = 0;
   // And copies that are asked for after this happen after what was called before that place. One
   // that is older than the last kMostPlaces stands for a later one.
-  void (*let_copies_wait)(CopyQueue& copies, uint64_t place);
+  virtual void let_copies_wait(CopyQueue& copies, uint64_t place) = 0;
   // More memory to take from, until it is called again; what was taken of it has been given back by
   // then. Where memory is the program's there is enough without.
-  void (*lend)(std::span<std::byte> memory);
+  virtual void lend(std::span<std::byte> memory) = 0;
+  // The part of a device's memory that operations take from and compute with, until an empty one is
+  // given: all that was taken has been given back by then. See OpsArenaUse.
+  virtual void use_arena(std::span<std::byte> arena) = 0;
 
   static constexpr uint64_t kMostPlaces = 16;
   static constexpr uint64_t kMostLanding = uint64_t{64} << 10;
@@ -203,71 +220,58 @@ struct MostWork {
   int64_t head_dim = 1;
 };
 
-// One implementation of every operation. Outputs may not overlap inputs unless said.
-struct Ops {
-  OpsMemory memory;
-  // Bytes that operations take for themselves; of OpsMemory where that is a device's.
-  uint64_t (*scratch_bytes)(const MostWork& most);
-  // And so many more where experts are of BF16_COMPACT.
-  uint64_t (*expansion_bytes)(const MostWork& most, Precision precision);
-  // out[i] = table[tokens[i]]
-  void (*embed)(Rows out, const TensorView& table, std::span<const TokenId> tokens);
-  // out = in / rms(in) * weight, row by row; out may be in
-  void (*rms_norm)(Rows out, ConstRows in, const TensorView& weight, float epsilon);
-  // out = in * weight^T + bias; weight [out.width][in.width], bias [out.width] or empty
-  void (*matmul)(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
-                 Precision precision);
-  // Several experts at once: few rows each leave a single one too little work for many threads.
-  void (*experts)(std::span<const ExpertProduct> products, Precision precision);
-  // Rearranges a matrix of weights, which lies in rows, into the order that experts() and matmul()
-  // read fastest where it is used again and again: no result depends on it. Returns that order.
-  ElementOrder (*arrange)(std::byte* data, DType dtype, const Shape& shape, Precision precision);
-  void (*rope)(const RopeArguments& arguments);
-  // values = min(max(values, -limit), limit)
-  void (*clip)(std::span<float> values, float limit);
-  // Puts keys and values of several sequences into their pages.
-  void (*store_kv)(std::span<const KvRows> sequences);
-  // Of several sequences, each with its own length.
-  void (*attention)(std::span<const AttentionArguments> sequences);
-  void (*route)(const RouteArguments& arguments);
-  // The choices of all parts by expert, those of one expert in the order of parts and choices:
-  // in_rows and out_rows of expert 0, then of expert 1, ... Both as long as the parts' choices.
-  void (*sort_by_expert)(std::span<const RoutedRows> parts, int64_t experts,
-                         std::span<int32_t> in_rows, std::span<int32_t> out_rows);
-  // out += in
-  void (*add)(Rows out, ConstRows in);
-  // out[i] = in[rows[i]]
-  void (*gather)(Rows out, ConstRows in, std::span<const int32_t> rows);
-  // out[rows[i]] = in[i], no row twice
-  void (*scatter)(Rows out, ConstRows in, std::span<const int32_t> rows);
-  // out[rows[i]] += in[i], no row twice
-  void (*scatter_add)(Rows out, ConstRows in, std::span<const int32_t> rows);
-  // out[i] += sum over s of weights[i * slots + s] * slots_in[i * slots + s], s ascending
-  void (*combine)(Rows out, ConstRows slots_in, std::span<const float> weights);
-  // values = sigmoid(values)
-  void (*sigmoid)(std::span<float> values);
-  // tokens[i] = most_likely(row i)
-  void (*most_likely)(std::span<TokenId> tokens, ConstRows logits);
+// A processor: one implementation of every operation, with the memory, streams and threads that it
+// owns. Several may exist in one process, made and destroyed at any time; none is destroyed while
+// one of its operations is called.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  Ops(const Ops&) = delete;
+  Ops& operator=(const Ops&) = delete;
+
+  KLOTSKI_OPERATIONS(KLOTSKI_PURE)
+
+  // The instructions that operations are made of, as a profile names them.
+  virtual std::string name() const = 0;
+
+  // The program's threads that operations compute with, the caller included.
+  virtual int threads() const { return 1; }
+  // Calls body(begin, end) on these threads, for ranges that cover 0 .. count - 1; returns when all
+  // have ended. For work on the program's memory that is no operation.
+  virtual void parallel_for(int64_t count,
+                            const std::function<void(int64_t, int64_t)>& body) const {
+    if (count > 0) body(0, count);
+  }
+
+ protected:
+  explicit Ops(std::unique_ptr<OpsMemory> own) : own_memory_(std::move(own)) {}
+
+ private:
+  const std::unique_ptr<OpsMemory> own_memory_;
+
+ public:
+  OpsMemory& memory = *own_memory_;
+};
+
+// Lets a processor use an arena for as long as this lives.
+class OpsArenaUse {
+ public:
+  OpsArenaUse(const Ops& ops, std::span<std::byte> arena) : memory_(ops.memory) {
+    memory_.use_arena(arena);
+  }
+  ~OpsArenaUse() { memory_.use_arena({}); }
+  OpsArenaUse(const OpsArenaUse&) = delete;
+  OpsArenaUse& operator=(const OpsArenaUse&) = delete;
+
+ private:
+  OpsMemory& memory_;
 };
 
 // Where the largest of a row's logits is, the first of equal ones; -1 where one is a NaN or
 // +infinity or all are -infinity. Of the program's memory.
 TokenId most_likely(std::span<const float> logits);
 
-// The naive implementation: the oracle of every other one.
-const Ops& reference_ops();
-
-// The fast implementation: the best instructions of this processor, several threads. Agrees with
-// the reference but for the order of sums, which depends on nothing but the length of a row, and,
-// in bf16, that inputs are rounded only where the processor has products for it (which may take
-// denormals for zero).
-const Ops& cpu_ops();
-
-// How many threads cpu_ops() computes with, the caller included; by default as many as this process
-// has processors. False after their first use: they stay as they are.
-bool set_compute_threads(int threads);
-
-// Which instruction set's inner loops cpu_ops() runs.
+// Which instruction set's inner loops a CpuProcessor runs where none is asked for.
 struct CpuKernels {
   std::string chosen;
   std::vector<std::string> available;  // on this processor, the fastest last

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/testing.h"
 #include "kv/paged_cache.h"
 #include "memory/alignment.h"
 #include "memory/spill_file.h"

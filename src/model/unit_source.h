@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 
+#include "kernels/ops.h"
 #include "model/unit_layout.h"
 
 namespace klotski {
@@ -12,9 +13,10 @@ class UnitSource {
  public:
   virtual ~UnitSource() = default;
 
-  // Fills a buffer as the layout's reads would. One thread at a time.
-  virtual void read(const WeightUnit& unit, const UnitLayout& layout,
-                    std::span<std::byte> buffer) = 0;
+  // Fills a buffer as the layout's reads would. Bytes that have to be computed are so on the
+  // threads of `cpu`. One thread at a time.
+  virtual void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
+                    const Ops& cpu) = 0;
 };
 
 }  // namespace klotski

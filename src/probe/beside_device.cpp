@@ -31,7 +31,7 @@ constexpr double kAboutOfExperts = 0.05;  // seconds, of each way in each round
 class Copies {
  public:
   Copies(const PartsBench& cpu, Device& device, std::span<std::byte> there)
-      : memory_(device, cpu.tier,
+      : memory_(cpu.ops, device, cpu.tier,
                 std::min(std::max(cpu.limits.weight_bytes, kMostCopyBytes),
                          cpu.tier.limit_bytes() / 4)),
         queues_{device.new_queue(CopySize::large), device.new_queue(CopySize::large)},

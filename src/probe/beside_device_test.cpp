@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "device/testing.h"
+#include "kernels/testing.h"
 #include "probe/link.h"
 #include "probe/probe.h"
 #include "probe/testing.h"
@@ -21,16 +22,18 @@ HostDevice& device() {
   return made;
 }
 
-// The processor's operations in that device's memory, which the program may not read.
+// Memory of that device, which the program may not read.
+class MemoryOfDevice : public HostMemory {
+ public:
+  MemoryOfDevice() : HostMemory(false) {}
+  std::byte* take(uint64_t bytes) override { return device().allocate(bytes); }
+  void give_back(std::byte* memory, uint64_t) override { device().release(memory); }
+};
+
 const Ops& device_ops() {
-  static const Ops made = [] {
-    Ops ops = cpu_ops();
-    ops.memory.readable = false;
-    ops.memory.take = [](uint64_t bytes) { return device().allocate(bytes); };
-    ops.memory.give_back = [](std::byte* memory, uint64_t) { device().release(memory); };
-    return ops;
-  }();
-  return made;
+  static const CpuProcessor kMade(usable_cpus(), cpu::kernels(),
+                                  std::make_unique<MemoryOfDevice>());
+  return kMade;
 }
 
 ProbeLimits quick() {
@@ -49,6 +52,7 @@ Profile measured(const TinyModel& tiny, const Ops* cpu) {
   return measure_profile({.model = tiny.description,
                           .checkpoint = no_files,
                           .ops = device_ops(),
+                          .host = cpu_ops(),
                           .precision = Precision::bf16,
                           .limits = quick(),
                           .device = &device(),
@@ -207,10 +211,10 @@ TEST(MeasureLink, UnpinsWhatItPinnedWhenTheDeviceIsLost) {
   const There there(kMiB);
   MachineProfile machine;
   device().fail_copy(10);
-  EXPECT_THROW(measure_link(device(), tier, there.bytes(), machine), Error);
+  EXPECT_THROW(measure_link(cpu_ops(), device(), tier, there.bytes(), machine), Error);
   device().fail_copy(-1);
   EXPECT_EQ(device().pinned_bytes(), 0u);
-  measure_link(device(), tier, there.bytes(), machine);
+  measure_link(cpu_ops(), device(), tier, there.bytes(), machine);
   for (const LinkCurve& one : kLinkCurves) {
     EXPECT_EQ((machine.*one.curve).sizes().back(), static_cast<double>(kMiB)) << one.name;
   }

@@ -43,7 +43,7 @@ class CurveTimer {
 // Seconds of a call of operations on this memory: the median of a few runs after one that does not
 // count, each of as many calls as the clock needs. Of a long call, known to take about `expected`
 // seconds, one run.
-double seconds_of(const std::function<void()>& call, double expected, const OpsMemory& memory,
+double seconds_of(const std::function<void()>& call, double expected, OpsMemory& memory,
                   const SecondsNow& now);
 
 }  // namespace klotski

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "kernels/testing.h"
 
 namespace klotski {
 namespace {

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <string_view>
 
-#include "kernels/cpu/cpu_ops.h"
 #include "probe/model.h"
 
 namespace klotski {
@@ -54,12 +53,12 @@ std::string processor_name(const std::filesystem::path& cpuinfo) {
 }
 
 std::string fingerprint(const ModelDescription& model, const StoredTypes& types,
-                        std::string_view kernels, Precision precision,
+                        const ComputedWith& with, Precision precision,
                         const std::optional<std::filesystem::path>& model_file) {
   std::string text = fmt::format(
       "klotski {} method {}\nprocessor {}\nkernels {}, {} threads\nfile system {}\n"
       "precision {}\nhidden {} vocabulary {} tied {} positions {} rope {} of {}\ntypes",
-      KLOTSKI_VERSION, kMethod, processor_name(), kernels, cpu::machine().pool.threads(),
+      KLOTSKI_VERSION, kMethod, processor_name(), with.kernels, with.threads,
       file_system_of(model_file), static_cast<int>(precision), model.hidden, model.vocabulary,
       model.tied_embeddings, model.max_positions, static_cast<int>(model.rope.kind),
       model.rope.rotated_dims);

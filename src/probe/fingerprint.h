@@ -15,10 +15,16 @@ namespace klotski {
 // implementer, part, variant and revision. "unknown" where it has neither.
 std::string processor_name(const std::filesystem::path& cpuinfo = "/proc/cpuinfo");
 
+// What computes, in words, and on how many threads of the program.
+struct ComputedWith {
+  std::string kernels;
+  int threads = 1;
+};
+
 // All that a profile depends on, as text: processor, kernels, threads, program, shapes and types of
 // the model, precision, the file system that holds its file, where it has one.
 std::string fingerprint(const ModelDescription& model, const StoredTypes& types,
-                        std::string_view kernels, Precision precision,
+                        const ComputedWith& with, Precision precision,
                         const std::optional<std::filesystem::path>& model_file);
 
 }  // namespace klotski

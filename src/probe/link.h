@@ -6,6 +6,7 @@
 
 #include "device/device.h"
 #include "hardware/profile.h"
+#include "kernels/ops.h"
 #include "memory/arena.h"
 #include "memory/tier.h"
 
@@ -15,7 +16,8 @@ namespace klotski {
 // wrote to are all one and the same.
 class PinnedArena {
  public:
-  PinnedArena(Device& device, Tier& tier, uint64_t bytes);
+  // The threads of `cpu` write the content.
+  PinnedArena(const Ops& cpu, Device& device, Tier& tier, uint64_t bytes);
   ~PinnedArena();
   PinnedArena(const PinnedArena&) = delete;
   PinnedArena& operator=(const PinnedArena&) = delete;
@@ -30,6 +32,7 @@ class PinnedArena {
 
 // Measures the kLinkCurves of the machine by copies of several sizes. Takes the program's
 // memory from `tier`; `there` is the device's memory at the other end.
-void measure_link(Device& device, Tier& tier, std::span<std::byte> there, MachineProfile& machine);
+void measure_link(const Ops& cpu, Device& device, Tier& tier, std::span<std::byte> there,
+                  MachineProfile& machine);
 
 }  // namespace klotski

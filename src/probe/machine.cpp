@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/cpu_ops.h"
 #include "memory/arena.h"
 #include "memory/direct_file.h"
 #include "memory/disk_reader.h"
@@ -39,17 +38,17 @@ uint64_t sum_of(std::span<const uint64_t> words) {
 }
 
 // The median of some passes: memory has no fixed speed that a pass could only fall short of.
-double memory_rate(Tier& tier, uint64_t bytes) {
+double memory_rate(const Ops& cpu, Tier& tier, uint64_t bytes) {
   constexpr size_t kPiece = kMiB / sizeof(uint64_t);
   const uint64_t pieces = std::max<uint64_t>(std::min(bytes, tier.limit_bytes() / 2) / kMiB, 1);
   const Arena memory(tier, "memory to read", pieces * kMiB);
-  fill_random(memory.bytes(), DType::F32);
+  fill_random(cpu, memory.bytes(), DType::F32);
   const auto* words = reinterpret_cast<const uint64_t*>(memory.bytes().data());
   std::atomic<uint64_t> sink{0};  // so that nothing is left out
   std::array<double, 5> rates{};
   for (double& rate : rates) {
     const auto start = Clock::now();
-    cpu::machine().pool.parallel_for(static_cast<int64_t>(pieces), [&](int64_t begin, int64_t end) {
+    cpu.parallel_for(static_cast<int64_t>(pieces), [&](int64_t begin, int64_t end) {
       const auto first = static_cast<size_t>(begin) * kPiece;
       sink += sum_of({words + first, static_cast<size_t>(end - begin) * kPiece});
     });
@@ -121,14 +120,15 @@ double disk_rate(const Region& region, uint64_t block_bytes, int queue_depth) {
 // expert does.
 class Computing {
  public:
-  Computing(Tier& tier, uint64_t unit_bytes)
-      : width_(width_for(tier, unit_bytes)),
+  Computing(const Ops& cpu, Tier& tier, uint64_t unit_bytes)
+      : cpu_(cpu),
+        width_(width_for(tier, unit_bytes)),
         copies_(std::clamp(std::min(kBeyondCaches, tier.limit_bytes() / 4) / product_bytes(),
                            kLeastCopies, kMostCopies)),
         weights_(tier, "weights to multiply by", copies_ * product_bytes()),
         in_(static_cast<size_t>(kRows * width_), 0.5f),
         out_(in_.size()) {
-    fill_random(weights_.bytes(), DType::BF16);
+    fill_random(cpu, weights_.bytes(), DType::BF16);
   }
 
   // Seconds of a product, of as many as take about so long.
@@ -142,8 +142,8 @@ class Computing {
     const TensorView weights{.data = weights_.bytes().data() + copy * product_bytes(),
                              .dtype = DType::BF16,
                              .shape = {width_, width_}};
-    cpu_ops().matmul({out_.data(), kRows, width_}, {in_.data(), kRows, width_}, weights, {},
-                     Precision::bf16);
+    cpu_.matmul({out_.data(), kRows, width_}, {in_.data(), kRows, width_}, weights, {},
+                Precision::bf16);
   }
 
   static constexpr int64_t kRows = 8;
@@ -160,6 +160,7 @@ class Computing {
     return static_cast<uint64_t>(width_ * width_) * sizeof(uint16_t);
   }
 
+  const Ops& cpu_;
   int64_t width_;
   uint64_t copies_;
   uint64_t next_copy_ = 0;
@@ -171,10 +172,11 @@ class Computing {
 // Reads as a run does: a unit at a time, over much of the file.
 class UnitsBench {
  public:
-  UnitsBench(const DirectFile& file, uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits)
+  UnitsBench(const Ops& cpu, const DirectFile& file, uint64_t unit_bytes, Tier& tier,
+             const ProbeLimits& limits)
       : tier_(tier),
         region_(spread_over(file, unit_bytes, tier, limits.disk_bytes)),
-        computing_(tier, unit_bytes) {
+        computing_(cpu, tier, unit_bytes) {
     read_first(region_, limits.disk_seconds);
     computing_.seconds(kAbout);
   }
@@ -255,17 +257,18 @@ void measure_blocks(const DirectFile& file, Tier& tier, const ProbeLimits& limit
 
 }  // namespace
 
-MachineProfile measure_machine(const std::optional<std::filesystem::path>& file_on_disk,
+MachineProfile measure_machine(const Ops& cpu,
+                               const std::optional<std::filesystem::path>& file_on_disk,
                                uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits) {
   MachineProfile profile;
-  profile.kernels = cpu_kernels().chosen;
-  profile.threads = cpu::machine().pool.threads();
-  profile.memory_bytes_per_second = memory_rate(tier, limits.disk_bytes);
+  profile.kernels = cpu.name();
+  profile.threads = cpu.threads();
+  profile.memory_bytes_per_second = memory_rate(cpu, tier, limits.disk_bytes);
   if (!file_on_disk) return profile;
   const DirectFile file(std::make_shared<const File>(*file_on_disk));
   if (file.size() == 0) return profile;
   measure_blocks(file, tier, limits, profile.disk);
-  UnitsBench units(file, unit_bytes, tier, limits);
+  UnitsBench units(cpu, file, unit_bytes, tier, limits);
   units.alone(profile);
   units.while_computing(profile);
   units.into_new_memory(profile);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "kernels/testing.h"
 #include "probe/testing.h"
 
 namespace klotski {

@@ -30,9 +30,9 @@ OpsArena::OpsArena(OpsArena&& other) noexcept
       bytes_(std::exchange(other.bytes_, {})) {}
 
 void OpsArena::fill_random(std::span<std::byte> bytes, DType type) const {
-  if (program_) return klotski::fill_random(bytes, type);
+  if (program_) return klotski::fill_random(ops_, bytes, type);
   std::vector<std::byte> piece(std::min<size_t>(bytes.size(), 4 * kMiB));
-  klotski::fill_random(piece, type);
+  klotski::fill_random(ops_, piece, type);
   for (size_t at = 0; at < bytes.size(); at += piece.size()) {
     ops_.memory.upload(bytes.data() + at, piece.data(), std::min(piece.size(), bytes.size() - at));
   }

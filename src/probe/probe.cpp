@@ -84,16 +84,12 @@ uint64_t unit_bytes(const ModelDescription& model, const StoredTypes& types) {
   return weight_bytes(unit_tensors(model, units_of(model, kind).front()), types);
 }
 
-std::string name_of_cpu(const Ops& ops) {
-  return &ops == &cpu_ops() ? cpu_kernels().chosen : "reference";
-}
-
 // The operations that are measured, in words.
 std::string kernels_of(const ProbeSubject& subject) {
-  if (!subject.device) return name_of_cpu(subject.ops);
+  if (!subject.device) return subject.ops.name();
   const DeviceInfo& info = subject.device->info();
   return fmt::format("{} {}.{} of {} bytes beside {}", info.name, info.major, info.minor,
-                     subject.device_bytes, subject.cpu ? name_of_cpu(*subject.cpu) : "nothing");
+                     subject.device_bytes, subject.cpu ? subject.cpu->name() : "nothing");
 }
 
 }  // namespace
@@ -108,7 +104,7 @@ std::optional<fs::path> cache_folder() {
 Profile measure_profile(const ProbeSubject& subject) {
   Tier tier("probe", std::max(subject.limits.most_bytes, ProbeLimits::kLeastBytes));
   const StoredTypes types = stored_types(subject.model, subject.checkpoint);
-  MachineProfile machine = measure_machine(largest_file(subject.checkpoint),
+  MachineProfile machine = measure_machine(subject.host, largest_file(subject.checkpoint),
                                            unit_bytes(subject.model, types), tier, subject.limits);
   if (!subject.device) {
     return {std::move(machine), measure_model(subject.model, types, subject.ops, subject.precision,
@@ -120,7 +116,7 @@ Profile measure_profile(const ProbeSubject& subject) {
                   measure_model(subject.model, types, subject.ops, subject.precision, device_tier,
                                 subject.limits)};
   const OpsArena there(device_tier, subject.ops, "bytes to copy", device_tier.limit_bytes() / 4);
-  measure_link(*subject.device, tier, there.bytes(), profile.machine);
+  measure_link(subject.host, *subject.device, tier, there.bytes(), profile.machine);
   if (subject.cpu) {
     const PartsBench cpu{tier, subject.limits, *subject.cpu, subject.precision, types};
     measure_beside_device(cpu, subject.model, *subject.device, there.bytes(), profile);
@@ -138,7 +134,8 @@ Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
   };
   const std::string print =
       fingerprint(subject.model, stored_types(subject.model, subject.checkpoint),
-                  kernels_of(subject), subject.precision, largest_file(subject.checkpoint));
+                  {kernels_of(subject), subject.host.threads()}, subject.precision,
+                  largest_file(subject.checkpoint));
   const std::optional<fs::path> path = stored_at(print);
   if (path) {
     std::optional<Profile> found = load(*path, print);

@@ -17,7 +17,8 @@ namespace klotski {
 struct ProbeSubject {
   const ModelDescription& model;
   const Checkpoint& checkpoint;  // its largest file is read; without files no disk is measured
-  const Ops& ops;
+  const Ops& ops;                // what is measured
+  const Ops& host;  // of the program's own processors: measures its memory and its disk
   Precision precision;
   ProbeLimits limits = {};
   Device* device = nullptr;   // that the operations run on; null: the CPU

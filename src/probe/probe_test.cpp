@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "device/testing.h"
+#include "kernels/testing.h"
 #include "probe/fingerprint.h"
 #include "probe/testing.h"
 
@@ -54,6 +55,7 @@ class Probe : public ::testing::Test {
     return probe({.model = tiny_.description,
                   .checkpoint = tiny_.checkpoint,
                   .ops = cpu_ops(),
+                  .host = cpu_ops(),
                   .precision = precision},
                  [this](const ProbeSubject&) {
                    ++measured_;
@@ -102,6 +104,7 @@ TEST_F(Probe, OfADeviceTheCpuBesideItMatters) {
       return probe({.model = tiny_.description,
                     .checkpoint = tiny_.checkpoint,
                     .ops = cpu_ops(),
+                    .host = cpu_ops(),
                     .precision = Precision::bf16,
                     .device = &device,
                     .device_bytes = kMiB,
@@ -157,6 +160,7 @@ TEST_F(Probe, ReallyMeasured) {
   const ProbeSubject subject{.model = tiny_.description,
                              .checkpoint = tiny_.checkpoint,
                              .ops = cpu_ops(),
+                             .host = cpu_ops(),
                              .precision = Precision::bf16,
                              .limits = limits};
   const Probed first = probe(subject);
@@ -186,6 +190,7 @@ TEST_F(Probe, WithoutFilesThereIsNoDisk) {
   const ProbeSubject subject{.model = tiny_.description,
                              .checkpoint = no_files,
                              .ops = cpu_ops(),
+                             .host = cpu_ops(),
                              .precision = Precision::bf16,
                              .limits = limits};
   const Probed first = probe(subject);
@@ -213,6 +218,7 @@ TEST_F(Probe, AProfileWithoutADiskIsNoneOfFiles) {
     const ProbeSubject subject{.model = tiny_.description,
                                .checkpoint = has_files ? tiny_.checkpoint : no_files,
                                .ops = cpu_ops(),
+                               .host = cpu_ops(),
                                .precision = Precision::bf16};
     probe(subject, without_disk);
     EXPECT_EQ(probe(subject, without_disk).cached, !has_files);
@@ -277,22 +283,25 @@ TEST(Fingerprint, TheProcessorsName) {
 
 TEST(Fingerprint, DependsOnShapesTypesAndOperations) {
   const TinyModel tiny("mixtral");
-  const auto print = [&](const ModelDescription& model, DType type, std::string_view ops) {
-    return fingerprint(model, testing::all_of_type(type), ops, Precision::bf16, tiny.folder);
+  const auto print = [&](const ModelDescription& model, DType type, const std::string& ops,
+                         int threads = 2) {
+    return fingerprint(model, testing::all_of_type(type), {ops, threads}, Precision::bf16,
+                       tiny.folder);
   };
   const std::string one = print(tiny.description, DType::BF16, "neon");
   EXPECT_EQ(print(tiny.description, DType::BF16, "neon"), one);
   EXPECT_NE(print(tiny.description, DType::F16, "neon"), one);
   EXPECT_NE(print(tiny.description, DType::BF16, "reference"), one);
+  EXPECT_NE(print(tiny.description, DType::BF16, "neon", 3), one);
   ModelDescription wider = tiny.description;
   wider.layers.back().feed_forward.width += 8;
   EXPECT_NE(print(wider, DType::BF16, "neon"), one);
   ModelDescription deeper = tiny.description;
   deeper.layers.push_back(deeper.layers.back());
   EXPECT_NE(print(deeper, DType::BF16, "neon"), one);
-  EXPECT_NE(
-      fingerprint(tiny.description, testing::all_of_type(DType::BF16), "neon", Precision::bf16, {}),
-      one);
+  EXPECT_NE(fingerprint(tiny.description, testing::all_of_type(DType::BF16), {"neon", 2},
+                        Precision::bf16, {}),
+            one);
 }
 
 }  // namespace

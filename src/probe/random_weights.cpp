@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/noise.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "model/unit_layout.h"
 
 namespace klotski {
@@ -74,12 +73,12 @@ uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& type
   return bytes;
 }
 
-void fill_random(std::span<std::byte> bytes, DType type) {
+void fill_random(const Ops& cpu, std::span<std::byte> bytes, DType type) {
   constexpr int64_t kPiece = 1 << 17;  // words: 1 MiB
   const BitPattern pattern = pattern_of(type);
   auto* words = reinterpret_cast<uint64_t*>(bytes.data());
   const auto count = static_cast<int64_t>(bytes.size() / sizeof(uint64_t));
-  cpu::machine().pool.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end) {
+  cpu.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end) {
     const int64_t last = std::min(end * kPiece, count);
     for (int64_t i = begin * kPiece; i < last; ++i) {
       words[i] = (noise_bits(0, static_cast<uint64_t>(i) + 1) & pattern.random) | pattern.fixed;

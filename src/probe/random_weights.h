@@ -23,8 +23,8 @@ StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkp
 uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& types);
 
 // Finite numbers of no large magnitude, F32, F16, BF16 or BF16_COMPACT. The size is a multiple of
-// eight bytes.
-void fill_random(std::span<std::byte> bytes, DType type);
+// eight bytes. On the threads of `cpu`; the same numbers whichever that is.
+void fill_random(const Ops& cpu, std::span<std::byte> bytes, DType type);
 
 // Several copies of a set of tensors with random content.
 class RandomWeights {

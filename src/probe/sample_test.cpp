@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "kernels/ops.h"
+#include "kernels/testing.h"
 #include "probe/testing.h"
 #include "tensor/compact.h"
 #include "tensor/half.h"
@@ -70,7 +71,7 @@ float as_float(const std::byte* at, DType type) {
 TEST(RandomWeights, NumbersAreFiniteAndSmallInEveryType) {
   for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
     alignas(8) std::array<std::byte, 8192> bytes{};
-    fill_random(bytes, type);
+    fill_random(cpu_ops(), bytes, type);
     std::set<float> different;
     int negative = 0;
     const auto each = static_cast<size_t>(bytes_per_element(type));
@@ -89,7 +90,7 @@ TEST(RandomWeights, NumbersAreFiniteAndSmallInEveryType) {
 TEST(RandomWeights, NumbersOfCompactRowsAreFiniteAndNotLarge) {
   constexpr int64_t kColumns = 192;
   alignas(8) std::array<std::byte, 100 * compact_row_bytes(kColumns)> bytes{};
-  fill_random(bytes, DType::BF16_COMPACT);
+  fill_random(cpu_ops(), bytes, DType::BF16_COMPACT);
   std::set<uint16_t> different;
   for (int64_t row = 0; row < 100; ++row) {
     std::array<uint16_t, kColumns> numbers{};
@@ -123,6 +124,14 @@ TEST(RandomWeights, CopiesComeInTurnWithinTheirBytes) {
   EXPECT_EQ(copies({.wanted = 0, .most = 5000}), 1u);
 }
 
+// Says that it arranged whatever it was given.
+class Arranging : public ReferenceProcessor {
+ public:
+  ElementOrder arrange(std::byte*, DType, const Shape&, Precision) const override {
+    return ElementOrder::arranged;
+  }
+};
+
 TEST(RandomWeights, ArrangesWhatIsMultipliedAlone) {
   StoredTypes types = all_of_type(DType::BF16);
   types[static_cast<size_t>(Role::dense_up)] = DType::F32;
@@ -132,8 +141,7 @@ TEST(RandomWeights, ArrangesWhatIsMultipliedAlone) {
                                       {Role::dense_up, "du", {64, 64}},
                                       {Role::router, "r", {64, 64}}};
   Tier tier("test", kMiB);
-  Ops ops = cpu_ops();
-  ops.arrange = [](std::byte*, DType, const Shape&, Precision) { return ElementOrder::arranged; };
+  const Arranging ops;
   RandomWeights weights(tier, ops, specs, types, {.wanted = 50000, .most = kMiB});
   int arranged = 0;
   weights.arrange(Precision::bf16);

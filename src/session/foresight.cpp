@@ -22,7 +22,7 @@ Foresight::Foresight(const OpenedModel& opened, const Target& target, const RunL
       layouts_(opened.description, opened.checkpoint),
       shares_(opened.description),
       probed_(target.device ? probe_on_device(opened, target, limits)
-                            : probe_model(opened, limits.precision, limits.ram_bytes)) {
+                            : probe_model(opened, target.ops, limits.precision, limits.ram_bytes)) {
   if (options.disk.bytes_per_second > 0) {
     hold_back(probed_.profile.machine, options.disk.bytes_per_second);
   }

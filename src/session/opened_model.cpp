@@ -59,14 +59,15 @@ uint64_t memory_to_measure(std::optional<uint64_t> most_bytes) {
   return std::min(memory_left().least(), most - std::min(most, resident_bytes()));
 }
 
-Probed probe_model(const OpenedModel& opened, Precision precision,
+Probed probe_model(const OpenedModel& opened, const Ops& cpu, Precision precision,
                    std::optional<uint64_t> most_bytes) {
   const uint64_t allowed = memory_to_measure(most_bytes);
   ProbeLimits limits;
   limits.most_bytes = std::min(limits.most_bytes, allowed / 2);
   return probe({.model = opened.description,
                 .checkpoint = opened.checkpoint,
-                .ops = cpu_ops(),
+                .ops = cpu,
+                .host = cpu,
                 .precision = precision,
                 .limits = limits},
                [allowed](const ProbeSubject& subject) { return measure_within(allowed, subject); });

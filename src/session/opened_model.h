@@ -40,9 +40,9 @@ std::shared_ptr<const OpenedModel> open_synthetic_model(const SyntheticChoice& c
 // Bytes of memory in which the machine may be measured: those that are left, within `most_bytes`.
 uint64_t memory_to_measure(std::optional<uint64_t> most_bytes);
 
-// The model's profile on this machine's CPU, measured in at most half of the memory that is left
+// The model's profile on `cpu`, measured in at most half of the memory that is left
 // and of `most_bytes`: the program and its kernels take some too.
-Probed probe_model(const OpenedModel& opened, Precision precision,
+Probed probe_model(const OpenedModel& opened, const Ops& cpu, Precision precision,
                    std::optional<uint64_t> most_bytes = {});
 
 }  // namespace klotski

@@ -9,6 +9,7 @@
 #include "base/cpu_limit.h"
 #include "base/error.h"
 #include "base/numbers.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda_ops.h"
 #include "memory/device_memory.h"
 
@@ -20,23 +21,31 @@ constexpr int64_t kMostDeviceRows = 8192;         // most rows of one measured p
 constexpr uint64_t kProbeDeviceBytes = 4 * kGiB;  // most device memory to measure in
 
 OpenedTarget cpu_target(const std::string& kernels) {
-  const Ops& ops = kernels == "reference" ? reference_ops() : cpu_ops();
-  return {.device = {}, .target = {.ops = ops}};
+  std::unique_ptr<const Ops> cpu;
+  if (kernels == "reference") {
+    cpu = std::make_unique<ReferenceProcessor>();
+  } else {
+    cpu = std::make_unique<CpuProcessor>();
+  }
+  const Ops& ops = *cpu;
+  return {.device = {}, .cpu = std::move(cpu), .on_device = {}, .target = {.ops = ops}};
 }
 
 OpenedTarget device_target(int index) {
   std::unique_ptr<Device> device = open_device(index);
+  const uint64_t own_bytes = device->own_bytes();
   // Two threads wait for the device all the time: one for its kernels, one for copies.
-  set_compute_threads(std::max(1, usable_cpus() - 2));
-  Target target{.ops = CudaOps::table(),
+  auto cpu = std::make_unique<CpuProcessor>(std::max(1, usable_cpus() - 2));
+  std::unique_ptr<const Ops> on_device = make_cuda_processor(*device);
+  Target target{.ops = *on_device,
                 .device = device.get(),
-                .cpu = &cpu_ops(),
-                .device_own_bytes = device->own_bytes(),
-                .ops_bytes = CudaOps::kProductWorkspace,
-                .start_ops = [device = device.get()](std::span<std::byte> arena) {
-                  return std::static_pointer_cast<void>(std::make_shared<CudaOps>(*device, arena));
-                }};
-  return {.device = std::move(device), .target = std::move(target)};
+                .cpu = cpu.get(),
+                .device_own_bytes = own_bytes,
+                .ops_bytes = kCudaProductWorkspace};
+  return {.device = std::move(device),
+          .cpu = std::move(cpu),
+          .on_device = std::move(on_device),
+          .target = std::move(target)};
 }
 
 }  // namespace
@@ -86,15 +95,16 @@ Probed probe_on_device(const OpenedModel& opened, const Target& target, const Ru
   return probe({.model = opened.description,
                 .checkpoint = opened.checkpoint,
                 .ops = target.ops,
+                .host = *target.cpu,
                 .precision = limits.precision,
                 .limits = measured,
                 .device = target.device,
                 .device_bytes = arena_bytes - target.ops_bytes - arena_bytes / 16,
-                .cpu = &cpu_ops()},
+                .cpu = target.cpu},
                [&](const ProbeSubject& subject) {
                  Tier tier("VRAM", arena_bytes);
                  DeviceMemory memory(*target.device, tier, arena_bytes);
-                 const auto running = target.start_ops(memory.take("measuring", arena_bytes));
+                 const OpsArenaUse arena(target.ops, memory.take("measuring", arena_bytes));
                  return measure_profile(subject);
                });
 }

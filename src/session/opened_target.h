@@ -10,9 +10,12 @@
 
 namespace klotski {
 
-// A target, with the device behind it where it has one.
+// A target, with the processors and, where it has one, the device behind it. All of them outlive
+// the target, which refers to them.
 struct OpenedTarget {
-  std::unique_ptr<Device> device;  // outlives the target, which refers to it
+  std::unique_ptr<Device> device;
+  std::unique_ptr<const Ops> cpu = {};
+  std::unique_ptr<const Ops> on_device = {};  // null where the CPU is the target
   Target target;
 };
 

@@ -7,6 +7,7 @@
 #include "base/process_memory.h"
 #include "base/testing.h"
 #include "device/testing.h"
+#include "kernels/testing.h"
 #include "session/sample_text.h"
 #include "session/testing.h"
 #include "weights/testing.h"

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/noise.h"
 #include "forward/layer.h"
+#include "kernels/testing.h"
 #include "model/config.h"
 #include "model/tensors.h"
 #include "synth/testing.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/testing.h"
 #include "model/compact_tensors.h"
 #include "model/unit_layout.h"
 #include "synth/testing.h"
@@ -43,7 +44,7 @@ void expect_same_weights(const SyntheticModel& made, const fs::path& folder) {
     const UnitLayout& layout = layouts.of(unit);
     EXPECT_FALSE(layout.must_settle());
     std::vector<std::byte> buffer(layout.buffer_bytes);
-    made.source->read(unit, layout, buffer);
+    made.source->read(unit, layout, buffer, cpu_ops());
     for (const TensorSpec& spec : unit_tensors(made.description, unit)) {
       const PlacedTensor& tensor = tensor_of(layout, spec.role);
       const NewTensor stored = tensor_in_file(spec, tensor.dtype);
@@ -115,7 +116,7 @@ std::vector<std::vector<std::byte>> plain_tensors(const SyntheticModel& made,
                                                   const WeightUnit& unit, int64_t* compact) {
   const UnitLayout layout = layout_unit(made.description, made.checkpoint, unit);
   std::vector<std::byte> buffer(layout.buffer_bytes);
-  made.source->read(unit, layout, buffer);
+  made.source->read(unit, layout, buffer, cpu_ops());
   std::vector<std::vector<std::byte>> tensors;
   for (const TensorSpec& spec : unit_tensors(made.description, unit)) {
     const PlacedTensor& tensor = tensor_of(layout, spec.role);
@@ -192,10 +193,10 @@ TEST(SyntheticModel, ItsSourceOutlivesIt) {
   const UnitLayout& layout = layouts.of(model_unit());
   std::vector<std::byte> one(layout.buffer_bytes), two(layout.buffer_bytes);
   const std::shared_ptr<UnitSource> source = small(1).source;
-  source->read(model_unit(), layout, one);
-  other.source->read(model_unit(), layout, two);
+  source->read(model_unit(), layout, one, cpu_ops());
+  other.source->read(model_unit(), layout, two, cpu_ops());
   EXPECT_EQ(one, two);
-  small(2).source->read(model_unit(), layout, two);
+  small(2).source->read(model_unit(), layout, two, cpu_ops());
   EXPECT_NE(one, two);
 }
 
@@ -206,7 +207,8 @@ TEST(SyntheticModel, RefusesBuffersAndLayoutsOfOthers) {
   UnitLayout layout = layouts.of(unit);
   std::vector<std::byte> buffer(layout.buffer_bytes);
   const auto refused = [&](const UnitLayout& bad, size_t bytes) {
-    return kind_of([&] { made.source->read(unit, bad, std::span(buffer).first(bytes)); });
+    return kind_of(
+        [&] { made.source->read(unit, bad, std::span(buffer).first(bytes), cpu_ops()); });
   };
   EXPECT_EQ(refused(layout, layout.tensors.back().arrives_at), ErrorKind::internal);
   EXPECT_EQ(refused(layouts.of(gate_unit(LayerId(1))), buffer.size()), ErrorKind::internal);

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "synth/stored_tensor.h"
 
 namespace klotski {
@@ -28,7 +27,7 @@ SyntheticSource::SyntheticSource(ModelDescription model, uint64_t seed, double s
     : model_(std::move(model)), fill_(model_, seed, share, dtype) {}
 
 void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
-                           std::span<std::byte> buffer) {
+                           std::span<std::byte> buffer, const Ops& cpu) {
   std::vector<ModelTensor> tensors;
   for (TensorSpec& spec : unit_tensors(model_, unit)) {
     tensors.push_back({std::move(spec), unit.layer, fill_.dtype()});
@@ -59,7 +58,7 @@ void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
       fill_stored(fill_, *piece.tensor, piece.offset, piece.bytes);
     }
   };
-  cpu::machine().pool.parallel_for(std::ssize(pieces), make);
+  cpu.parallel_for(std::ssize(pieces), make);
 }
 
 }  // namespace klotski

@@ -19,7 +19,8 @@ class SyntheticSource : public UnitSource {
   SyntheticSource(const SyntheticSource&) = delete;  // fill_ knows where model_ is
   SyntheticSource& operator=(const SyntheticSource&) = delete;
 
-  void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer) override;
+  void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
+            const Ops& cpu) override;
 
  private:
   const ModelDescription model_;

@@ -7,6 +7,7 @@
 
 #include "engine/prepared_model.h"
 #include "engine/testing/resident_model.h"
+#include "kernels/testing.h"
 #include "model/config.h"
 #include "weights/checkpoint.h"
 

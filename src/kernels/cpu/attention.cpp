@@ -200,7 +200,8 @@ class QueryBlock {
 
 }  // namespace
 
-void attention(const Machine& with, std::span<const AttentionArguments> sequences) {
+void CpuProcessor::attention(std::span<const AttentionArguments> sequences) const {
+  const Machine with = machine();
   std::vector<Job> jobs;
   int64_t cost = 0;
   for (const AttentionArguments& arguments : sequences) {

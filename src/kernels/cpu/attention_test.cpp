@@ -128,10 +128,10 @@ struct Sequence {
     return out;
   }
 
-  Output run(const cpu::Machine& machine, std::pair<int64_t, int64_t> rows) const {
+  Output run(const CpuProcessor& processor, std::pair<int64_t, int64_t> rows) const {
     Output out(rows.second, width());
     const AttentionArguments some = arguments(out.rows(), rows);
-    cpu::attention(machine, std::span(&some, 1));
+    processor.attention(std::span(&some, 1));
     return out;
   }
 };
@@ -149,18 +149,18 @@ void check_sequence(const Sequence& sequence, std::mt19937& random) {
   const std::vector<float> rounded = sequence.reference(Precision::bf16, false);
   const std::vector<float> magnitudes = sequence.reference(Precision::f32, true);
   SameEverywhere same;
-  with_every_machine([&](const cpu::Machine& machine) {
-    const Output all = sequence.run(machine, {0, sequence.tokens});
-    const bool rounding = rounds(machine, sequence.dtype, sequence.precision);
+  with_every_processor([&](const CpuProcessor& processor) {
+    const Output all = sequence.run(processor, {0, sequence.tokens});
+    const bool rounding = rounds(processor, sequence.dtype, sequence.precision);
     expect_close(all.values(), rounding ? rounded : exact, magnitudes, kSameInputs);
     expect_close(all.values(), exact, magnitudes, kRoundedQueries);
     ASSERT_TRUE(all.guards_are_whole());
-    ASSERT_TRUE(same.holds(machine, all.values()));
+    ASSERT_TRUE(same.holds(processor, all.values()));
     int64_t tokens = 0;
     const int64_t most = up_to(random, 2) * up_to(random, 20);
     for (int64_t first = 0; first < sequence.tokens; first += tokens) {
       tokens = std::min(up_to(random, most), sequence.tokens - first);
-      const Output some = sequence.run(machine, {first, tokens});
+      const Output some = sequence.run(processor, {first, tokens});
       ASSERT_TRUE(same_bits(some.values(), all.values(first, tokens)))
           << tokens << " tokens from " << first;
       ASSERT_TRUE(some.guards_are_whole());
@@ -186,16 +186,16 @@ TEST(CpuAttention, SequencesDoNotKnowOfEachOther) {
     for (int i = 0; i < 6; ++i) {
       sequences.emplace_back(random, i == round ? Size::far : Size::small);
     }
-    with_every_machine([&](const cpu::Machine& machine) {
+    with_every_processor([&](const CpuProcessor& processor) {
       std::vector<Output> outputs;
       std::vector<AttentionArguments> together;
       for (const Sequence& sequence : sequences) {
         outputs.emplace_back(sequence.tokens, sequence.width());
         together.push_back(sequence.arguments(outputs.back().rows(), {0, sequence.tokens}));
       }
-      cpu::attention(machine, together);
+      processor.attention(together);
       for (size_t i = 0; i < sequences.size(); ++i) {
-        const Output alone = sequences[i].run(machine, {0, sequences[i].tokens});
+        const Output alone = sequences[i].run(processor, {0, sequences[i].tokens});
         ASSERT_TRUE(same_bits(outputs[i].values(), alone.values())) << sequences[i];
         ASSERT_TRUE(outputs[i].guards_are_whole());
       }
@@ -212,8 +212,8 @@ TEST(CpuAttention, LargeScoresNeitherOverflowNorVanish) {
     sequence.precision = Precision::f32;
     const std::vector<float> expected = sequence.reference(Precision::f32, false);
     const std::vector<float> magnitudes(expected.size(), 5.0f);  // of a value
-    with_every_machine([&](const cpu::Machine& machine) {
-      const Output all = sequence.run(machine, {0, sequence.tokens});
+    with_every_processor([&](const CpuProcessor& processor) {
+      const Output all = sequence.run(processor, {0, sequence.tokens});
       expect_close(all.values(), expected, magnitudes, 100 * kSameInputs);
     });
   }
@@ -227,13 +227,13 @@ TEST(CpuAttention, WhatIsNotFiniteStaysWithThoseWhoSeeIt) {
     const int64_t before = sequence.tokens - 1;
     SCOPED_TRACE(testing::Message() << "round " << round << ": " << sequence);
     std::vector<Output> clean;
-    with_every_machine([&](const cpu::Machine& machine) {
-      clean.push_back(sequence.run(machine, {0, sequence.tokens}));
+    with_every_processor([&](const CpuProcessor& processor) {
+      clean.push_back(sequence.run(processor, {0, sequence.tokens}));
     });
     sequence.spoil(sequence.past + before);
     size_t machines = 0;
-    with_every_machine([&](const cpu::Machine& machine) {
-      const Output all = sequence.run(machine, {0, sequence.tokens});
+    with_every_processor([&](const CpuProcessor& processor) {
+      const Output all = sequence.run(processor, {0, sequence.tokens});
       ASSERT_TRUE(same_bits(all.values(0, before), clean[machines++].values(0, before)));
       ASSERT_TRUE(std::isnan(all.values(before, 1)[0]));
     });
@@ -243,10 +243,10 @@ TEST(CpuAttention, WhatIsNotFiniteStaysWithThoseWhoSeeIt) {
 TEST(CpuAttention, NoTokensAreNoWork) {
   std::mt19937 random(7);
   const Sequence sequence(random, Size::small);
-  with_every_machine([&](const cpu::Machine& machine) {
-    cpu::attention(machine, {});
+  with_every_processor([&](const CpuProcessor& processor) {
+    processor.attention({});
     const AttentionArguments none = sequence.arguments({nullptr, 0, sequence.width()}, {0, 0});
-    cpu::attention(machine, std::span(&none, 1));
+    processor.attention(std::span(&none, 1));
   });
 }
 

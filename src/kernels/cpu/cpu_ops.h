@@ -3,32 +3,62 @@
 // The fast operations: rows, outputs or heads shared out to the compute threads. What an element's
 // value is never depends on how.
 
+#include <memory>
+#include <mutex>
+
+#include "base/cpu_limit.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/ops.h"
+#include "kernels/reference/reference_ops.h"
 
 namespace klotski::cpu {
 
-// What an operation runs with; tests bring their own.
+// What an operation runs with.
 struct Machine {
   const Kernels& kernels;
   ThreadPool& pool;
 };
-Machine& machine();
 
-void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
-            const TensorView& bias, Precision precision);
-void experts(const Machine& with, std::span<const ExpertProduct> products, Precision precision);
-ElementOrder arrange(const Machine& with, std::byte* data, DType dtype, const Shape& shape,
-                     Precision precision);
 inline constexpr int64_t kBlockQueries = 64;  // computed together, at most
 inline constexpr int64_t kChunk = 512;        // positions scored before their values are mixed
-void attention(const Machine& with, std::span<const AttentionArguments> sequences);
 
-// Row by row, many rows at once.
-void rms_norm(const Machine& with, Rows out, ConstRows in, const TensorView& weight, float epsilon);
-void combine(const Machine& with, Rows out, ConstRows slots_in, std::span<const float> weights);
-void most_likely(const Machine& with, std::span<TokenId> tokens, ConstRows logits);
+// The fast implementation: the instructions of one set, several threads. Agrees with the reference
+// but for the order of sums, which depends on nothing but the length of a row, and, in bf16, that
+// inputs are rounded only where the instruction set has products for it (which may take denormals
+// for zero). Operations that gain nothing from threads are those of the reference.
+//
+// Owns its threads, and with them the scratch that each keeps from call to call; the scratch of a
+// calling thread stays with that thread. Operations may be called from several threads at once:
+// they take turns with the compute threads.
+class CpuProcessor : public ReferenceProcessor {
+ public:
+  // `threads`, at least 1, count the caller; they start with the first operation.
+  explicit CpuProcessor(int threads = usable_cpus(), const Kernels& kernels = cpu::kernels(),
+                        std::unique_ptr<OpsMemory> memory = std::make_unique<HostMemory>());
+
+  KLOTSKI_OVERRIDE(scratch_bytes)
+  KLOTSKI_OVERRIDE(rms_norm)
+  KLOTSKI_OVERRIDE(matmul)
+  KLOTSKI_OVERRIDE(experts)
+  KLOTSKI_OVERRIDE(arrange)
+  KLOTSKI_OVERRIDE(attention)
+  KLOTSKI_OVERRIDE(combine)
+  KLOTSKI_OVERRIDE(most_likely)
+  std::string name() const override { return kernels_.name; }
+  int threads() const override { return threads_; }
+  void parallel_for(int64_t count,
+                    const std::function<void(int64_t, int64_t)>& body) const override;
+
+  const Kernels& kernels() const { return kernels_; }
+  Machine machine() const;  // starts the threads where they do not run yet
+
+ private:
+  const Kernels& kernels_;
+  const int threads_;
+  mutable std::once_flag started_;
+  mutable std::unique_ptr<ThreadPool> pool_;
+};
 
 // Shares out `count` pieces of work of `cost` multiplications each, or does it at once where
 // waking others would take longer.
@@ -43,3 +73,9 @@ void share_out(const Machine& with, int64_t count, int64_t cost, const Body& bod
 }
 
 }  // namespace klotski::cpu
+
+namespace klotski {
+
+using cpu::CpuProcessor;
+
+}  // namespace klotski

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "kernels/cpu/multiply.h"
-#include "kernels/reference/reference_ops.h"
 
 namespace klotski::cpu {
 
@@ -169,7 +168,8 @@ void run_pieces(const Machine& with, std::span<Piece> pieces) {
 
 }  // namespace
 
-void experts(const Machine& with, std::span<const ExpertProduct> products, Precision precision) {
+void CpuProcessor::experts(std::span<const ExpertProduct> products, Precision precision) const {
+  const Machine with = machine();
   constexpr int64_t kMostBlocks = kStripRows / kBlockRows;  // bounds the scratch
   std::vector<Piece> pieces;
   int64_t blocks = 0;
@@ -190,8 +190,9 @@ void experts(const Machine& with, std::span<const ExpertProduct> products, Preci
   flush();
 }
 
-ElementOrder arrange(const Machine& with, std::byte* data, DType dtype, const Shape& shape,
-                     Precision precision) {
+ElementOrder CpuProcessor::arrange(std::byte* data, DType dtype, const Shape& shape,
+                                   Precision precision) const {
+  const Machine with = machine();
   const WeightMatrix weight({.data = data, .dtype = dtype, .shape = shape});
   const Arrangement* order = products_for(with.kernels, weight.type, precision).arrangement;
   if (!order || weight.compact || weight.outputs % order->rows != 0 ||

@@ -29,14 +29,14 @@ TEST(CpuExperts, AgreeWithTheReference) {
         exact.emplace_back(expert, input, activation, Precision::f32);
         rounded.emplace_back(expert, input, activation, Precision::bf16);
       }
-      with_every_machine([&, type = second](const cpu::Machine& machine) {
+      with_every_processor([&, type = second](const CpuProcessor& processor) {
         for (const Precision precision : kPrecisions) {
           SCOPED_TRACE(testing::Message() << rows << " rows, case " << seed);
           Output out(rows, shape.out);
           const ExpertProduct product =
               expert.product(out.rows(), {in.data(), rows, shape.in}, activation);
-          cpu::experts(machine, std::span(&product, 1), precision);
-          const auto& expected = rounds(machine, type, precision) ? rounded : exact;
+          processor.experts(std::span(&product, 1), precision);
+          const auto& expected = rounds(processor, type, precision) ? rounded : exact;
           for (int64_t row = 0; row < rows; ++row) {
             const ExpectedRow& one = expected[static_cast<size_t>(row)];
             expect_close(out.values(row, 1), one.out, one.tolerances, 1.0);
@@ -71,7 +71,7 @@ TEST(CpuExperts, SlicesAddUpToTheWhole) {
       exact.emplace_back(expert, input, Activation::silu, Precision::f32);
       rounded.emplace_back(expert, input, Activation::silu, Precision::bf16);
     }
-    with_every_machine([&, type = second](const cpu::Machine& machine) {
+    with_every_processor([&, type = second](const CpuProcessor& processor) {
       for (const Precision precision : kPrecisions) {
         for (const int64_t middle : {32, 96, 1, 41, 164}) {
           SCOPED_TRACE(testing::Message() << "slices meet at " << middle);
@@ -81,9 +81,9 @@ TEST(CpuExperts, SlicesAddUpToTheWhole) {
           const ExpertProduct slices[] = {
               slice(expert.product(lower.rows(), inputs), 0, middle),
               slice(expert.product(upper.rows(), inputs), middle, kShape.width)};
-          cpu::experts(machine, slices, precision);
-          reference::add(lower.rows(), upper.rows());
-          const auto& expected = rounds(machine, type, precision) ? rounded : exact;
+          processor.experts(slices, precision);
+          reference_ops().add(lower.rows(), upper.rows());
+          const auto& expected = rounds(processor, type, precision) ? rounded : exact;
           for (int64_t row = 0; row < kRows; ++row) {
             const ExpectedRow& one = expected[static_cast<size_t>(row)];
             expect_close(lower.values(row, 1), one.out, one.tolerances, 1.0);
@@ -108,16 +108,16 @@ TEST(CpuExperts, SlicesInPlaceAreTheSameBitsAsCopies) {
                          {kShape.out, end - begin});
       for (const int64_t rows : {1, 9, 40}) {
         const std::vector<float> in = random_floats(rows * kShape.in, static_cast<unsigned>(rows));
-        with_every_machine([&, b = begin, e = end](const cpu::Machine& machine) {
+        with_every_processor([&, b = begin, e = end](const CpuProcessor& processor) {
           for (const Precision precision : kPrecisions) {
             Output in_place(rows, kShape.out);
             Output copied(rows, kShape.out);
             ExpertProduct product =
                 slice(expert.product(in_place.rows(), {in.data(), rows, kShape.in}), b, e);
-            cpu::experts(machine, std::span(&product, 1), precision);
+            processor.experts(std::span(&product, 1), precision);
             product.out = copied.rows();
             product.down = copy.view;
-            cpu::experts(machine, std::span(&product, 1), precision);
+            processor.experts(std::span(&product, 1), precision);
             ASSERT_TRUE(same_bits(in_place.values(), copied.values()))
                 << rows << " rows, " << b << " to " << e;
           }
@@ -136,7 +136,7 @@ TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
     for (const int64_t rows : {1, 9, 17, 32, 270}) {
       if (rows == 270 && shape.in > 64) continue;  // they take long
       const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
-      with_every_machine([&](const cpu::Machine& machine) {
+      with_every_processor([&](const CpuProcessor& processor) {
         for (const Precision precision : kPrecisions) {
           for (const int64_t from : {int64_t{0}, shape.width / 2 / 64 * 64}) {
             // Up may have another form than gate.
@@ -145,7 +145,7 @@ TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
               ExpertProduct whole = expert.product(out.rows(), {in.data(), rows, shape.in});
               whole.up = of_up.up.view;
               const ExpertProduct product = slice(whole, from, shape.width);
-              cpu::experts(machine, std::span(&product, 1), precision);
+              processor.experts(std::span(&product, 1), precision);
               EXPECT_TRUE(out.guards_are_whole());
               return out;
             };
@@ -212,17 +212,17 @@ TEST(CpuExperts, ARowIsTheSameInAnyCompany) {
                                                 {DType::BF16, Precision::bf16}}) {
     const Choice choice(random, kShape, dtype, kInputs);
     SameEverywhere same;
-    with_every_machine([&, p = precision](const cpu::Machine& machine) {
+    with_every_processor([&, p = precision](const CpuProcessor& processor) {
       Output together(choice.outputs, kShape.out);
-      cpu::experts(machine, choice.products(together.rows(), inputs), p);
-      ASSERT_TRUE(same.holds(machine, together.values()));
+      processor.experts(choice.products(together.rows(), inputs), p);
+      ASSERT_TRUE(same.holds(processor, together.values()));
       ASSERT_TRUE(together.guards_are_whole());
       for (const int32_t row : choice.unused) {
         for (const float value : together.values(row, 1)) ASSERT_TRUE(std::isnan(value)) << row;
       }
       Output each(choice.outputs, kShape.out);
       for (const ExpertProduct& product : choice.products(each.rows(), inputs)) {
-        cpu::experts(machine, std::span(&product, 1), p);
+        processor.experts(std::span(&product, 1), p);
         for (size_t i = 0; i < product.in_rows.size(); i += 1 + i / 8) {
           Output alone(1, kShape.out);
           const ExpertProduct one = {.out = alone.rows(),
@@ -232,7 +232,7 @@ TEST(CpuExperts, ARowIsTheSameInAnyCompany) {
                                      .gate = product.gate,
                                      .up = product.up,
                                      .down = product.down};
-          cpu::experts(machine, std::span(&one, 1), p);
+          processor.experts(std::span(&one, 1), p);
           ASSERT_TRUE(same_bits(alone.values(), together.values(product.out_rows[i], 1)))
               << "row " << i << " of " << product.in_rows.size();
         }
@@ -242,15 +242,15 @@ TEST(CpuExperts, ARowIsTheSameInAnyCompany) {
   }
 }
 
-// A copy of a matrix, rearranged for a machine.
+// A copy of a matrix, rearranged for a processor.
 struct Arranged {
   std::vector<std::byte> bytes;
   TensorView view;
 
-  Arranged(const cpu::Machine& machine, const Weights& weights, Precision precision)
+  Arranged(const CpuProcessor& processor, const Weights& weights, Precision precision)
       : bytes(weights.bytes), view(weights.view) {
     view.data = bytes.data();
-    view.order = cpu::arrange(machine, bytes.data(), view.dtype, view.shape, precision);
+    view.order = processor.arrange(bytes.data(), view.dtype, view.shape, precision);
   }
 };
 
@@ -262,21 +262,21 @@ TEST(CpuExperts, ArrangedWeightsGiveTheSameBits) {
       const Expert expert(shape, dtype, dtype, 11);
       for (const int64_t rows : {1, 3, 8, 10, 12, 13, 21, 40, 165}) {
         const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
-        with_every_machine([&](const cpu::Machine& machine) {
+        with_every_processor([&](const CpuProcessor& processor) {
           for (const Precision precision : kPrecisions) {
-            const Arranged gate(machine, expert.gate, precision);
-            const Arranged up(machine, expert.up, precision);
-            const Arranged down(machine, expert.down, precision);
+            const Arranged gate(processor, expert.gate, precision);
+            const Arranged up(processor, expert.up, precision);
+            const Arranged down(processor, expert.down, precision);
             if (gate.view.order == ElementOrder::arranged) ++arranged;
             Output plain(rows, shape.out);
             Output fast(rows, shape.out);
             ExpertProduct product = expert.product(plain.rows(), {in.data(), rows, shape.in});
-            cpu::experts(machine, std::span(&product, 1), precision);
+            processor.experts(std::span(&product, 1), precision);
             product.out = fast.rows();
             product.gate = gate.view;
             product.up = up.view;
             product.down = down.view;
-            cpu::experts(machine, std::span(&product, 1), precision);
+            processor.experts(std::span(&product, 1), precision);
             ASSERT_TRUE(same_bits(fast.values(), plain.values())) << rows << " rows";
             ASSERT_TRUE(fast.guards_are_whole());
           }
@@ -300,14 +300,14 @@ TEST(CpuExperts, ArrangedWeightsGiveTheSameBitsInMatmul) {
   const Weights bias(random_floats(kOutputs, 2), DType::BF16, {kOutputs});
   for (const int64_t rows : {6, 150}) {
     const std::vector<float> in = random_floats(rows * kWidth, static_cast<unsigned>(rows));
-    with_every_machine([&](const cpu::Machine& machine) {
+    with_every_processor([&](const CpuProcessor& processor) {
       for (const Precision precision : {Precision::two_bf16, Precision::bf16}) {
-        const Arranged arranged(machine, weight, precision);
+        const Arranged arranged(processor, weight, precision);
         Output plain(rows, kOutputs);
         Output fast(rows, kOutputs);
         const ConstRows inputs(in.data(), rows, kWidth);
-        cpu::matmul(machine, plain.rows(), inputs, weight.view, bias.view, precision);
-        cpu::matmul(machine, fast.rows(), inputs, arranged.view, bias.view, precision);
+        processor.matmul(plain.rows(), inputs, weight.view, bias.view, precision);
+        processor.matmul(fast.rows(), inputs, arranged.view, bias.view, precision);
         ASSERT_TRUE(same_bits(fast.values(), plain.values())) << rows << " rows";
         ASSERT_TRUE(fast.guards_are_whole());
       }
@@ -318,13 +318,13 @@ TEST(CpuExperts, ArrangedWeightsGiveTheSameBitsInMatmul) {
 TEST(CpuExperts, AnOrderThatProductsDoNotReadIsRefused) {
   const Expert expert({32, 32, 32}, DType::BF16, DType::BF16, 1);
   const std::vector<float> in = random_floats(32, 2);
-  with_every_machine([&](const cpu::Machine& machine) {
+  with_every_processor([&](const CpuProcessor& processor) {
     Output out(1, 32);
     ExpertProduct product = expert.product(out.rows(), {in.data(), 1, 32});
     product.up.order = ElementOrder::arranged;
-    EXPECT_THROW(cpu::experts(machine, std::span(&product, 1), Precision::f32), Error);
+    EXPECT_THROW(processor.experts(std::span(&product, 1), Precision::f32), Error);
     product.up.row_stride = 128;
-    EXPECT_THROW(cpu::experts(machine, std::span(&product, 1), Precision::bf16), Error);
+    EXPECT_THROW(processor.experts(std::span(&product, 1), Precision::bf16), Error);
   });
 }
 
@@ -332,8 +332,8 @@ TEST(CpuExperts, OddMatricesStayAsTheyAre) {
   for (const auto& [outputs, width] :
        std::vector<std::pair<int64_t, int64_t>>{{3, 32}, {16, 12}, {1, 1}, {12, 32}}) {
     const Weights weights(random_floats(outputs * width, 1), DType::BF16, {outputs, width});
-    with_every_machine([&](const cpu::Machine& machine) {
-      const Arranged same(machine, weights, Precision::bf16);
+    with_every_processor([&](const CpuProcessor& processor) {
+      const Arranged same(processor, weights, Precision::bf16);
       EXPECT_EQ(same.view.order, ElementOrder::rows);
       EXPECT_EQ(same.bytes, weights.bytes);
     });
@@ -386,14 +386,14 @@ TEST(CpuExperts, ListedNumbersOfCompactWeights) {
     }
     for (const int64_t rows : {1, 17, 33}) {
       const std::vector<float> in = random_floats(rows * kIn, static_cast<unsigned>(rows));
-      with_every_machine([&](const cpu::Machine& machine) {
+      with_every_processor([&](const CpuProcessor& processor) {
         for (const Precision precision : kPrecisions) {
           for (const int64_t from : {0, 320}) {
             const auto run = [&](const Expert& expert) {
               Output out(rows, kOut);
               const ExpertProduct product =
                   slice(expert.product(out.rows(), {in.data(), rows, kIn}), from, kWidth);
-              cpu::experts(machine, std::span(&product, 1), precision);
+              processor.experts(std::span(&product, 1), precision);
               return out;
             };
             ASSERT_TRUE(same_bits(run(compact).values(), run(plain).values()))
@@ -407,8 +407,8 @@ TEST(CpuExperts, ListedNumbersOfCompactWeights) {
 
 TEST(CpuExperts, CompactWeightsStayInTheirOrder) {
   const Weights weights(random_floats(64 * 64, 1), DType::BF16_COMPACT, {64, 64});
-  with_every_machine([&](const cpu::Machine& machine) {
-    const Arranged same(machine, weights, Precision::bf16);
+  with_every_processor([&](const CpuProcessor& processor) {
+    const Arranged same(processor, weights, Precision::bf16);
     EXPECT_EQ(same.view.order, ElementOrder::rows);
     EXPECT_EQ(same.bytes, weights.bytes);
   });
@@ -424,12 +424,12 @@ TEST(CpuExperts, WhatIsNotFiniteStaysInItsRow) {
     for (const float bad : {kInfinity, -kInfinity, kPoison}) {
       std::vector<float> spoilt = in;
       spoilt[kBad * kShape.in + 3] = bad;
-      with_every_machine([&](const cpu::Machine& machine) {
+      with_every_processor([&](const CpuProcessor& processor) {
         for (const Precision precision : kPrecisions) {
           const auto run = [&](const std::vector<float>& inputs) {
             Output out(kRows, kShape.out);
             const auto product = expert.product(out.rows(), {inputs.data(), kRows, kShape.in});
-            cpu::experts(machine, std::span(&product, 1), precision);
+            processor.experts(std::span(&product, 1), precision);
             return out;
           };
           const Output clean = run(in);
@@ -454,13 +454,13 @@ TEST(CpuExperts, GateAndUpEachHaveTheirOwnType) {
   const ExpectedRow expected(expert, in, Activation::silu, Precision::f32);
   std::vector<float> loose = expected.tolerances;
   for (float& tolerance : loose) tolerance *= static_cast<float>(kRoundedInputs / kSameInputs);
-  with_every_machine([&](const cpu::Machine& machine) {
+  with_every_processor([&](const CpuProcessor& processor) {
     for (const Precision precision : kPrecisions) {
       Output out(1, kShape.out);
       const ExpertProduct product = expert.product(out.rows(), {in.data(), 1, kShape.in});
-      cpu::experts(machine, std::span(&product, 1), precision);
+      processor.experts(std::span(&product, 1), precision);
       expect_close(out.values(), expected.out,
-                   rounds(machine, DType::BF16, precision) ? loose : expected.tolerances, 1.0);
+                   rounds(processor, DType::BF16, precision) ? loose : expected.tolerances, 1.0);
     }
   });
 }
@@ -468,10 +468,10 @@ TEST(CpuExperts, GateAndUpEachHaveTheirOwnType) {
 TEST(CpuExperts, NoRowsAreNoWork) {
   const Expert expert({3, 4, 5}, DType::BF16, DType::BF16, 1);
   const ExpertProduct nobody = expert.product({nullptr, 0, 5}, {nullptr, 0, 3});
-  with_every_machine([&](const cpu::Machine& machine) {
+  with_every_processor([&](const CpuProcessor& processor) {
     for (const Precision precision : kPrecisions) {
-      cpu::experts(machine, {}, precision);
-      cpu::experts(machine, std::span(&nobody, 1), precision);
+      processor.experts({}, precision);
+      processor.experts(std::span(&nobody, 1), precision);
     }
   });
 }

@@ -108,8 +108,9 @@ class Slab {
 
 }  // namespace
 
-void matmul(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
-            const TensorView& bias, Precision precision) {
+void CpuProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
+                          Precision precision) const {
+  const Machine with = machine();
   const WeightMatrix matrix(weight);
   const Products& products = products_for(with.kernels, matrix.type, precision);
   check_order(products, matrix);

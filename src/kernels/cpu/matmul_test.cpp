@@ -47,11 +47,11 @@ struct MatmulCase {
     return out;
   }
 
-  void check(const cpu::Machine& machine, Precision precision) const {
+  void check(const CpuProcessor& processor, Precision precision) const {
     Output out(shape.rows, shape.out);
-    cpu::matmul(machine, out.rows(), {in.data(), shape.rows, shape.in}, weight.view, bias.view,
-                precision);
-    const bool rounding = rounds(machine, dtype, precision);
+    processor.matmul(out.rows(), {in.data(), shape.rows, shape.in}, weight.view, bias.view,
+                     precision);
+    const bool rounding = rounds(processor, dtype, precision);
     expect_close(out.values(), rounding ? rounded : exact, magnitudes, kSameInputs);
     expect_close(out.values(), exact, magnitudes, kRoundedInputs);
     EXPECT_TRUE(out.guards_are_whole());
@@ -75,11 +75,11 @@ TEST(CpuMatmul, AgreesWithTheReference) {
     for (const DType dtype : kStoredTypes) {
       ++seed;
       const MatmulCase product(shape, dtype, seed % 2 == 0, seed);
-      with_every_machine([&](const cpu::Machine& machine) {
+      with_every_processor([&](const CpuProcessor& processor) {
         for (const Precision precision : kPrecisions) {
           SCOPED_TRACE(testing::Message() << shape << ", " << dtype_name(dtype)
                                           << (precision == Precision::bf16 ? ", rounded" : ""));
-          product.check(machine, precision);
+          product.check(processor, precision);
           if (testing::Test::HasFatalFailure()) return;
         }
       });
@@ -95,10 +95,10 @@ TEST(CpuMatmul, InputsInTwoPartsAreNearlyExact) {
       const MatmulCase product(shape, dtype, true, 5);
       const std::vector<float> expected = product.reference(product.in, product.weight.view,
                                                             product.bias.view, Precision::two_bf16);
-      with_every_machine([&](const cpu::Machine& machine) {
+      with_every_processor([&](const CpuProcessor& processor) {
         Output out(shape.rows, shape.out);
-        cpu::matmul(machine, out.rows(), {product.in.data(), shape.rows, shape.in},
-                    product.weight.view, product.bias.view, Precision::two_bf16);
+        processor.matmul(out.rows(), {product.in.data(), shape.rows, shape.in}, product.weight.view,
+                         product.bias.view, Precision::two_bf16);
         expect_close(out.values(), expected, product.magnitudes, 2e-5);
         expect_close(out.values(), product.exact, product.magnitudes, 2e-5);
       });
@@ -107,12 +107,12 @@ TEST(CpuMatmul, InputsInTwoPartsAreNearlyExact) {
 }
 
 // Rows `first` to `first + count - 1` of a product.
-Output product_of(const cpu::Machine& machine, const std::vector<float>& in, const Weights& weight,
-                  std::pair<int64_t, int64_t> rows, Precision precision) {
+Output product_of(const CpuProcessor& processor, const std::vector<float>& in,
+                  const Weights& weight, std::pair<int64_t, int64_t> rows, Precision precision) {
   const int64_t width = weight.view.columns();
   Output out(rows.second, weight.view.rows());
-  cpu::matmul(machine, out.rows(), {in.data() + rows.first * width, rows.second, width},
-              weight.view, {}, precision);
+  processor.matmul(out.rows(), {in.data() + rows.first * width, rows.second, width}, weight.view,
+                   {}, precision);
   return out;
 }
 
@@ -129,14 +129,14 @@ TEST(CpuMatmul, ARowIsTheSameInAnyCompany) {
                                                   {DType::BF16, Precision::bf16}}) {
       const Weights weight(random_floats(shape.out * shape.in, 2), dtype, {shape.out, shape.in});
       SameEverywhere same;
-      with_every_machine([&, dt = dtype, p = precision](const cpu::Machine& machine) {
+      with_every_processor([&, dt = dtype, p = precision](const CpuProcessor& processor) {
         SCOPED_TRACE(testing::Message() << shape << ", " << dtype_name(dt));
-        const Output all = product_of(machine, in, weight, {0, shape.rows}, p);
-        ASSERT_TRUE(same.holds(machine, all.values()));
+        const Output all = product_of(processor, in, weight, {0, shape.rows}, p);
+        ASSERT_TRUE(same.holds(processor, all.values()));
         int64_t rows = 0;
         for (int64_t first = 0; first < shape.rows; first += rows) {
           rows = std::min(up_to(random, random() % 3 == 0 ? 1 : 40), shape.rows - first);
-          const Output some = product_of(machine, in, weight, {first, rows}, p);
+          const Output some = product_of(processor, in, weight, {first, rows}, p);
           ASSERT_TRUE(same_bits(some.values(), all.values(first, rows)))
               << rows << " rows from " << first;
         }
@@ -167,13 +167,13 @@ TEST(CpuMatmul, SomeColumnsOfAMatrixAreTheSameBitsAsACopyOfThem) {
       const TensorView part = columns_between(whole.view, begin, end);
       for (const int64_t rows : {1, 3, 16, 130}) {
         const std::vector<float> in = random_floats(rows * count, static_cast<unsigned>(rows));
-        with_every_machine([&](const cpu::Machine& machine) {
+        with_every_processor([&](const CpuProcessor& processor) {
           for (const Precision precision : {Precision::f32, Precision::two_bf16, Precision::bf16}) {
             const ConstRows inputs(in.data(), rows, count);
             Output expected(rows, kOutputs);
             Output found(rows, kOutputs);
-            cpu::matmul(machine, expected.rows(), inputs, copy.view, {}, precision);
-            cpu::matmul(machine, found.rows(), inputs, part, {}, precision);
+            processor.matmul(expected.rows(), inputs, copy.view, {}, precision);
+            processor.matmul(found.rows(), inputs, part, {}, precision);
             ASSERT_TRUE(same_bits(found.values(), expected.values()))
                 << rows << " rows, columns " << begin << " to " << end << " of " << width;
           }
@@ -198,12 +198,12 @@ TEST(CpuMatmul, WhatIsNotFiniteStaysInItsRowAndItsOutput) {
         std::vector<float> spoilt_numbers = numbers;
         spoilt_numbers[static_cast<size_t>(bad_output * shape.in)] = bad;
         const Weights spoilt_weight(spoilt_numbers, dtype, {shape.out, shape.in});
-        with_every_machine([&](const cpu::Machine& machine) {
+        with_every_processor([&](const CpuProcessor& processor) {
           SCOPED_TRACE(testing::Message() << shape << ", " << dtype_name(dtype) << ", " << bad);
           for (const Precision precision : {Precision::f32, Precision::two_bf16, Precision::bf16}) {
-            const Output clean = product_of(machine, in, weight, {0, shape.rows}, precision);
+            const Output clean = product_of(processor, in, weight, {0, shape.rows}, precision);
             const Output found =
-                product_of(machine, spoilt, spoilt_weight, {0, shape.rows}, precision);
+                product_of(processor, spoilt, spoilt_weight, {0, shape.rows}, precision);
             for (int64_t row = 0; row < shape.rows; ++row) {
               for (size_t n = 0; n < static_cast<size_t>(shape.out); ++n) {
                 const float value = found.values(row, 1)[n];
@@ -223,9 +223,9 @@ TEST(CpuMatmul, WhatIsNotFiniteStaysInItsRowAndItsOutput) {
 
 TEST(CpuMatmul, NoRowsAreNoWork) {
   const Weights weight(random_floats(6, 1), DType::BF16, {2, 3});
-  with_every_machine([&](const cpu::Machine& machine) {
+  with_every_processor([&](const CpuProcessor& processor) {
     for (const Precision precision : kPrecisions) {
-      cpu::matmul(machine, {nullptr, 0, 2}, {nullptr, 0, 3}, weight.view, {}, precision);
+      processor.matmul({nullptr, 0, 2}, {nullptr, 0, 3}, weight.view, {}, precision);
     }
   });
 }

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/reference/reference_ops.h"
 #include "kernels/reference/weight_row.h"
 
 namespace klotski::cpu {
@@ -16,8 +15,8 @@ R rows_of(R rows, int64_t begin, int64_t end) {
 
 }  // namespace
 
-void rms_norm(const Machine& with, Rows out, ConstRows in, const TensorView& weight,
-              float epsilon) {
+void CpuProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const {
+  const Machine with = machine();
   std::vector<float> scale(static_cast<size_t>(in.width));
   reference::load_row(weight, 0, scale);
   share_out(with, out.count, out.width, [&](int64_t begin, int64_t end) {
@@ -32,18 +31,21 @@ void rms_norm(const Machine& with, Rows out, ConstRows in, const TensorView& wei
   });
 }
 
-void combine(const Machine& with, Rows out, ConstRows slots_in, std::span<const float> weights) {
+void CpuProcessor::combine(Rows out, ConstRows slots_in, std::span<const float> weights) const {
+  const Machine with = machine();
   const int64_t slots = slots_in.count / std::max<int64_t>(out.count, 1);
   share_out(with, out.count, out.width * slots, [&](int64_t begin, int64_t end) {
-    reference::combine(rows_of(out, begin, end), rows_of(slots_in, begin * slots, end * slots),
-                       weights.subspan(static_cast<size_t>(begin * slots),
-                                       static_cast<size_t>((end - begin) * slots)));
+    ReferenceProcessor::combine(rows_of(out, begin, end),
+                                rows_of(slots_in, begin * slots, end * slots),
+                                weights.subspan(static_cast<size_t>(begin * slots),
+                                                static_cast<size_t>((end - begin) * slots)));
   });
 }
 
-void most_likely(const Machine& with, std::span<TokenId> tokens, ConstRows logits) {
+void CpuProcessor::most_likely(std::span<TokenId> tokens, ConstRows logits) const {
+  const Machine with = machine();
   share_out(with, logits.count, logits.width, [&](int64_t begin, int64_t end) {
-    reference::most_likely(
+    ReferenceProcessor::most_likely(
         tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
         rows_of(logits, begin, end));
   });

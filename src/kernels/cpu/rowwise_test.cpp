@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "base/testing.h"
 #include "kernels/cpu/testing.h"
 
 namespace klotski {
@@ -16,21 +15,21 @@ TEST(CpuRowwise, RmsNormAgreesWithTheReference) {
       std::vector<float> expected(in.size());
       reference_ops().rms_norm({expected.data(), kRows, width}, rows, weight.view, 1e-5f);
       SameEverywhere same;
-      with_every_machine([&](const cpu::Machine& machine) {
+      with_every_processor([&](const CpuProcessor& processor) {
         SCOPED_TRACE(testing::Message() << "width " << width << ", " << dtype_name(dtype));
         Output out(kRows, width);
-        cpu::rms_norm(machine, out.rows(), rows, weight.view, 1e-5f);
+        processor.rms_norm(out.rows(), rows, weight.view, 1e-5f);
         expect_close(out.values(), expected, absolute(expected), kSameInputs);
         EXPECT_TRUE(out.guards_are_whole());
-        EXPECT_TRUE(same.holds(machine, out.values()));
+        EXPECT_TRUE(same.holds(processor, out.values()));
 
         std::vector<float> in_place = in;
         const Rows own = {in_place.data(), kRows, width};
-        cpu::rms_norm(machine, own, own, weight.view, 1e-5f);
+        processor.rms_norm(own, own, weight.view, 1e-5f);
         EXPECT_TRUE(same_bits(in_place, out.values()));
 
         Output alone(1, width);
-        cpu::rms_norm(machine, alone.rows(), {rows.row(20), 1, width}, weight.view, 1e-5f);
+        processor.rms_norm(alone.rows(), {rows.row(20), 1, width}, weight.view, 1e-5f);
         EXPECT_TRUE(same_bits(alone.values(), out.values(20, 1)));
       });
     }
@@ -46,9 +45,9 @@ TEST(CpuRowwise, WhatIsNotFiniteStaysInItsRow) {
   reference_ops().rms_norm({expected.data(), kRows, kWidth}, {in.data(), kRows, kWidth},
                            weight.view, 1e-5f);
   in[4 * kWidth + 34] = kInfinity;
-  with_every_machine([&](const cpu::Machine& machine) {
+  with_every_processor([&](const CpuProcessor& processor) {
     Output out(kRows, kWidth);
-    cpu::rms_norm(machine, out.rows(), {in.data(), kRows, kWidth}, weight.view, 1e-5f);
+    processor.rms_norm(out.rows(), {in.data(), kRows, kWidth}, weight.view, 1e-5f);
     for (int64_t row = 0; row < kRows; ++row) {
       if (row == 4) continue;
       const auto right = std::span<const float>(expected).subspan(size_t(row * kWidth), kWidth);
@@ -68,9 +67,9 @@ TEST(CpuRowwise, CombineIsThatOfTheReference) {
     const ConstRows all(parts.data(), slots * kRows, kWidth);
     std::vector<float> expected = in;
     reference_ops().combine({expected.data(), kRows, kWidth}, all, shares);
-    with_every_machine([&](const cpu::Machine& machine) {
+    with_every_processor([&](const CpuProcessor& processor) {
       std::vector<float> out = in;
-      cpu::combine(machine, {out.data(), kRows, kWidth}, all, shares);
+      processor.combine({out.data(), kRows, kWidth}, all, shares);
       EXPECT_TRUE(same_bits(out, expected));
     });
   }
@@ -78,43 +77,10 @@ TEST(CpuRowwise, CombineIsThatOfTheReference) {
 
 TEST(CpuRowwise, NoRowsAreNoWork) {
   const Weights weight(random_floats(2, 1), DType::F32, {2});
-  with_every_machine([&](const cpu::Machine& machine) {
-    cpu::rms_norm(machine, {nullptr, 0, 2}, {nullptr, 0, 2}, weight.view, 1e-5f);
-    cpu::combine(machine, {nullptr, 0, 2}, {nullptr, 0, 2}, {});
+  with_every_processor([&](const CpuProcessor& processor) {
+    processor.rms_norm({nullptr, 0, 2}, {nullptr, 0, 2}, weight.view, 1e-5f);
+    processor.combine({nullptr, 0, 2}, {nullptr, 0, 2}, {});
   });
-}
-
-// The table of operations leads to them, on the machine that the program chose.
-TEST(CpuOps, TheTableHoldsTheFastOperations) {
-  const cpu::Machine& machine = cpu::machine();
-  EXPECT_EQ(&machine.kernels, &cpu::kernels());
-  EXPECT_NE(cpu_ops().experts, reference_ops().experts);
-  EXPECT_NE(cpu_ops().attention, reference_ops().attention);
-  EXPECT_NE(cpu_ops().combine, reference_ops().combine);
-  const std::vector<float> in = random_floats(3 * 33, 1);
-  const ConstRows rows(in.data(), 3, 33);
-  const Weights weight(random_floats(5 * 33, 2), DType::BF16, {5, 33});
-  const Weights scale(random_floats(33, 3), DType::BF16, {33});
-  for (const Precision precision : kPrecisions) {
-    Output product(3, 5);
-    Output same_product(3, 5);
-    cpu_ops().matmul(product.rows(), rows, weight.view, {}, precision);
-    cpu::matmul(machine, same_product.rows(), rows, weight.view, {}, precision);
-    EXPECT_TRUE(same_bits(product.values(), same_product.values()));
-  }
-  Output norm(3, 33);
-  Output same_norm(3, 33);
-  cpu_ops().rms_norm(norm.rows(), rows, scale.view, 1e-5f);
-  cpu::rms_norm(machine, same_norm.rows(), rows, scale.view, 1e-5f);
-  EXPECT_TRUE(same_bits(norm.values(), same_norm.values()));
-  cpu_ops().experts({}, Precision::f32);
-  cpu_ops().attention({});
-}
-
-TEST(CpuOps, ThreadsAreChosenBeforeTheFirstUse) {
-  EXPECT_NE(refusal([] { set_compute_threads(0); }).find("at least 1"), std::string::npos);
-  cpu::machine();
-  EXPECT_FALSE(set_compute_threads(2));
 }
 
 }  // namespace

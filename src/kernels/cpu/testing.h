@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/testing.h"
 #include "tensor/compact.h"
 #include "tensor/half.h"
 
@@ -207,30 +207,31 @@ inline std::vector<const cpu::Kernels*> every_kernels() {
   return all;
 }
 
-// Every instruction set this processor has, with one to four threads.
+// Every instruction set this machine has, with one to four threads.
 template <typename Check>
-void with_every_machine(const Check& check) {
-  static const auto pools = [] {
-    std::vector<std::unique_ptr<ThreadPool>> made;
+void with_every_processor(const Check& check) {
+  static const auto kProcessors = [] {
+    std::vector<std::unique_ptr<const CpuProcessor>> made;
     for (int threads = 1; threads <= 4; ++threads) {
-      made.push_back(std::make_unique<ThreadPool>(threads));
+      for (const cpu::Kernels* kernels : every_kernels()) {
+        made.push_back(std::make_unique<const CpuProcessor>(threads, *kernels));
+      }
     }
     return made;
   }();
-  for (const auto& pool : pools) {
-    for (const cpu::Kernels* kernels : every_kernels()) {
-      SCOPED_TRACE(std::string(kernels->name) + ", threads: " + std::to_string(pool->threads()));
-      check(cpu::Machine{*kernels, *pool});
-      if (testing::Test::HasFatalFailure()) return;
-    }
+  for (const auto& processor : kProcessors) {
+    SCOPED_TRACE(processor->name() + ", threads: " + std::to_string(processor->threads()));
+    check(*processor);
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
 // What one instruction set computes first is what it computes ever after.
 class SameEverywhere {
  public:
-  bool holds(const cpu::Machine& machine, std::span<const float> values) {
-    const auto& [place, added] = first_.try_emplace(&machine.kernels, values.begin(), values.end());
+  bool holds(const CpuProcessor& processor, std::span<const float> values) {
+    const auto& [place, added] =
+        first_.try_emplace(&processor.kernels(), values.begin(), values.end());
     return same_bits(place->second, values);
   }
 
@@ -239,8 +240,8 @@ class SameEverywhere {
 };
 
 // Whether this machine rounds inputs before it multiplies them by such weights.
-inline bool rounds(const cpu::Machine& machine, DType weights, Precision precision) {
-  return precision == Precision::bf16 && weights == DType::BF16 && machine.kernels.bf16;
+inline bool rounds(const CpuProcessor& processor, DType weights, Precision precision) {
+  return precision == Precision::bf16 && weights == DType::BF16 && processor.kernels().bf16;
 }
 
 inline constexpr DType kStoredTypes[] = {DType::F32, DType::F16, DType::BF16};

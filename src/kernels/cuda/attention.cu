@@ -168,9 +168,9 @@ uintptr_t all_bits(std::span<std::byte* const> addresses) {
   return bits;
 }
 
-using Way = void (*)(const AttentionBatch&);
+using Way = void (*)(const Context&, const AttentionBatch&);
 
-Way way_of(const AttentionArguments& arguments) {
+Way way_of(const Context& with, const AttentionArguments& arguments) {
   const AttentionShape shape = shape_of(arguments);
   const auto aligned = [](uintptr_t address) { return address % 16 == 0; };
   const KvPages& cache = arguments.cache;
@@ -179,31 +179,32 @@ Way way_of(const AttentionArguments& arguments) {
   }
   const bool rows_aligned = aligned(reinterpret_cast<uintptr_t>(arguments.queries.data) |
                                     reinterpret_cast<uintptr_t>(arguments.output.data));
-  return prefill_takes(shape) && arguments.queries.count > kFewTokens && arguments.scale > 0 &&
-                 rows_aligned
+  return prefill_takes(with, shape) && arguments.queries.count > kFewTokens &&
+                 arguments.scale > 0 && rows_aligned
              ? prefill_attention
              : decode_attention;
 }
 
 }  // namespace
 
-void plain_attention(const AttentionBatch& batch) {
+void plain_attention(const Context& with, const AttentionBatch& batch) {
   std::vector<PlainWork> work;
   for (size_t s = 0; s < batch.sequences.size(); ++s) {
     for (int token = 0; token < batch.sequences[s].tokens; ++token) {
       work.push_back({static_cast<int>(s), token});
     }
   }
-  const UploadedBatch<PlainWork> uploaded(batch, std::span<const PlainWork>(work));
+  const UploadedBatch<PlainWork> uploaded(with, batch, std::span<const PlainWork>(work));
   const int64_t queries = static_cast<int64_t>(work.size()) * batch.shape.query_heads;
   const PlainLists lists = {uploaded.sequences(), uploaded.pages(), uploaded.work(), queries};
   const auto blocks = static_cast<unsigned>((queries + kWarps - 1) / kWarps);
   const auto kernel = batch.shape.bf16_cache ? plain_kernel<__nv_bfloat16> : plain_kernel<float>;
-  kernel<<<blocks, kWarps * 32, 0, context().stream>>>(batch.shape, lists);
+  kernel<<<blocks, kWarps * 32, 0, with.stream>>>(batch.shape, lists);
   check_launch("attention");
 }
 
-void attention(std::span<const AttentionArguments> sequences) {
+void CudaProcessor::attention(std::span<const AttentionArguments> sequences) const {
+  const Context& with = context();
   struct Part {
     Way way;
     AttentionBatch batch;
@@ -211,7 +212,7 @@ void attention(std::span<const AttentionArguments> sequences) {
   std::vector<Part> parts;  // few: the sequences of a layer have one shape
   for (const AttentionArguments& arguments : sequences) {
     if (arguments.queries.count == 0) continue;
-    const Way way = way_of(arguments);
+    const Way way = way_of(with, arguments);
     const AttentionShape shape = shape_of(arguments);
     auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& one) {
       return one.way == way && one.batch.shape == shape;
@@ -219,7 +220,7 @@ void attention(std::span<const AttentionArguments> sequences) {
     if (part == parts.end()) part = parts.insert(part, {way, {shape, {}, {}}});
     append(arguments, part->batch);
   }
-  for (const Part& part : parts) part.way(part.batch);
+  for (const Part& part : parts) part.way(with, part.batch);
 }
 
 }  // namespace klotski::cuda

@@ -112,9 +112,9 @@ class PackedLists {
 template <typename Work, typename After = Work>
 class UploadedBatch {
  public:
-  UploadedBatch(const AttentionBatch& batch, std::span<const Work> work,
+  UploadedBatch(const Context& with, const AttentionBatch& batch, std::span<const Work> work,
                 std::span<const After> after = {})
-      : uploaded_(packed(batch, work, after).bytes()) {}
+      : uploaded_(with, packed(batch, work, after).bytes()) {}
 
   const AttentionSequence* sequences() const { return at<AttentionSequence>(sequences_); }
   const std::byte* const* pages() const { return at<const std::byte*>(pages_); }
@@ -162,13 +162,13 @@ __device__ inline float rounded(float value) {
 }
 
 // Whether prefill_attention computes this on the device of the context.
-bool prefill_takes(const AttentionShape& shape);
+bool prefill_takes(const Context& with, const AttentionShape& shape);
 bool decode_takes(const AttentionShape& shape);
 
 // Scales are above 0; pages are aligned to 16 bytes.
-void prefill_attention(const AttentionBatch& batch);
+void prefill_attention(const Context& with, const AttentionBatch& batch);
 // Pages are aligned to 16 bytes.
-void decode_attention(const AttentionBatch& batch);
-void plain_attention(const AttentionBatch& batch);
+void decode_attention(const Context& with, const AttentionBatch& batch);
+void plain_attention(const Context& with, const AttentionBatch& batch);
 
 }  // namespace klotski::cuda

@@ -79,12 +79,12 @@ __global__ void merge_kernel(const AttentionShape shape, const AttentionSequence
 }
 
 template <typename Element, int kLanes>
-void launch_splits(const AttentionShape& shape, const DecodeLists& lists, const Partials& partials,
-                   size_t splits) {
+void launch_splits(const Context& with, const AttentionShape& shape, const DecodeLists& lists,
+                   const Partials& partials, size_t splits) {
   const auto launch = [&](auto* kernel, int heads) {
     const int parts = (shape.group() + heads - 1) / heads;
     const auto blocks = static_cast<unsigned>(splits * static_cast<size_t>(shape.kv_heads * parts));
-    kernel<<<blocks, kThreads, 0, context().stream>>>(shape, lists, partials);
+    kernel<<<blocks, kThreads, 0, with.stream>>>(shape, lists, partials);
     check_launch("attention of single tokens");
   };
   if (shape.group() > 4) return launch(split_kernel<Element, kLanes, 8>, 8);
@@ -94,16 +94,16 @@ void launch_splits(const AttentionShape& shape, const DecodeLists& lists, const 
 }
 
 template <typename Element>
-void launch_splits(const AttentionShape& shape, const DecodeLists& lists, const Partials& partials,
-                   size_t splits) {
-  if (shape.head_dim > 128) return launch_splits<Element, 32>(shape, lists, partials, splits);
-  if (shape.head_dim > 64) return launch_splits<Element, 16>(shape, lists, partials, splits);
-  launch_splits<Element, 8>(shape, lists, partials, splits);
+void launch_splits(const Context& with, const AttentionShape& shape, const DecodeLists& lists,
+                   const Partials& partials, size_t splits) {
+  if (shape.head_dim > 128) return launch_splits<Element, 32>(with, shape, lists, partials, splits);
+  if (shape.head_dim > 64) return launch_splits<Element, 16>(with, shape, lists, partials, splits);
+  launch_splits<Element, 8>(with, shape, lists, partials, splits);
 }
 
 template <int dim>
-void launch_few(const AttentionShape& shape, const DecodeLists& lists, const Partials& partials,
-                size_t splits) {
+void launch_few(const Context& with, const AttentionShape& shape, const DecodeLists& lists,
+                const Partials& partials, size_t splits) {
   constexpr int kSharedBytes = sizeof(FewShared<FewLayout<dim>>);
   const auto kernel = few_kernel<FewLayout<dim>>;
   check_cuda(
@@ -111,20 +111,20 @@ void launch_few(const AttentionShape& shape, const DecodeLists& lists, const Par
       "cudaFuncSetAttribute");
   const int parts = (shape.group() + kMatrixRows - 1) / kMatrixRows;
   const auto blocks = static_cast<unsigned>(splits * static_cast<size_t>(shape.kv_heads * parts));
-  kernel<<<blocks, kThreads, kSharedBytes, context().stream>>>(shape, lists, partials);
+  kernel<<<blocks, kThreads, kSharedBytes, with.stream>>>(shape, lists, partials);
   check_launch("attention of single tokens on tensor cores");
 }
 
-void launch_splits(const AttentionShape& shape, const DecodeLists& lists, const Partials& partials,
-                   size_t splits) {
-  if (prefill_takes(shape)) {
-    if (shape.head_dim == 64) return launch_few<64>(shape, lists, partials, splits);
-    if (shape.head_dim == 80) return launch_few<80>(shape, lists, partials, splits);
-    if (shape.head_dim == 96) return launch_few<96>(shape, lists, partials, splits);
-    if (shape.head_dim == 128) return launch_few<128>(shape, lists, partials, splits);
+void launch_splits(const Context& with, const AttentionShape& shape, const DecodeLists& lists,
+                   const Partials& partials, size_t splits) {
+  if (prefill_takes(with, shape)) {
+    if (shape.head_dim == 64) return launch_few<64>(with, shape, lists, partials, splits);
+    if (shape.head_dim == 80) return launch_few<80>(with, shape, lists, partials, splits);
+    if (shape.head_dim == 96) return launch_few<96>(with, shape, lists, partials, splits);
+    if (shape.head_dim == 128) return launch_few<128>(with, shape, lists, partials, splits);
   }
-  if (shape.bf16_cache) return launch_splits<__nv_bfloat16>(shape, lists, partials, splits);
-  launch_splits<float>(shape, lists, partials, splits);
+  if (shape.bf16_cache) return launch_splits<__nv_bfloat16>(with, shape, lists, partials, splits);
+  launch_splits<float>(with, shape, lists, partials, splits);
 }
 
 // [begin, end), cut at multiples of `size`. No split is empty.
@@ -174,7 +174,7 @@ bool decode_takes(const AttentionShape& shape) {
          shape.head_dim <= 32 * kEight;
 }
 
-void decode_attention(const AttentionBatch& batch) {
+void decode_attention(const Context& with, const AttentionBatch& batch) {
   SplitList list;
   for (size_t s = 0; s < batch.sequences.size(); ++s) {
     for (int token = 0; token < batch.sequences[s].tokens; ++token) {
@@ -182,7 +182,7 @@ void decode_attention(const AttentionBatch& batch) {
     }
   }
   const AttentionShape& shape = batch.shape;
-  const UploadedBatch<Split, SplitToken> uploaded(batch, std::span<const Split>(list.splits),
+  const UploadedBatch<Split, SplitToken> uploaded(with, batch, std::span<const Split>(list.splits),
                                                   std::span<const SplitToken>(list.tokens));
   const auto heads = static_cast<uint64_t>(shape.query_heads);
   const uint64_t head_bytes = static_cast<uint64_t>(shape.head_dim) * sizeof(float);
@@ -191,15 +191,15 @@ void decode_attention(const AttentionBatch& batch) {
     const SplitToken& last = list.tokens[at + count - 1];
     const int first_split = list.tokens[at].first_split;
     const auto splits = static_cast<size_t>(last.first_split + last.splits - first_split);
-    const Scratch statistics(splits * heads * sizeof(Statistics));
-    const Scratch weighted(splits * heads * head_bytes);
+    const Scratch statistics(with, splits * heads * sizeof(Statistics));
+    const Scratch weighted(with, splits * heads * head_bytes);
     const Partials partials = {statistics.as<Statistics>(), weighted.as<float>()};
     const DecodeLists lists = {uploaded.sequences(), uploaded.pages(),
                                uploaded.work() + first_split};
-    launch_splits(shape, lists, partials, splits);
+    launch_splits(with, shape, lists, partials, splits);
     const dim3 grid(static_cast<unsigned>(count), static_cast<unsigned>(shape.query_heads));
-    merge_kernel<<<grid, kThreads, 0, context().stream>>>(shape, uploaded.sequences(),
-                                                          uploaded.after() + at, partials);
+    merge_kernel<<<grid, kThreads, 0, with.stream>>>(shape, uploaded.sequences(),
+                                                     uploaded.after() + at, partials);
     check_launch("merging of attention");
     at += count;
   }

@@ -84,10 +84,10 @@ std::vector<PrefillWork> work_list(const AttentionBatch& batch, int block_rows) 
 }
 
 template <typename Layout>
-void launch(const AttentionBatch& batch) {
+void launch(const Context& with, const AttentionBatch& batch) {
   using Shared = PrefillShared<Layout>;
   const std::vector<PrefillWork> work = work_list(batch, Shared::kRows);
-  const UploadedBatch<PrefillWork> uploaded(batch, std::span<const PrefillWork>(work));
+  const UploadedBatch<PrefillWork> uploaded(with, batch, std::span<const PrefillWork>(work));
   const PrefillLists lists = {uploaded.sequences(), uploaded.pages(), uploaded.work()};
   constexpr int kSharedBytes = sizeof(Shared);
   const auto kernel = prefill_kernel<Layout>;
@@ -96,42 +96,42 @@ void launch(const AttentionBatch& batch) {
       "cudaFuncSetAttribute");
   const auto blocks =
       static_cast<unsigned>(work.size() * static_cast<size_t>(batch.shape.kv_heads));
-  kernel<<<blocks, Layout::kWarps * 32, kSharedBytes, context().stream>>>(batch.shape, lists);
+  kernel<<<blocks, Layout::kWarps * 32, kSharedBytes, with.stream>>>(batch.shape, lists);
   check_launch("attention of many tokens");
 }
 
 template <int dim>
-void launch_where_it_fits(const AttentionBatch& batch) {
+void launch_where_it_fits(const Context& with, const AttentionBatch& batch) {
   int device = 0;
   int most_bytes = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   check_cuda(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute");
   const bool fits = static_cast<size_t>(most_bytes) >= sizeof(PrefillShared<UsualLayout<dim>>);
-  return fits ? launch<UsualLayout<dim>>(batch) : launch<CompactLayout<dim>>(batch);
+  return fits ? launch<UsualLayout<dim>>(with, batch) : launch<CompactLayout<dim>>(with, batch);
 }
 
 }  // namespace
 
-bool prefill_takes(const AttentionShape& shape) {
+bool prefill_takes(const Context& with, const AttentionShape& shape) {
   constexpr int kDims[] = {64, 80, 96, 128, 256};
-  return context().capability >= 80 && shape.bf16_cache && shape.rounded_queries &&
+  return with.capability >= 80 && shape.bf16_cache && shape.rounded_queries &&
          std::find(std::begin(kDims), std::end(kDims), shape.head_dim) != std::end(kDims) &&
          std::has_single_bit(static_cast<unsigned>(shape.page_tokens));
 }
 
-void prefill_attention(const AttentionBatch& batch) {
+void prefill_attention(const Context& with, const AttentionBatch& batch) {
   switch (batch.shape.head_dim) {
     case 64:
-      return launch<UsualLayout<64>>(batch);
+      return launch<UsualLayout<64>>(with, batch);
     case 80:
-      return launch<UsualLayout<80>>(batch);
+      return launch<UsualLayout<80>>(with, batch);
     case 96:
-      return launch<UsualLayout<96>>(batch);
+      return launch<UsualLayout<96>>(with, batch);
     case 128:
-      return launch_where_it_fits<128>(batch);
+      return launch_where_it_fits<128>(with, batch);
     case 256:
-      return launch_where_it_fits<256>(batch);
+      return launch_where_it_fits<256>(with, batch);
     default:
       fail(ErrorKind::internal, "attention on tensor cores was asked for heads of {} elements",
            batch.shape.head_dim);

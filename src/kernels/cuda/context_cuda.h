@@ -10,23 +10,48 @@
 
 #include "base/error.h"
 #include "device/cuda_call_cuda.h"
+#include "device/device.h"
 #include "kernels/ops.h"
 
 namespace klotski::cuda {
 
+class Cublas;
+class CudaMemory;
+
+// What a processor lends the steps of an operation, which work on the device that is current.
 struct Context {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
-  int capability = 0;  // 10 * major + minor
+  int capability = 0;              // 10 * major + minor
+  OpsMemory* memory = nullptr;     // of scratch and uploads
+  const Cublas* cublas = nullptr;  // null while there is no arena
 };
-// Of the CudaOps that lives now.
-const Context& context();
+
+// Every operation on a device; one file each. See make_cuda_processor.
+class CudaProcessor final : public Ops {
+ public:
+  explicit CudaProcessor(const Device& device);
+  ~CudaProcessor() override;
+
+  KLOTSKI_OPERATIONS(KLOTSKI_OVERRIDE)
+  std::string name() const override { return name_; }
+
+  // Makes the device the current one of the calling thread.
+  const Context& context() const;
+
+ private:
+  CudaProcessor(std::unique_ptr<CudaMemory> own, const DeviceInfo& info);
+
+  CudaMemory& device_memory_;  // as OpsMemory's `memory`
+  std::string name_;
+};
 
 // OpsMemory's take and give_back, for as long as this lives.
 class Scratch {
  public:
-  explicit Scratch(uint64_t bytes);
-  ~Scratch();
+  Scratch(const Context& with, uint64_t bytes)
+      : owner_(*with.memory), memory_(owner_.take(bytes)), bytes_(bytes) {}
+  ~Scratch() { owner_.give_back(memory_, bytes_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
@@ -36,21 +61,19 @@ class Scratch {
   }
 
  private:
+  OpsMemory& owner_;
   std::byte* memory_;
   uint64_t bytes_;
 };
-
-// OpsMemory's upload.
-void upload(std::byte* to, const void* from, uint64_t bytes);
 
 // Host values that a kernel reads: copied to scratch in the order of the stream.
 template <typename T>
 class Uploaded {
  public:
-  explicit Uploaded(std::span<const T> values) : scratch_(values.size_bytes()) {
-    upload(scratch_.as<std::byte>(), values.data(), values.size_bytes());
+  Uploaded(const Context& with, std::span<const T> values) : scratch_(with, values.size_bytes()) {
+    with.memory->upload(scratch_.template as<std::byte>(), values.data(), values.size_bytes());
   }
-  const T* data() const { return scratch_.as<T>(); }
+  const T* data() const { return scratch_.template as<T>(); }
 
  private:
   Scratch scratch_;
@@ -65,26 +88,5 @@ inline void check_no_gaps(const TensorView& weight) {
   if (weight.dtype == DType::BF16_COMPACT) return;
   if (weight.has_gaps()) fail(ErrorKind::internal, "weights with gaps reached a device's product");
 }
-
-// One file each.
-void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens);
-void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon);
-void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
-            Precision precision);
-void experts(std::span<const ExpertProduct> products, Precision precision);
-void rope(const RopeArguments& arguments);
-void clip(std::span<float> values, float limit);
-void store_kv(std::span<const KvRows> sequences);
-void attention(std::span<const AttentionArguments> sequences);
-void route(const RouteArguments& arguments);
-void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::span<int32_t> in_rows,
-                    std::span<int32_t> out_rows);
-void add(Rows out, ConstRows in);
-void gather(Rows out, ConstRows in, std::span<const int32_t> rows);
-void scatter(Rows out, ConstRows in, std::span<const int32_t> rows);
-void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows);
-void combine(Rows out, ConstRows slots_in, std::span<const float> weights);
-void sigmoid(std::span<float> values);
-void most_likely(std::span<TokenId> tokens, ConstRows logits);
 
 }  // namespace klotski::cuda

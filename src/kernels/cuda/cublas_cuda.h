@@ -53,7 +53,4 @@ class Cublas {
   cublasHandle_t handle_ = nullptr;
 };
 
-// Of the CudaOps that lives now.
-const Cublas& cublas();
-
 }  // namespace klotski::cuda

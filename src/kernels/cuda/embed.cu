@@ -15,7 +15,8 @@ __global__ void look_up(float* out, const Stored* table, const TokenId* tokens, 
 
 }  // namespace
 
-void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens) {
+void CudaProcessor::embed(Rows out, const TensorView& table,
+                          std::span<const TokenId> tokens) const {
   if (out.count == 0) return;
   const bool aligned = rows_aligned(out.data, out.width) && rows_aligned(table.data, out.width);
   with_stored_type(table.dtype, [&](auto type) {

@@ -52,19 +52,19 @@ __global__ void expand_rows(Expansion task) {
 }
 
 template <unsigned kRowThreads>
-void launch(const Expansion& task) {
+void launch(const Context& with, const Expansion& task) {
   expand_rows<kRowThreads>
-      <<<blocks_of(task.in.rows, kThreads / kRowThreads), kThreads, 0, context().stream>>>(task);
+      <<<blocks_of(task.in.rows, kThreads / kRowThreads), kThreads, 0, with.stream>>>(task);
 }
 
 }  // namespace
 
-void expand(__nv_bfloat16* out, const TensorView& weight) {
+void expand(const Context& with, __nv_bfloat16* out, const TensorView& weight) {
   constexpr int64_t kWarpColumns = 1024;  // what a warp writes in four rounds
   if (weight.rows() == 0 || weight.columns() == 0) return;
   const Expansion task = {reinterpret_cast<uint16_t*>(out), CompactMatrix(weight),
                           rows_aligned(out, weight.columns())};
-  weight.columns() <= kWarpColumns ? launch<kWarp>(task) : launch<kThreads>(task);
+  weight.columns() <= kWarpColumns ? launch<kWarp>(with, task) : launch<kThreads>(with, task);
   check_launch("expand_rows");
 }
 

@@ -101,13 +101,14 @@ std::vector<ExpertSegment> segments_of(std::span<const ExpertPiece> pieces) {
 
 }  // namespace
 
-ExpertBatchRows::ExpertBatchRows(std::span<const ExpertPiece> pieces)
-    : in_width_(pieces.front().product->in.width),
+ExpertBatchRows::ExpertBatchRows(const Context& with, std::span<const ExpertPiece> pieces)
+    : with_(with),
+      in_width_(pieces.front().product->in.width),
       out_width_(pieces.front().product->out.width),
       in_aligned_(in_width_ % kVector == 0),
       out_aligned_(out_width_ % kVector == 0),
       segment_count_(static_cast<int>(pieces.size())),
-      segments_(segments_of(pieces)) {
+      segments_(with, segments_of(pieces)) {
   for (const ExpertPiece& piece : pieces) {
     rows_ += piece.computed;
     in_aligned_ = in_aligned_ && is_aligned(piece.product->in.data);
@@ -118,31 +119,32 @@ ExpertBatchRows::ExpertBatchRows(std::span<const ExpertPiece> pieces)
 
 template <typename Stored>
 void ExpertBatchRows::fetch(Stored* packed) const {
-  fetch_rows<<<static_cast<unsigned>(rows_), kThreads, 0, context().stream>>>(
+  fetch_rows<<<static_cast<unsigned>(rows_), kThreads, 0, with_.stream>>>(
       packed, {segments_.data(), segment_count_}, in_width_, in_aligned_);
   check_launch("fetch_rows");
 }
 
 void ExpertBatchRows::scatter(const float* packed) const {
-  scatter_rows<<<static_cast<unsigned>(rows_), kThreads, 0, context().stream>>>(
+  scatter_rows<<<static_cast<unsigned>(rows_), kThreads, 0, with_.stream>>>(
       packed, {segments_.data(), segment_count_}, out_width_, out_aligned_);
   check_launch("scatter_rows");
 }
 
 template <typename Stored>
-void activate(Stored* out, const float* gate, const float* up, int64_t count,
+void activate(const Context& with, Stored* out, const float* gate, const float* up, int64_t count,
               Activation activation) {
   const auto kernel = gate_kernel<Stored>(activation);
-  kernel<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, context().stream>>>(
-      out, gate, up, count);
+  kernel<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, with.stream>>>(out, gate,
+                                                                                         up, count);
   check_launch("gate_rows");
 }
 
 template void ExpertBatchRows::fetch(float*) const;
 template void ExpertBatchRows::fetch(__half*) const;
 template void ExpertBatchRows::fetch(__nv_bfloat16*) const;
-template void activate(float*, const float*, const float*, int64_t, Activation);
-template void activate(__half*, const float*, const float*, int64_t, Activation);
-template void activate(__nv_bfloat16*, const float*, const float*, int64_t, Activation);
+template void activate(const Context&, float*, const float*, const float*, int64_t, Activation);
+template void activate(const Context&, __half*, const float*, const float*, int64_t, Activation);
+template void activate(const Context&, __nv_bfloat16*, const float*, const float*, int64_t,
+                       Activation);
 
 }  // namespace klotski::cuda

@@ -37,7 +37,7 @@ struct ExpertSegment {
 // Pieces one after the other, of products alike in widths.
 class ExpertBatchRows {
  public:
-  explicit ExpertBatchRows(std::span<const ExpertPiece> pieces);
+  ExpertBatchRows(const Context& with, std::span<const ExpertPiece> pieces);
 
   int64_t rows() const { return rows_; }  // computed
   bool any_scattered() const { return any_scattered_; }
@@ -49,6 +49,7 @@ class ExpertBatchRows {
   void scatter(const float* packed) const;
 
  private:
+  const Context& with_;
   int64_t rows_ = 0;
   int64_t in_width_;
   int64_t out_width_;
@@ -61,7 +62,7 @@ class ExpertBatchRows {
 
 // out = activation(gate) * up; out may be gate
 template <typename Stored>
-void activate(Stored* out, const float* gate, const float* up, int64_t count,
+void activate(const Context& with, Stored* out, const float* gate, const float* up, int64_t count,
               Activation activation);
 
 }  // namespace klotski::cuda

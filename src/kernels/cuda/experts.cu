@@ -46,17 +46,18 @@ bool alike(const ExpertProduct& a, const ExpertProduct& b) {
 template <typename Stored>
 class Batch {
  public:
-  Batch(const Pieces& pieces, cudaDataType type)
-      : pieces_(pieces),
+  Batch(const Context& with, const Pieces& pieces, cudaDataType type)
+      : with_(with),
+        pieces_(pieces),
         type_(type),
         first_(*pieces.front().product),
         width_(first_.gate.rows()),
-        rows_(pieces),
-        in_(bytes(first_.in.width, sizeof(Stored))),
-        gate_(bytes(width_, sizeof(float))),
-        up_(bytes(width_, sizeof(float))),
-        gated_(bytes(width_, sizeof(Stored))),
-        out_(rows_.any_scattered() ? bytes(first_.out.width, sizeof(float)) : 0) {}
+        rows_(with, pieces),
+        in_(with, bytes(first_.in.width, sizeof(Stored))),
+        gate_(with, bytes(width_, sizeof(float))),
+        up_(with, bytes(width_, sizeof(float))),
+        gated_(with, bytes(width_, sizeof(Stored))),
+        out_(with, rows_.any_scattered() ? bytes(first_.out.width, sizeof(float)) : 0) {}
 
   void run() const {
     rows_.template fetch<Stored>(in_.as<Stored>());
@@ -70,7 +71,7 @@ class Batch {
       }
       row += piece.computed;
     }
-    activate(gated_.as<Stored>(), gate_.as<float>(), up_.as<float>(), row * width_,
+    activate(with_, gated_.as<Stored>(), gate_.as<float>(), up_.as<float>(), row * width_,
              first_.activation);
     row = 0;
     for (const ExpertPiece& piece : pieces_) {
@@ -91,21 +92,22 @@ class Batch {
                 float* out) const {
     if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
       if (weight.dtype == DType::BF16_COMPACT && piece.count <= kFewRows) {
-        return few_rows(out, in, piece.count, weight);
+        return few_rows(with_, out, in, piece.count, weight);
       }
     }
-    for_each_slab(weight, [&](const TensorView& slab, int64_t first) {
-      cublas().multiply({.out = out + first,
-                         .in = in,
-                         .weight = slab.data,
-                         .type = type_,
-                         .rows = piece.computed,
-                         .out_width = slab.rows(),
-                         .in_width = slab.columns(),
-                         .out_stride = weight.rows()});
+    for_each_slab(with_, weight, [&](const TensorView& slab, int64_t first) {
+      with_.cublas->multiply({.out = out + first,
+                              .in = in,
+                              .weight = slab.data,
+                              .type = type_,
+                              .rows = piece.computed,
+                              .out_width = slab.rows(),
+                              .in_width = slab.columns(),
+                              .out_stride = weight.rows()});
     });
   }
 
+  const Context& with_;
   const Pieces& pieces_;
   cudaDataType type_;
   const ExpertProduct& first_;
@@ -118,12 +120,12 @@ class Batch {
   Scratch out_;
 };
 
-void run_batch(Pieces& pieces) {
+void run_batch(const Context& with, Pieces& pieces) {
   if (pieces.empty()) return;
   if (has_bf16_values(pieces.front().product->gate.dtype)) {
-    Batch<__nv_bfloat16>(pieces, CUDA_R_16BF).run();
+    Batch<__nv_bfloat16>(with, pieces, CUDA_R_16BF).run();
   } else {
-    Batch<__half>(pieces, CUDA_R_16F).run();
+    Batch<__half>(with, pieces, CUDA_R_16F).run();
   }
   pieces.clear();
 }
@@ -141,21 +143,21 @@ uint64_t expanded_bytes(const TensorView& weight) {
 // An expert whose weights are expanded once for all of its rows.
 class ExpandedExpert {
  public:
-  explicit ExpandedExpert(const ExpertProduct& product)
+  ExpandedExpert(const Context& with, const ExpertProduct& product)
       : product_(product),
-        gate_(expanded_bytes(product.gate)),
-        up_(expanded_bytes(product.up)),
-        down_(expanded_bytes(product.down)) {
-    expand_into(gate_, product_.gate);
-    expand_into(up_, product_.up);
-    expand_into(down_, product_.down);
+        gate_(with, expanded_bytes(product.gate)),
+        up_(with, expanded_bytes(product.up)),
+        down_(with, expanded_bytes(product.down)) {
+    expand_into(with, gate_, product_.gate);
+    expand_into(with, up_, product_.up);
+    expand_into(with, down_, product_.down);
   }
   const ExpertProduct& product() const { return product_; }
 
  private:
-  static void expand_into(const Scratch& scratch, TensorView& weight) {
+  static void expand_into(const Context& with, const Scratch& scratch, TensorView& weight) {
     if (weight.dtype != DType::BF16_COMPACT) return;
-    expand(scratch.as<__nv_bfloat16>(), weight);
+    expand(with, scratch.as<__nv_bfloat16>(), weight);
     weight = {scratch.as<const std::byte>(), DType::BF16, weight.shape};
   }
 
@@ -166,36 +168,38 @@ class ExpandedExpert {
 };
 
 // Any types and precision, through float32.
-void run_plain(const ExpertPiece& piece, Precision precision) {
+void run_plain(const CudaProcessor& processor, const ExpertPiece& piece, Precision precision) {
+  const Context& with = processor.context();
   const ExpertProduct& product = *piece.product;
-  const ExpertBatchRows rows(std::span(&piece, 1));
+  const ExpertBatchRows rows(with, std::span(&piece, 1));
   const int64_t width = product.gate.rows();
   const int64_t in_count = piece.count * product.in.width;
   const int64_t out_count = piece.scattered() ? piece.count * product.out.width : 0;
-  const Scratch in(static_cast<uint64_t>(in_count) * sizeof(float));
-  const Scratch gate(static_cast<uint64_t>(piece.count * width) * sizeof(float));
-  const Scratch up(static_cast<uint64_t>(piece.count * width) * sizeof(float));
-  const Scratch out(static_cast<uint64_t>(out_count) * sizeof(float));
+  const Scratch in(with, static_cast<uint64_t>(in_count) * sizeof(float));
+  const Scratch gate(with, static_cast<uint64_t>(piece.count * width) * sizeof(float));
+  const Scratch up(with, static_cast<uint64_t>(piece.count * width) * sizeof(float));
+  const Scratch out(with, static_cast<uint64_t>(out_count) * sizeof(float));
   const Rows in_rows = {in.as<float>(), piece.count, product.in.width};
   const Rows gate_rows = {gate.as<float>(), piece.count, width};
   const Rows up_rows = {up.as<float>(), piece.count, width};
   float* to = piece.scattered() ? out.as<float>() : piece.straight_out();
 
   rows.fetch(in_rows.data);
-  matmul(gate_rows, in_rows, product.gate, {}, precision);
-  matmul(up_rows, in_rows, product.up, {}, precision);
-  activate(gate_rows.data, gate_rows.data, up_rows.data, piece.count * width, product.activation);
-  matmul({to, piece.count, product.out.width}, gate_rows, product.down, {}, precision);
+  processor.matmul(gate_rows, in_rows, product.gate, {}, precision);
+  processor.matmul(up_rows, in_rows, product.up, {}, precision);
+  activate(with, gate_rows.data, gate_rows.data, up_rows.data, piece.count * width,
+           product.activation);
+  processor.matmul({to, piece.count, product.out.width}, gate_rows, product.down, {}, precision);
   if (piece.scattered()) rows.scatter(to);
 }
 
 }  // namespace
 
-void experts(std::span<const ExpertProduct> products, Precision precision) {
+void CudaProcessor::experts(std::span<const ExpertProduct> products, Precision precision) const {
   Pieces batch;
   int64_t batch_rows = 0;
   const auto flush = [&] {
-    run_batch(batch);
+    run_batch(context(), batch);
     batch_rows = 0;
   };
   for (const ExpertProduct& given : products) {
@@ -205,14 +209,14 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
     std::optional<ExpandedExpert> expanded;
     if (!plain && given.rows() > kBatchRows && any_compact(given)) {
       flush();
-      expanded.emplace(given);
+      expanded.emplace(context(), given);
     }
     const ExpertProduct& product = expanded ? expanded->product() : given;
     const int64_t most = plain ? kPlainRows : kBatchRows;
     for (int64_t first = 0; first < product.rows(); first += most) {
       ExpertPiece piece(product, first, std::min(most, product.rows() - first));
       if (plain) {
-        run_plain(piece, precision);
+        run_plain(*this, piece, precision);
         continue;
       }
       // Without a list there is no room behind the results; such rows are as many in every layer.
@@ -229,7 +233,7 @@ void experts(std::span<const ExpertProduct> products, Precision precision) {
   flush();
 }
 
-uint64_t experts_expansion_bytes(const MostWork& most, Precision precision) {
+uint64_t CudaProcessor::expansion_bytes(const MostWork& most, Precision precision) const {
   if (most.rows <= kBatchRows || precision != Precision::bf16) return 0;
   constexpr int64_t kMatrices = 3;
   constexpr uint64_t kRounding = kMatrices * 256;

@@ -71,23 +71,23 @@ __global__ void multiply_few(FewOutputs<Stored> task) {
 }
 
 template <typename Stored, int kRows, int kOutputs>
-void launch(const FewOutputs<Stored>& task) {
+void launch(const Context& with, const FewOutputs<Stored>& task) {
   const int64_t warps =
       ((task.rows + kRows - 1) / kRows) * ((task.outputs + kOutputs - 1) / kOutputs);
   const auto kernel = task.aligned ? multiply_few<Stored, kRows, kOutputs, true>
                                    : multiply_few<Stored, kRows, kOutputs, false>;
-  kernel<<<blocks_of(warps, kThreads / kWarp), kThreads, 0, context().stream>>>(task);
+  kernel<<<blocks_of(warps, kThreads / kWarp), kThreads, 0, with.stream>>>(task);
   check_launch("multiply_few");
 }
 
 }  // namespace
 
-void few_outputs(Rows out, ConstRows in, const TensorView& weight) {
+void few_outputs(const Context& with, Rows out, ConstRows in, const TensorView& weight) {
   constexpr int kRows = 8;
   constexpr int kOutputs = 4;
   // Large tiles read less, where there are enough of them for the whole device.
   const int64_t tiles = out.count * out.width / (kRows * kOutputs);
-  const bool large_tiles = tiles >= int64_t{2} * context().multiprocessors;
+  const bool large_tiles = tiles >= int64_t{2} * with.multiprocessors;
   with_stored_type(weight.dtype, [&](auto type) {
     using Stored = decltype(type);
     const FewOutputs<Stored> task = {
@@ -99,9 +99,9 @@ void few_outputs(Rows out, ConstRows in, const TensorView& weight) {
         in.width,
         rows_aligned(in.data, in.width) && rows_aligned(weight.data, in.width)};
     if (large_tiles) {
-      launch<Stored, kRows, kOutputs>(task);
+      launch<Stored, kRows, kOutputs>(with, task);
     } else {
-      launch<Stored, 1, 1>(task);
+      launch<Stored, 1, 1>(with, task);
     }
   });
 }

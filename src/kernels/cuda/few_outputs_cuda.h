@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/context_cuda.h"
 #include "kernels/ops.h"
 
 namespace klotski::cuda {
@@ -9,6 +10,6 @@ inline constexpr int64_t kFewOutputs = 256;
 
 // out = in * weight^T in float32, whatever the type of the weights. A row's result depends on
 // nothing but the row.
-void few_outputs(Rows out, ConstRows in, const TensorView& weight);
+void few_outputs(const Context& with, Rows out, ConstRows in, const TensorView& weight);
 
 }  // namespace klotski::cuda

@@ -69,22 +69,23 @@ __global__ void multiply_compact(FewRows task) {
 }
 
 template <int kRows>
-void launch(const FewRows& task) {
+void launch(const Context& with, const FewRows& task) {
   multiply_compact<kRows>
-      <<<blocks_of(task.weight.rows, kThreads / kWarp), kThreads, 0, context().stream>>>(task);
+      <<<blocks_of(task.weight.rows, kThreads / kWarp), kThreads, 0, with.stream>>>(task);
 }
 
 }  // namespace
 
-void few_rows(float* out, const __nv_bfloat16* in, int64_t rows, const TensorView& weight) {
+void few_rows(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
+              const TensorView& weight) {
   const FewRows task = {out, in, CompactMatrix(weight), static_cast<int>(rows),
                         rows_aligned(in, weight.columns())};
   if (rows == 1) {
-    launch<1>(task);
+    launch<1>(with, task);
   } else if (rows == 2) {
-    launch<2>(task);
+    launch<2>(with, task);
   } else {
-    launch<kFewRows>(task);
+    launch<kFewRows>(with, task);
   }
   check_launch("multiply_compact");
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/context_cuda.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski::cuda {
@@ -12,6 +13,7 @@ namespace klotski::cuda {
 inline constexpr int64_t kFewRows = 4;
 
 // out[rows][outputs] = in[rows][columns] * weight^T, of BF16_COMPACT; 1 to kFewRows rows.
-void few_rows(float* out, const __nv_bfloat16* in, int64_t rows, const TensorView& weight);
+void few_rows(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
+              const TensorView& weight);
 
 }  // namespace klotski::cuda

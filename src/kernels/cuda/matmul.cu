@@ -42,14 +42,14 @@ __global__ void split(Stored* parts, int64_t stride, const float* in, int64_t co
 }
 
 template <typename Stored>
-void launch_split(Stored* out, ConstRows in, int parts) {
+void launch_split(const Context& with, Stored* out, ConstRows in, int parts) {
   const int64_t count = in.count * in.width;
   const unsigned blocks = striding_blocks((count + kVector - 1) / kVector);
   const auto kernel = parts == 1   ? split<Stored, 1>
                       : parts == 2 ? split<Stored, 2>
                                    : split<Stored, kMostParts>;
-  kernel<<<blocks, kThreads, 0, context().stream>>>(out, part_stride(count), in.data, count,
-                                                    is_aligned(in.data));
+  kernel<<<blocks, kThreads, 0, with.stream>>>(out, part_stride(count), in.data, count,
+                                               is_aligned(in.data));
   check_launch("split");
 }
 
@@ -66,10 +66,10 @@ __global__ void add_parts(float* out, const float* sums, int64_t count, int part
   }
 }
 
-void launch_add_parts(Rows out, const float* sums, int parts) {
+void launch_add_parts(const Context& with, Rows out, const float* sums, int parts) {
   const int64_t count = out.count * out.width;
   const bool aligned = is_aligned(out.data) && is_aligned(sums) && count % kVector == 0;
-  add_parts<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, context().stream>>>(
+  add_parts<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, with.stream>>>(
       out.data, sums, count, parts, aligned);
   check_launch("add_parts");
 }
@@ -77,33 +77,34 @@ void launch_add_parts(Rows out, const float* sums, int parts) {
 // A product with 16-bit weights; the inputs are sums of so many numbers of their type. Parts of few
 // rows are more rows of one product, added up at the end: the weights are read once for all.
 template <typename Stored>
-void multiply_parts(Rows out, ConstRows in, const TensorView& weight, int parts) {
+void multiply_parts(const Context& with, Rows out, ConstRows in, const TensorView& weight,
+                    int parts) {
   const int64_t count = in.count * in.width;
   const int64_t stride = part_stride(count);
-  const Scratch scratch(static_cast<uint64_t>(stride * parts) * sizeof(Stored));
-  launch_split(scratch.as<Stored>(), in, parts);
+  const Scratch scratch(with, static_cast<uint64_t>(stride * parts) * sizeof(Stored));
+  launch_split(with, scratch.as<Stored>(), in, parts);
   const int64_t sum_bytes = parts * in.count * out.width * static_cast<int64_t>(sizeof(float));
   const bool stacked =
       parts > 1 && parts * in.count <= kStackedRows && stride == count && sum_bytes <= kSumBytes;
-  const Scratch sums(stacked ? static_cast<uint64_t>(sum_bytes) : 0);
-  for_each_slab(weight, [&](const TensorView& slab, int64_t first_output) {
+  const Scratch sums(with, stacked ? static_cast<uint64_t>(sum_bytes) : 0);
+  for_each_slab(with, weight, [&](const TensorView& slab, int64_t first_output) {
     const auto multiply = [&](float* to, int64_t part, int64_t rows, float beta) {
-      cublas().multiply({.out = to + first_output,
-                         .in = scratch.as<Stored>() + part * stride,
-                         .weight = slab.data,
-                         .type = slab.dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F,
-                         .rows = rows,
-                         .out_width = slab.rows(),
-                         .in_width = in.width,
-                         .out_stride = out.width,
-                         .beta = beta});
+      with.cublas->multiply({.out = to + first_output,
+                             .in = scratch.as<Stored>() + part * stride,
+                             .weight = slab.data,
+                             .type = slab.dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F,
+                             .rows = rows,
+                             .out_width = slab.rows(),
+                             .in_width = in.width,
+                             .out_stride = out.width,
+                             .beta = beta});
     };
     if (stacked) return multiply(sums.as<float>(), 0, parts * in.count, 0.0f);
     for (int part = 0; part < parts; ++part) {
       multiply(out.data, part, in.count, part == 0 ? 0.0f : 1.0f);
     }
   });
-  if (stacked) launch_add_parts(out, sums.as<float>(), parts);
+  if (stacked) launch_add_parts(with, out, sums.as<float>(), parts);
 }
 
 template <typename Stored>
@@ -114,45 +115,46 @@ __global__ void convert(float* out, const Stored* in, int64_t count, bool aligne
 }
 
 // Output columns from first_output on, as many as `weight`, which is float32, has rows.
-void multiply_floats(Rows out, ConstRows in, const float* weight, int64_t first_output,
-                     int64_t outputs) {
-  cublas().multiply({.out = out.data + first_output,
-                     .in = in.data,
-                     .weight = weight,
-                     .rows = in.count,
-                     .out_width = outputs,
-                     .in_width = in.width,
-                     .out_stride = out.width});
+void multiply_floats(const Context& with, Rows out, ConstRows in, const float* weight,
+                     int64_t first_output, int64_t outputs) {
+  with.cublas->multiply({.out = out.data + first_output,
+                         .in = in.data,
+                         .weight = weight,
+                         .rows = in.count,
+                         .out_width = outputs,
+                         .in_width = in.width,
+                         .out_stride = out.width});
 }
 
 // No sum of few F16 numbers is any float32: the weights are converted instead, a slab at a time.
-void multiply_converted(Rows out, ConstRows in, const TensorView& weight) {
+void multiply_converted(const Context& with, Rows out, ConstRows in, const TensorView& weight) {
   const int64_t most = std::max<int64_t>(kSlabBytes / (4 * std::max<int64_t>(in.width, 1)), 1);
   const int64_t slab_rows = std::min(most, out.width);
-  const Scratch slab(static_cast<uint64_t>(slab_rows * in.width) * sizeof(float));
+  const Scratch slab(with, static_cast<uint64_t>(slab_rows * in.width) * sizeof(float));
   const auto* stored = reinterpret_cast<const __half*>(weight.data);
   for (int64_t first = 0; first < out.width; first += slab_rows) {
     const int64_t rows = std::min(slab_rows, out.width - first);
     const int64_t count = rows * in.width;
     const __half* from = stored + first * in.width;
-    convert<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, context().stream>>>(
+    convert<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, with.stream>>>(
         slab.as<float>(), from, count, is_aligned(from));
     check_launch("convert");
-    multiply_floats(out, in, slab.as<float>(), first, rows);
+    multiply_floats(with, out, in, slab.as<float>(), first, rows);
   }
 }
 
-void multiply(Rows out, ConstRows in, const TensorView& weight, Precision precision) {
+void multiply(const Context& with, Rows out, ConstRows in, const TensorView& weight,
+              Precision precision) {
   const bool exact = precision == Precision::f32;
   const int parts = exact ? kMostParts : precision == Precision::two_bf16 ? 2 : 1;
   if (weight.dtype == DType::F32) {
-    multiply_floats(out, in, reinterpret_cast<const float*>(weight.data), 0, out.width);
+    multiply_floats(with, out, in, reinterpret_cast<const float*>(weight.data), 0, out.width);
   } else if (has_bf16_values(weight.dtype)) {
-    multiply_parts<__nv_bfloat16>(out, in, weight, parts);
+    multiply_parts<__nv_bfloat16>(with, out, in, weight, parts);
   } else if (weight.dtype == DType::F16 && exact) {
-    multiply_converted(out, in, weight);
+    multiply_converted(with, out, in, weight);
   } else if (weight.dtype == DType::F16) {
-    multiply_parts<__half>(out, in, weight, parts);
+    multiply_parts<__half>(with, out, in, weight, parts);
   } else {
     fail(ErrorKind::internal, "weights of type {} reached a kernel", dtype_name(weight.dtype));
   }
@@ -165,11 +167,11 @@ __global__ void add_bias(float* out, const Stored* bias, int64_t count, int64_t 
   }
 }
 
-void launch_add_bias(Rows out, const TensorView& bias) {
+void launch_add_bias(const Context& with, Rows out, const TensorView& bias) {
   const int64_t count = out.count * out.width;
   with_stored_type(bias.dtype, [&](auto type) {
     using Stored = decltype(type);
-    add_bias<<<striding_blocks(count), kThreads, 0, context().stream>>>(
+    add_bias<<<striding_blocks(count), kThreads, 0, with.stream>>>(
         out.data, reinterpret_cast<const Stored*>(bias.data), count, out.width);
   });
   check_launch("add_bias");
@@ -177,23 +179,25 @@ void launch_add_bias(Rows out, const TensorView& bias) {
 
 }  // namespace
 
-void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
-            Precision precision) {
+void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
+                           Precision precision) const {
   check_no_gaps(weight);
+  const Context& with = context();
   if (out.count == 0 || out.width == 0) return;
   if (precision == Precision::f32 && out.width <= kFewOutputs) {
     // So few are a single slab.
     static_assert(kFewOutputs * kMostCompactColumns * 2 <= kSlabBytes);
-    for_each_slab(weight, [&](const TensorView& slab, int64_t) { few_outputs(out, in, slab); });
+    for_each_slab(with, weight,
+                  [&](const TensorView& slab, int64_t) { few_outputs(with, out, in, slab); });
   } else {
     const int64_t rows = piece_rows(out.count, kPieceRows);
     for (int64_t first = 0; first < out.count; first += rows) {
       const int64_t count = std::min(rows, out.count - first);
-      multiply({out.row(first), count, out.width}, {in.row(first), count, in.width}, weight,
+      multiply(with, {out.row(first), count, out.width}, {in.row(first), count, in.width}, weight,
                precision);
     }
   }
-  if (bias.data) launch_add_bias(out, bias);
+  if (bias.data) launch_add_bias(with, out, bias);
 }
 
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width) {

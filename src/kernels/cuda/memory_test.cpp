@@ -104,7 +104,7 @@ TEST_F(GpuMemory, PiecesDoNotOverlap) {
 }
 
 TEST_F(GpuMemory, AllOfItCanBeTakenAgain) {
-  const uint64_t most = kTestArenaBytes - CudaOps::kProductWorkspace;
+  const uint64_t most = kTestArenaBytes - kCudaProductWorkspace;
   ops().memory.give_back(ops().memory.take(most), most);
   try {
     ops().memory.take(most + 256);

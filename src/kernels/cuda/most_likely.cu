@@ -67,7 +67,7 @@ __global__ void find_most_likely(TokenId* tokens, const float* logits, int64_t w
 
 }  // namespace
 
-void most_likely(std::span<TokenId> tokens, ConstRows logits) {
+void CudaProcessor::most_likely(std::span<TokenId> tokens, ConstRows logits) const {
   if (logits.count == 0) return;
   find_most_likely<<<static_cast<unsigned>(logits.count), kThreads, 0, context().stream>>>(
       tokens.data(), logits.data, logits.width);

@@ -5,17 +5,9 @@
 
 namespace klotski {
 
-struct CudaOps::State {};
-
-CudaOps::CudaOps(Device&, std::span<std::byte>) {
+std::unique_ptr<const Ops> make_cuda_processor(Device&) {
   fail(ErrorKind::device_unavailable,
        "this klotski was built without CUDA; build it with the preset cuda to use a device");
-}
-
-CudaOps::~CudaOps() = default;
-
-const Ops& CudaOps::table() {
-  fail(ErrorKind::internal, "operations on a device that were never opened");
 }
 
 }  // namespace klotski

@@ -55,14 +55,15 @@ __global__ void normalise(Norm<Stored> task) {
 }
 
 template <typename Stored, unsigned kRowThreads>
-void launch(const Norm<Stored>& task) {
+void launch(const Context& with, const Norm<Stored>& task) {
   normalise<Stored, kRowThreads>
-      <<<blocks_of(task.rows, kThreads / kRowThreads), kThreads, 0, context().stream>>>(task);
+      <<<blocks_of(task.rows, kThreads / kRowThreads), kThreads, 0, with.stream>>>(task);
 }
 
 }  // namespace
 
-void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) {
+void CudaProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight,
+                             float epsilon) const {
   constexpr int64_t kWarpWidth = 1024;  // what a warp reads in four rounds
   if (in.count == 0) return;
   with_stored_type(weight.dtype, [&](auto type) {
@@ -72,7 +73,8 @@ void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) {
     const Norm<Stored> task = {out.data, in.data,  reinterpret_cast<const Stored*>(weight.data),
                                in.count, in.width, epsilon,
                                aligned};
-    in.width <= kWarpWidth ? launch<Stored, kWarp>(task) : launch<Stored, kThreads>(task);
+    in.width <= kWarpWidth ? launch<Stored, kWarp>(context(), task)
+                           : launch<Stored, kThreads>(context(), task);
   });
   check_launch("normalise");
 }

@@ -15,6 +15,5 @@ inline constexpr int64_t kSlabBytes = int64_t{32} << 20;
 // What one call takes of OpsMemory at most.
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width);
 uint64_t experts_scratch_bytes(const MostWork& most);
-uint64_t experts_expansion_bytes(const MostWork& most, Precision precision);
 
 }  // namespace klotski::cuda

@@ -55,7 +55,7 @@ __global__ void rope_kernel(const Shape shape) {
 
 }  // namespace
 
-void rope(const RopeArguments& arguments) {
+void CudaProcessor::rope(const RopeArguments& arguments) const {
   const Shape shape = {.heads = arguments.heads.data,
                        .positions = arguments.positions.data(),
                        .frequencies = arguments.frequencies.data(),

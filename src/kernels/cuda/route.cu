@@ -155,7 +155,7 @@ __global__ void choose(Routing task) {
 
 }  // namespace
 
-void route(const RouteArguments& arguments) {
+void CudaProcessor::route(const RouteArguments& arguments) const {
   const ConstRows& logits = arguments.logits;
   if (logits.count == 0) return;
   if (logits.width > kMostExperts) {

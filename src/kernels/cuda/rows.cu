@@ -19,10 +19,10 @@ __global__ void change_each(float* values, int64_t count, bool aligned, Function
 }
 
 template <typename Function>
-void launch_change(std::span<float> values, const Function& function) {
+void launch_change(const Context& with, std::span<float> values, const Function& function) {
   if (values.empty()) return;
   const auto count = static_cast<int64_t>(values.size());
-  change_each<<<striding_blocks(vectors_in(count)), kThreads, 0, context().stream>>>(
+  change_each<<<striding_blocks(vectors_in(count)), kThreads, 0, with.stream>>>(
       values.data(), count, is_aligned(values.data()), function);
   check_launch("change_each");
 }
@@ -82,10 +82,10 @@ __global__ void scatter_rows(float* out, const float* in, const int32_t* rows, i
 }
 
 template <bool adding>
-void launch_scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
+void launch_scatter(const Context& with, Rows out, ConstRows in, std::span<const int32_t> rows) {
   if (in.count == 0) return;
   const bool aligned = rows_aligned(out.data, out.width) && is_aligned(in.data);
-  scatter_rows<adding><<<static_cast<unsigned>(in.count), kThreads, 0, context().stream>>>(
+  scatter_rows<adding><<<static_cast<unsigned>(in.count), kThreads, 0, with.stream>>>(
       out.data, in.data, rows.data(), out.width, aligned);
   check_launch(adding ? "scatter_rows, adding" : "scatter_rows");
 }
@@ -119,11 +119,15 @@ __global__ void add_weighted(Combination task) {
 
 }  // namespace
 
-void clip(std::span<float> values, float limit) { launch_change(values, Clip{limit}); }
+void CudaProcessor::clip(std::span<float> values, float limit) const {
+  launch_change(context(), values, Clip{limit});
+}
 
-void sigmoid(std::span<float> values) { launch_change(values, Sigmoid{}); }
+void CudaProcessor::sigmoid(std::span<float> values) const {
+  launch_change(context(), values, Sigmoid{});
+}
 
-void add(Rows out, ConstRows in) {
+void CudaProcessor::add(Rows out, ConstRows in) const {
   const int64_t count = out.count * out.width;
   if (count == 0) return;
   add_each<<<striding_blocks(vectors_in(count)), kThreads, 0, context().stream>>>(
@@ -131,7 +135,7 @@ void add(Rows out, ConstRows in) {
   check_launch("add_each");
 }
 
-void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
+void CudaProcessor::gather(Rows out, ConstRows in, std::span<const int32_t> rows) const {
   if (out.count == 0) return;
   const bool aligned = rows_aligned(out.data, out.width) && is_aligned(in.data);
   gather_rows<<<static_cast<unsigned>(out.count), kThreads, 0, context().stream>>>(
@@ -139,15 +143,15 @@ void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
   check_launch("gather_rows");
 }
 
-void scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
-  launch_scatter<false>(out, in, rows);
+void CudaProcessor::scatter(Rows out, ConstRows in, std::span<const int32_t> rows) const {
+  launch_scatter<false>(context(), out, in, rows);
 }
 
-void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) {
-  launch_scatter<true>(out, in, rows);
+void CudaProcessor::scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) const {
+  launch_scatter<true>(context(), out, in, rows);
 }
 
-void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {
+void CudaProcessor::combine(Rows out, ConstRows slots_in, std::span<const float> weights) const {
   if (out.count == 0) return;
   const bool aligned = rows_aligned(out.data, out.width) && is_aligned(slots_in.data);
   add_weighted<<<static_cast<unsigned>(out.count), kThreads, 0, context().stream>>>(

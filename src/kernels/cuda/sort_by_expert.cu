@@ -158,8 +158,8 @@ __global__ void place_choices(Sorting task) {
 
 }  // namespace
 
-void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::span<int32_t> in_rows,
-                    std::span<int32_t> out_rows) {
+void CudaProcessor::sort_by_expert(std::span<const RoutedRows> parts, int64_t experts,
+                                   std::span<int32_t> in_rows, std::span<int32_t> out_rows) const {
   std::vector<Part> listed;
   int64_t choices = 0;
   for (const RoutedRows& part : parts) {
@@ -172,10 +172,11 @@ void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::spa
     fail(ErrorKind::bad_model, "a layer has {} experts, and a device sorts by {} at most", experts,
          kMostExperts);
   }
+  const Context& with = context();
   const int64_t tiles = (choices + kTileChoices - 1) / kTileChoices;
-  const Uploaded<Part> uploaded{std::span<const Part>(listed)};
-  const Scratch counts(static_cast<uint64_t>(experts * tiles) * sizeof(int32_t));
-  const Scratch totals(static_cast<uint64_t>(experts) * sizeof(int32_t));
+  const Uploaded<Part> uploaded(with, std::span<const Part>(listed));
+  const Scratch counts(with, static_cast<uint64_t>(experts * tiles) * sizeof(int32_t));
+  const Scratch totals(with, static_cast<uint64_t>(experts) * sizeof(int32_t));
   const Sorting task = {uploaded.data(),
                         static_cast<int>(listed.size()),
                         static_cast<int>(experts),
@@ -187,7 +188,7 @@ void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::spa
                         out_rows.data()};
   const unsigned tile_blocks = blocks_of(tiles, kTiles);
   const size_t shared_bytes = kTiles * static_cast<size_t>(experts) * sizeof(int32_t);
-  const cudaStream_t stream = context().stream;
+  const cudaStream_t stream = with.stream;
   count_tiles<<<tile_blocks, kTiles * kWarp, shared_bytes, stream>>>(task);
   check_launch("count_tiles");
   place_tiles<<<blocks_of(experts, kThreads / kWarp), kThreads, 0, stream>>>(task);

@@ -97,11 +97,11 @@ void append_runs(const KvRows& rows, std::vector<Run>& runs) {
 
 }  // namespace
 
-void store_kv(std::span<const KvRows> sequences) {
+void CudaProcessor::store_kv(std::span<const KvRows> sequences) const {
   std::vector<Run> runs;
   for (const KvRows& rows : sequences) append_runs(rows, runs);
   if (runs.empty()) return;
-  const Uploaded<Run> uploaded{std::span<const Run>(runs)};
+  const Uploaded<Run> uploaded(context(), std::span<const Run>(runs));
   const dim3 grid(static_cast<unsigned>(runs.size()), 2);
   store_kv_kernel<<<grid, kThreads, 0, context().stream>>>(uploaded.data());
   check_launch("store_kv");

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests on a device share: one device and one CudaOps for the whole process.
+// What the tests on a device share: one processor for those that do not care how it was made.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,13 +22,34 @@ namespace klotski {
 
 inline constexpr uint64_t kTestArenaBytes = uint64_t{2} << 30;
 
-// The operations of device 0. Never destroyed: the driver may be gone before static objects are.
+// A processor of device 0 with an arena of its own.
+class GpuProcessor {
+ public:
+  explicit GpuProcessor(uint64_t arena_bytes = kTestArenaBytes)
+      : device_(open_device(0)),
+        memory_(device_->allocate(arena_bytes)),
+        processor_(make_cuda_processor(*device_)),
+        arena_(std::in_place, *processor_, std::span(memory_, arena_bytes)) {}
+  ~GpuProcessor() {
+    arena_.reset();
+    device_->release(memory_);
+  }
+  GpuProcessor(const GpuProcessor&) = delete;
+  GpuProcessor& operator=(const GpuProcessor&) = delete;
+
+  const Ops& ops() const { return *processor_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::byte* memory_;
+  std::unique_ptr<const Ops> processor_;
+  std::optional<OpsArenaUse> arena_;
+};
+
+// One for all tests. Never destroyed: the driver may be gone before static objects are.
 inline const Ops& gpu_ops() {
-  [[maybe_unused]] static const CudaOps* const opened = [] {
-    Device* device = open_device(0).release();
-    return new CudaOps(*device, {device->allocate(kTestArenaBytes), kTestArenaBytes});
-  }();
-  return CudaOps::table();
+  static const auto* const kMade = new GpuProcessor();
+  return kMade->ops();
 }
 
 class GpuTest : public ::testing::Test {

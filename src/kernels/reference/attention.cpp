@@ -81,7 +81,7 @@ void attend(const AttentionArguments& arguments) {
 
 }  // namespace
 
-void attention(std::span<const AttentionArguments> sequences) {
+void ReferenceProcessor::attention(std::span<const AttentionArguments> sequences) const {
   for (const AttentionArguments& arguments : sequences) attend(arguments);
 }
 

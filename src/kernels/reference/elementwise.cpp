@@ -39,42 +39,45 @@ float activate(Activation activation, float x) {
 
 }  // namespace
 
+float sigmoid_of(float value) { return 1.0f / (1.0f + std::exp(-value)); }
+
 void gate(Rows gate, ConstRows up, Activation activation) {
   for (int64_t i = 0; i < gate.count * gate.width; ++i) {
     gate.data[i] = activate(activation, gate.data[i]) * up.data[i];
   }
 }
 
-void add(Rows out, ConstRows in) {
+void ReferenceProcessor::add(Rows out, ConstRows in) const {
   for (int64_t i = 0; i < out.count * out.width; ++i) out.data[i] += in.data[i];
 }
 
-void gather(Rows out, ConstRows in, std::span<const int32_t> rows) {
+void ReferenceProcessor::gather(Rows out, ConstRows in, std::span<const int32_t> rows) const {
   for (int64_t i = 0; i < out.count; ++i) {
     std::copy_n(in.row(rows[static_cast<size_t>(i)]), out.width, out.row(i));
   }
 }
 
-void most_likely(std::span<TokenId> tokens, ConstRows logits) {
+void ReferenceProcessor::most_likely(std::span<TokenId> tokens, ConstRows logits) const {
   for (int64_t i = 0; i < logits.count; ++i) {
     tokens[static_cast<size_t>(i)] =
         klotski::most_likely({logits.row(i), static_cast<size_t>(logits.width)});
   }
 }
 
-void scatter(Rows out, ConstRows in, std::span<const int32_t> rows) {
+void ReferenceProcessor::scatter(Rows out, ConstRows in, std::span<const int32_t> rows) const {
   for (int64_t i = 0; i < in.count; ++i) {
     std::copy_n(in.row(i), in.width, out.row(rows[static_cast<size_t>(i)]));
   }
 }
 
-void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) {
+void ReferenceProcessor::scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) const {
   for (int64_t i = 0; i < in.count; ++i) {
     add({out.row(rows[static_cast<size_t>(i)]), 1, in.width}, {in.row(i), 1, in.width});
   }
 }
 
-void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {
+void ReferenceProcessor::combine(Rows out, ConstRows slots_in,
+                                 std::span<const float> weights) const {
   const int64_t slots = slots_in.count / std::max<int64_t>(out.count, 1);
   for (int64_t i = 0; i < out.count; ++i) {
     for (int64_t slot = i * slots; slot < (i + 1) * slots; ++slot) {
@@ -84,12 +87,12 @@ void combine(Rows out, ConstRows slots_in, std::span<const float> weights) {
   }
 }
 
-void clip(std::span<float> values, float limit) {
+void ReferenceProcessor::clip(std::span<float> values, float limit) const {
   for (float& value : values) value = std::min(std::max(value, -limit), limit);
 }
 
-void sigmoid(std::span<float> values) {
-  for (float& value : values) value = 1.0f / (1.0f + std::exp(-value));
+void ReferenceProcessor::sigmoid(std::span<float> values) const {
+  for (float& value : values) value = sigmoid_of(value);
 }
 
 }  // namespace reference

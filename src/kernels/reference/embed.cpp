@@ -3,7 +3,8 @@
 
 namespace klotski::reference {
 
-void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens) {
+void ReferenceProcessor::embed(Rows out, const TensorView& table,
+                               std::span<const TokenId> tokens) const {
   for (int64_t i = 0; i < out.count; ++i) {
     load_row(table, tokens[static_cast<size_t>(i)],
              std::span(out.row(i), static_cast<size_t>(out.width)));

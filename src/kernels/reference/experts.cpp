@@ -13,7 +13,8 @@ int64_t row_at(std::span<const int32_t> rows, int64_t i) {
   return rows.empty() ? i : rows[static_cast<size_t>(i)];
 }
 
-void run_block(const ExpertProduct& product, int64_t first, int64_t count, Precision precision) {
+void run_block(const ReferenceProcessor& with, const ExpertProduct& product, int64_t first,
+               int64_t count, Precision precision) {
   const int64_t width = product.gate.rows();
   std::vector<float> in(static_cast<size_t>(count * product.in.width));
   std::vector<float> gated(static_cast<size_t>(count * width));
@@ -26,10 +27,10 @@ void run_block(const ExpertProduct& product, int64_t first, int64_t count, Preci
   const Rows gated_rows = {gated.data(), count, width};
   const Rows up_rows = {up.data(), count, width};
   const ConstRows in_rows = {in.data(), count, product.in.width};
-  matmul(gated_rows, in_rows, product.gate, {}, precision);
-  matmul(up_rows, in_rows, product.up, {}, precision);
+  with.matmul(gated_rows, in_rows, product.gate, {}, precision);
+  with.matmul(up_rows, in_rows, product.up, {}, precision);
   gate(gated_rows, up_rows, product.activation);
-  matmul({out.data(), count, product.out.width}, gated_rows, product.down, {}, precision);
+  with.matmul({out.data(), count, product.out.width}, gated_rows, product.down, {}, precision);
   for (int64_t i = 0; i < count; ++i) {
     std::copy_n(out.data() + i * product.out.width, product.out.width,
                 product.out.row(row_at(product.out_rows, first + i)));
@@ -38,19 +39,27 @@ void run_block(const ExpertProduct& product, int64_t first, int64_t count, Preci
 
 }  // namespace
 
-void experts(std::span<const ExpertProduct> products, Precision precision) {
+void ReferenceProcessor::experts(std::span<const ExpertProduct> products,
+                                 Precision precision) const {
   for (const ExpertProduct& product : products) {
     for (int64_t first = 0; first < product.rows(); first += kBlockRows) {
-      run_block(product, first, std::min(kBlockRows, product.rows() - first), precision);
+      run_block(*this, product, first, std::min(kBlockRows, product.rows() - first), precision);
     }
   }
 }
 
-// Of a block of rows through an expert, and of a product's inputs as they are multiplied.
-uint64_t scratch_bytes(const MostWork& most) {
+// The rows of a block on their way through an expert, and a product's inputs as they are
+// multiplied.
+uint64_t ReferenceProcessor::scratch_bytes(const MostWork& most) const {
   const int64_t block = kBlockRows * 3 * (most.in_width + most.expert_width);
   const int64_t rounded = most.rows * std::max(most.in_width, most.expert_width);
   return static_cast<uint64_t>(block + rounded) * sizeof(float);
+}
+
+uint64_t ReferenceProcessor::expansion_bytes(const MostWork&, Precision) const { return 0; }
+
+ElementOrder ReferenceProcessor::arrange(std::byte*, DType, const Shape&, Precision) const {
+  return ElementOrder::rows;
 }
 
 }  // namespace klotski::reference

@@ -18,8 +18,8 @@ float as_multiplied(float value, Precision precision) {
 
 }  // namespace
 
-void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
-            Precision precision) {
+void ReferenceProcessor::matmul(Rows out, ConstRows in, const TensorView& weight,
+                                const TensorView& bias, Precision precision) const {
   std::vector<float> rounded;
   if (precision != Precision::f32 && has_bf16_values(weight.dtype)) {
     rounded.assign(in.data, in.data + in.count * in.width);

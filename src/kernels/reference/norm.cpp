@@ -5,7 +5,8 @@
 
 namespace klotski::reference {
 
-void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) {
+void ReferenceProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight,
+                                  float epsilon) const {
   for (int64_t r = 0; r < in.count; ++r) {
     const float* x = in.row(r);
     float sum = 0.0f;

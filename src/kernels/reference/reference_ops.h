@@ -2,37 +2,51 @@
 
 // The naive operations, written to be read: plain loops, no blocking, no vector instructions.
 
+#include <memory>
+
 #include "kernels/ops.h"
 
 namespace klotski {
 
-// Of operations on the CPU: the program's own.
-const OpsMemory& program_memory();
+// The program's own memory, as the operations of a CPU use it: there is nothing to copy and nothing
+// to wait for. A device made of the program's memory overrides what it does otherwise.
+class HostMemory : public OpsMemory {
+ public:
+  explicit HostMemory(bool readable_by_program = true) : OpsMemory(readable_by_program) {}
+
+  std::byte* take(uint64_t bytes) override;
+  void give_back(std::byte* memory, uint64_t bytes) override;
+  void upload(std::byte* to, const void* from, uint64_t bytes) override;
+  void download(void* to, const std::byte* from, uint64_t bytes) override;
+  const std::byte* begin_download(const std::byte* from, uint64_t) override { return from; }
+  void finish() override {}
+  uint64_t place() override { return 0; }
+  void finish_to(uint64_t) override {}
+  void wait_for_copies(const CopyQueue& copies) override;
+  void let_copies_wait(CopyQueue&, uint64_t) override {}
+  void lend(std::span<std::byte>) override {}
+  void use_arena(std::span<std::byte>) override {}
+};
+
+namespace reference {
+
+// The naive implementation: the oracle of every other one. Computes on the calling thread.
+class ReferenceProcessor : public Ops {
+ public:
+  explicit ReferenceProcessor(std::unique_ptr<OpsMemory> memory = std::make_unique<HostMemory>())
+      : Ops(std::move(memory)) {}
+
+  KLOTSKI_OPERATIONS(KLOTSKI_OVERRIDE)
+  std::string name() const override { return "reference"; }
+};
+
+float sigmoid_of(float value);
+
+// gate = activation(gate) * up
+void gate(Rows gate, ConstRows up, Activation activation);
+
+}  // namespace reference
+
+using reference::ReferenceProcessor;
 
 }  // namespace klotski
-
-namespace klotski::reference {
-
-void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens);
-void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon);
-void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
-            Precision precision);
-void experts(std::span<const ExpertProduct> products, Precision precision);
-uint64_t scratch_bytes(const MostWork& most);
-void rope(const RopeArguments& arguments);
-void clip(std::span<float> values, float limit);
-void store_kv(std::span<const KvRows> sequences);
-void attention(std::span<const AttentionArguments> sequences);
-void route(const RouteArguments& arguments);
-void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, std::span<int32_t> in_rows,
-                    std::span<int32_t> out_rows);
-void gate(Rows gate, ConstRows up, Activation activation);
-void add(Rows out, ConstRows in);
-void gather(Rows out, ConstRows in, std::span<const int32_t> rows);
-void scatter(Rows out, ConstRows in, std::span<const int32_t> rows);
-void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows);
-void most_likely(std::span<TokenId> tokens, ConstRows logits);
-void combine(Rows out, ConstRows slots_in, std::span<const float> weights);
-void sigmoid(std::span<float> values);
-
-}  // namespace klotski::reference

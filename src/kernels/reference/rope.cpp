@@ -4,7 +4,7 @@
 
 namespace klotski::reference {
 
-void rope(const RopeArguments& arguments) {
+void ReferenceProcessor::rope(const RopeArguments& arguments) const {
   const int64_t pairs = arguments.pairs;
   for (int64_t token = 0; token < arguments.heads.count; ++token) {
     const auto position = static_cast<float>(arguments.positions[static_cast<size_t>(token)]);

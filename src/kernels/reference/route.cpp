@@ -15,7 +15,7 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 std::vector<float> scores_of(std::span<const float> logits, ScoreFunction function) {
   std::vector<float> scores(logits.begin(), logits.end());
   if (function == ScoreFunction::sigmoid) {
-    sigmoid(scores);
+    for (float& score : scores) score = sigmoid_of(score);
     return scores;
   }
   const float largest = *std::max_element(scores.begin(), scores.end());
@@ -78,7 +78,7 @@ void keep_best_groups(std::vector<float>& choice, std::span<const float> group_s
 
 }  // namespace
 
-void route(const RouteArguments& arguments) {
+void ReferenceProcessor::route(const RouteArguments& arguments) const {
   const RouterRule& rule = arguments.rule;
   const auto experts = static_cast<size_t>(arguments.logits.width);
   for (int64_t token = 0; token < arguments.logits.count; ++token) {

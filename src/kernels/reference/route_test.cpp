@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "kernels/testing.h"
 
 namespace klotski {
 namespace {

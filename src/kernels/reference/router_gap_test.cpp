@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/testing.h"
 
 namespace klotski {
 namespace {

@@ -19,7 +19,7 @@ void put_row(std::byte* page, int64_t row, DType type, std::span<const float> va
 
 }  // namespace
 
-void store_kv(std::span<const KvRows> sequences) {
+void ReferenceProcessor::store_kv(std::span<const KvRows> sequences) const {
   for (const KvRows& sequence : sequences) {
     const KvPages& cache = sequence.cache;
     const auto key_width = static_cast<size_t>(sequence.keys.width);

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "device/cuda_owned_cuda.h"
+#include "device/device.h"
+#include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/cublas_cuda.h"
+#include "kernels/cuda/free_list.h"
+#include "kernels/cuda/staging_cuda.h"
+#include "kernels/ops.h"
+
+namespace klotski::cuda {
+
+// The memory of a device's operations, with the stream that they run on and what copies to and from
+// it go through. Products take their workspace from the same arena.
+class CudaMemory final : public OpsMemory {
+ public:
+  explicit CudaMemory(const DeviceInfo& device);
+  ~CudaMemory() override;
+
+  std::byte* take(uint64_t bytes) override { return running().memory.take(bytes); }
+  void give_back(std::byte* memory, uint64_t bytes) override {
+    running().memory.give_back(memory, bytes);
+  }
+  void upload(std::byte* to, const void* from, uint64_t bytes) override;
+  void download(void* to, const std::byte* from, uint64_t bytes) override;
+  const std::byte* begin_download(const std::byte* from, uint64_t bytes) override;
+  void finish() override;
+  uint64_t place() override;
+  void finish_to(uint64_t place) override;
+  void wait_for_copies(const CopyQueue& copies) override;
+  void let_copies_wait(CopyQueue& copies, uint64_t place) override;
+  void lend(std::span<std::byte> memory) override { running().memory.lend(memory); }
+  void use_arena(std::span<std::byte> arena) override;
+
+  // Makes the device the current one of the calling thread.
+  const Context& context() const;
+
+ private:
+  // What exists while there is an arena.
+  struct Running {
+    Running(cudaStream_t stream, std::span<std::byte> arena);
+
+    Staging staging;
+    Cublas cublas;
+    WorkingMemory memory;
+  };
+
+  Running& running();  // throws internal without an arena
+  void stop() noexcept;
+  const Event& event(uint64_t place) const { return events_[place % events_.size()]; }
+
+  int device_;
+  Stream stream_;
+  std::array<Event, kMostPlaces> events_;  // of the latest places
+  uint64_t places_ = 0;
+  Context context_;
+  std::optional<Running> running_;
+};
+
+}  // namespace klotski::cuda

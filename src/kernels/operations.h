@@ -1,0 +1,95 @@
+#pragma once
+
+// The signature of every operation, written once. A class declares its version of an operation with
+// KLOTSKI_OVERRIDE(name), or of all of them with KLOTSKI_OPERATIONS(KLOTSKI_OVERRIDE).
+//
+// Outputs may not overlap inputs unless said. Operations are const: they write rows, and a
+// processor (ops.h) does not change by it in a way that a caller sees.
+
+// Bytes that operations take for themselves, of OpsMemory where that is a device's.
+#define KLOTSKI_OPERATION_scratch_bytes uint64_t scratch_bytes(const MostWork& most) const
+
+// Bytes that operations take besides scratch_bytes where experts are of BF16_COMPACT.
+#define KLOTSKI_OPERATION_expansion_bytes \
+  uint64_t expansion_bytes(const MostWork& most, Precision precision) const
+
+// out[i] = table[tokens[i]]
+#define KLOTSKI_OPERATION_embed \
+  void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens) const
+
+// out = in / rms(in) * weight, row by row; out may be in
+#define KLOTSKI_OPERATION_rms_norm \
+  void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const
+
+// out = in * weight^T + bias; weight [out.width][in.width], bias [out.width] or empty
+#define KLOTSKI_OPERATION_matmul                                                        \
+  void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias, \
+              Precision precision) const
+
+// Several experts at once: few rows each leave a single one too little work for many threads.
+#define KLOTSKI_OPERATION_experts \
+  void experts(std::span<const ExpertProduct> products, Precision precision) const
+
+// Rearranges a matrix of weights, which lies in rows, into the order that experts() and matmul()
+// read fastest where it is used again and again: no result depends on it. Returns that order.
+#define KLOTSKI_OPERATION_arrange \
+  ElementOrder arrange(std::byte* data, DType dtype, const Shape& shape, Precision precision) const
+
+#define KLOTSKI_OPERATION_rope void rope(const RopeArguments& arguments) const
+
+// values = min(max(values, -limit), limit)
+#define KLOTSKI_OPERATION_clip void clip(std::span<float> values, float limit) const
+
+// Puts keys and values of several sequences into their pages.
+#define KLOTSKI_OPERATION_store_kv void store_kv(std::span<const KvRows> sequences) const
+
+// Attention of several sequences, each with its own length.
+#define KLOTSKI_OPERATION_attention \
+  void attention(std::span<const AttentionArguments> sequences) const
+
+#define KLOTSKI_OPERATION_route void route(const RouteArguments& arguments) const
+
+// The choices of all parts by expert, those of one expert in the order of parts and choices:
+// in_rows and out_rows of expert 0, then of expert 1, ... Both as long as the parts' choices.
+#define KLOTSKI_OPERATION_sort_by_expert                                  \
+  void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, \
+                      std::span<int32_t> in_rows, std::span<int32_t> out_rows) const
+
+// out += in
+#define KLOTSKI_OPERATION_add void add(Rows out, ConstRows in) const
+
+// out[i] = in[rows[i]]
+#define KLOTSKI_OPERATION_gather \
+  void gather(Rows out, ConstRows in, std::span<const int32_t> rows) const
+
+// out[rows[i]] = in[i], no row twice
+#define KLOTSKI_OPERATION_scatter \
+  void scatter(Rows out, ConstRows in, std::span<const int32_t> rows) const
+
+// out[rows[i]] += in[i], no row twice
+#define KLOTSKI_OPERATION_scatter_add \
+  void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) const
+
+// out[i] += sum over s of weights[i * slots + s] * slots_in[i * slots + s], s ascending
+#define KLOTSKI_OPERATION_combine \
+  void combine(Rows out, ConstRows slots_in, std::span<const float> weights) const
+
+// values = sigmoid(values)
+#define KLOTSKI_OPERATION_sigmoid void sigmoid(std::span<float> values) const
+
+// tokens[i] = klotski::most_likely(row i)
+#define KLOTSKI_OPERATION_most_likely \
+  void most_likely(std::span<TokenId> tokens, ConstRows logits) const
+
+// Calls X(name) for every operation.
+#define KLOTSKI_OPERATIONS(X)                                                            \
+  X(scratch_bytes)                                                                       \
+  X(expansion_bytes)                                                                     \
+  X(embed)                                                                               \
+  X(rms_norm)                                                                            \
+  X(matmul) X(experts) X(arrange) X(rope) X(clip) X(store_kv) X(attention) X(route)      \
+      X(sort_by_expert) X(add) X(gather) X(scatter) X(scatter_add) X(combine) X(sigmoid) \
+          X(most_likely)
+
+#define KLOTSKI_PURE(name) virtual KLOTSKI_OPERATION_##name = 0;
+#define KLOTSKI_OVERRIDE(name) KLOTSKI_OPERATION_##name override;
