@@ -14,7 +14,7 @@
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/products_cuda.h"
-#include "kernels/cuda_ops.h"
+#include "kernels/cuda_processor.h"
 
 namespace klotski {
 namespace {
@@ -25,7 +25,7 @@ constexpr int kRuns = 15;
 // Memory with random content in which every 16 bits are a bf16 number of small magnitude.
 class RandomMemory {
  public:
-  RandomMemory(const Ops& ops, uint64_t bytes)
+  RandomMemory(const Processor& ops, uint64_t bytes)
       : memory_(ops.memory), bytes_(bytes), data_(memory_.take(bytes)) {
     std::vector<uint32_t> piece(std::min<uint64_t>(bytes, 4 << 20) / sizeof(uint32_t));
     uint32_t state = 7;
@@ -46,7 +46,7 @@ class RandomMemory {
   float* floats() const { return reinterpret_cast<float*>(data_); }
 
  private:
-  OpsMemory& memory_;
+  ProcessorMemory& memory_;
   uint64_t bytes_;
   std::byte* data_;
 };
@@ -175,7 +175,7 @@ std::string measure_attention(const cuda::CudaProcessor& ops, int64_t sequences,
 int run() {
   const std::unique_ptr<Device> device = open_device(0);
   const cuda::CudaProcessor ops(*device);
-  const OpsArenaUse arena(ops, {device->allocate(kArenaBytes), kArenaBytes});
+  const ArenaUse arena(ops, {device->allocate(kArenaBytes), kArenaBytes});
   std::string lines = measure_experts(ops, 4096, 14336) + measure_experts(ops, 2048, 768);
   for (const int64_t tokens : {512, 2048, 8192}) lines += measure_attention(ops, 1, tokens, tokens);
   lines += measure_attention(ops, 16, 512, 512);

@@ -21,7 +21,7 @@
 #include "cli/profile_report.h"
 #include "cli/topology_report.h"
 #include "device/device.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_processor.h"
 #include "memory/disk_reader.h"
 #include "probe/history.h"
 #include "probe/probe.h"

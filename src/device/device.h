@@ -69,12 +69,12 @@ class CopyQueue {
   // that has to be made ready first may wait for all that is under way.
   virtual void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) = 0;
   // Lets operations of the device wait for all copies asked for so far, whoever calls them
-  // (OpsMemory::wait_for_copies). What they wait for, as the device knows it, of the latest; null
-  // before the first. Any thread may ask for it.
+  // (ProcessorMemory::wait_for_copies). What they wait for, as the device knows it, of the latest;
+  // null before the first. Any thread may ask for it.
   virtual void publish() = 0;
   virtual void* published() const = 0;
   // Copies asked for after this happen after that place in the order of the device's operations
-  // (OpsMemory::let_copies_wait), as the device knows it.
+  // (ProcessorMemory::let_copies_wait), as the device knows it.
   virtual void wait_for_place(void* place) = 0;
 };
 

@@ -39,7 +39,7 @@ class ChoosePlan : public ::testing::Test {
   TestModel test_{test_model("mixtral")};
   UnitLayouts layouts_{test_.description, test_.checkpoint};
   ExpertShares shares_{test_.description};
-  Target target_{.ops = cpu_ops()};
+  Target target_{.ops = cpu_processor()};
 };
 
 constexpr Workload kWork{

@@ -111,7 +111,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   const ReferenceProcessor ops_{std::make_unique<ArenaMemory>()};
   Target target_{.ops = ops_,
                  .device = &device_,
-                 .cpu = &reference_ops(),
+                 .cpu = &reference_processor(),
                  .device_own_bytes = device_.own_bytes()};
   PipelineOptions options_;
 };

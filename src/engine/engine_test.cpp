@@ -45,7 +45,7 @@ class EngineTest : public ::testing::Test {
     const Workload workload{.sequences = 8,
                             .tokens_per_sequence = page_count * PagedKvCache::kPageTokens,
                             .prompt_tokens = std::max<int64_t>(1, rows / *limits.micro_batch)};
-    Target target{.ops = reference_ops()};
+    Target target{.ops = reference_processor()};
     RunPlan plan = model_.plan(limits, workload);
     plan.policy.group.decode_batch = decode_batch;
     prepared_.push_back(

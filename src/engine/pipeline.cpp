@@ -61,8 +61,8 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
   return limits;
 }
 
-static_assert(kMostComputations <= OpsMemory::kMostPlaces);
-static_assert(2 * kMostComputations <= OpsMemory::kMostLandings);  // choices and gaps
+static_assert(kMostComputations <= ProcessorMemory::kMostPlaces);
+static_assert(2 * kMostComputations <= ProcessorMemory::kMostLandings);  // choices and gaps
 
 // Beside a device tasks are short and many, and of many processors some are left to their threads.
 ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory) {
@@ -89,7 +89,7 @@ MicroBatchShape shape_of(const MicroBatch& micro_batch) {
 
 Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
                    const UnitLayouts& layouts, const Policy& policy, const ComputeMemory& memory,
-                   const Ops& ops, const PipelineOptions& options)
+                   const Processor& ops, const PipelineOptions& options)
     : model_(model),
       layouts_(layouts),
       policy_(policy),

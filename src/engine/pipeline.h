@@ -44,7 +44,7 @@ class Pipeline {
  public:
   // All arguments given by reference must live longer.
   Pipeline(const ModelDescription& model, const Checkpoint& checkpoint, const UnitLayouts& layouts,
-           const Policy& policy, const ComputeMemory& memory, const Ops& ops,
+           const Policy& policy, const ComputeMemory& memory, const Processor& ops,
            const PipelineOptions& options = {});
 
   const ModelDescription& description() const { return model_; }

@@ -45,7 +45,7 @@ void expect_equal_runs(const std::string& folder, const std::string& plain_folde
   for (int trial = 0; trial < trials; ++trial) {
     const Texts texts = random_texts(random, 1 + random() % 6, test.description.vocabulary);
     const Settings settings = random_settings(random);
-    const Ops& ops = trial % 2 == 0 ? reference_ops() : cpu_ops();
+    const Processor& ops = trial % 2 == 0 ? reference_processor() : cpu_processor();
     const std::vector<Logits> expected = run_resident(plain, texts, settings.limits.precision, ops);
     SCOPED_TRACE(std::string(strategy_name(*settings.limits.strategy)));
     PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options, ops);

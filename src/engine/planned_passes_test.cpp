@@ -35,7 +35,7 @@ TEST(PlannedPasses, AreThoseThatTheEngineForms) {
     plan.policy.group.micro_batch_rows =
         std::min(plan.policy.group.micro_batch_rows, *limits.micro_batch + between(random, 0, 40));
     plan.policy.group.decode_batch = between(random, 0, 12);
-    Target target{.ops = reference_ops()};
+    Target target{.ops = reference_processor()};
     PreparedModel prepared(model.description, model.checkpoint, target, plan);
 
     Engine engine(prepared.pipeline());

@@ -38,7 +38,7 @@ class PreparedModel {
   std::shared_ptr<MemoryBelow> below_;
   std::vector<Reservation> reservations_;  // of what is not taken as one piece of memory
   std::unique_ptr<DeviceMemory> device_memory_;
-  std::optional<OpsArenaUse> ops_arena_;  // of device_memory_
+  std::optional<ArenaUse> ops_arena_;  // of device_memory_
   std::unique_ptr<Pipeline> pipeline_;
 };
 

@@ -25,7 +25,7 @@ TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
   int ran = 0;
   int refused = 0;
   // Grows with the number of compute threads.
-  const uint64_t scratch = reference_ops().scratch_bytes(
+  const uint64_t scratch = reference_processor().scratch_bytes(
       {.rows = 512, .in_width = test_.description.hidden, .expert_width = 256, .head_dim = 64});
   for (int trial = 0; trial < 16; ++trial) {
     RunLimits limits{.strategy = static_cast<Strategy>(random() % kStrategies)};

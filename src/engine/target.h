@@ -19,9 +19,9 @@ struct MemoryBelow {
 
 // What computes: the CPU, or a device.
 struct Target {
-  const Ops& ops;
-  Device* device = nullptr;  // null: the CPU
-  const Ops* cpu = nullptr;  // what the CPU beside a device computes with, where it may
+  const Processor& ops;
+  Device* device = nullptr;        // null: the CPU
+  const Processor* cpu = nullptr;  // what the CPU beside a device computes with, where it may
   // Device::own_bytes before anything ran there: plans of a device count on it.
   uint64_t device_own_bytes = 0;
   uint64_t ops_bytes = 0;  // of the device's memory that the operations take besides what they

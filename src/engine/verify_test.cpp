@@ -25,7 +25,7 @@ std::vector<ReferencePrompt> reference_of(const std::string& folder, const TestM
 std::vector<ObservedPrompt> observe_prompts(const TestModel& model,
                                             const std::vector<ReferencePrompt>& prompts,
                                             const RunLimits& limits,
-                                            const Ops& ops = reference_ops()) {
+                                            const Processor& ops = reference_processor()) {
   PipelineOptions options;
   options.router_gaps = true;
   PreparedModel prepared =
@@ -34,7 +34,7 @@ std::vector<ObservedPrompt> observe_prompts(const TestModel& model,
 }
 
 std::vector<ObservedPrompt> observe_folder(const std::string& folder, const RunLimits& limits,
-                                           const Ops& ops = reference_ops()) {
+                                           const Processor& ops = reference_processor()) {
   const TestModel model(folder);
   return observe_prompts(model, reference_of(folder, model), limits, ops);
 }
@@ -69,8 +69,8 @@ TEST_P(Verify, F32EqualsTheReference) {
 }
 
 TEST_P(Verify, Bf16IsWithinItsRules) {
-  for (const Ops* ops : {&reference_ops(), &cpu_ops()}) {
-    SCOPED_TRACE(ops == &cpu_ops() ? "cpu" : "reference");
+  for (const Processor* ops : {&reference_processor(), &cpu_processor()}) {
+    SCOPED_TRACE(ops == &cpu_processor() ? "cpu" : "reference");
     const std::vector<ObservedPrompt> run =
         observe_folder(GetParam(), {.precision = Precision::bf16}, *ops);
     const VerifyReport report =

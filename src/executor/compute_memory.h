@@ -15,7 +15,7 @@ struct ComputeMemory {
   DeviceMemory* device = nullptr;
   Tier* below = nullptr;
   WeightsBelow* weights_below = nullptr;
-  const Ops* cpu = nullptr;  // what the CPU beside the device computes with
+  const Processor* cpu = nullptr;  // what the CPU beside the device computes with
 
   BufferPool pool(std::string_view kind, int64_t count, uint64_t bytes_each) const {
     if (!device) return BufferPool(tier, kind, count, bytes_each);

@@ -52,7 +52,7 @@ Rows CpuAttention::attended_on_device(const Task& task, int64_t rows) const {
   return attended(rows_.on_device(task.buffer), task.layer, rows);
 }
 
-void CpuAttention::keep_sinks(LayerId layer, const TensorView& sinks, OpsMemory& device) {
+void CpuAttention::keep_sinks(LayerId layer, const TensorView& sinks, ProcessorMemory& device) {
   Sinks& kept = sinks_[static_cast<size_t>(layer.value)];
   if (sinks.shape.empty() || !kept.bytes.empty()) return;
   std::vector<std::byte> bytes(

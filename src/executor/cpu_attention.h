@@ -27,7 +27,7 @@ class CpuAttention {
   AttentionRows inputs_on_device(const Task& task, int64_t rows) const;
   Rows attended_on_device(const Task& task, int64_t rows) const;
   // Keeps the layer's sinks, if it has any, for the CPU: they lie on the device.
-  void keep_sinks(LayerId layer, const TensorView& sinks, OpsMemory& device);
+  void keep_sinks(LayerId layer, const TensorView& sinks, ProcessorMemory& device);
 
   void queries_down(const Task& task, int64_t rows);
   void run(const Task& task, const MicroBatch& micro_batch);

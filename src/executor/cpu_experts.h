@@ -13,8 +13,8 @@ namespace klotski {
 // group of so many, what they give, and how many were computed.
 uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows);
 
-// Where the choices of each expert begin when they are sorted (Ops::sort_by_expert), and their end.
-// The choices lie in the program's memory.
+// Where the choices of each expert begin when they are sorted (Processor::sort_by_expert), and
+// their end. The choices lie in the program's memory.
 std::vector<size_t> begin_by_expert(std::span<const RoutedRows> parts, int64_t experts);
 
 // Experts that the CPU computes beside a device, where they lie: the group's rows come down,
@@ -32,7 +32,7 @@ class CpuExperts {
   void begin(int64_t rows, float* on_device);
 
   // Brings the rows to the CPU, once the device's operations have come to that place.
-  void begin_rows_down(OpsMemory& operations, uint64_t place);
+  void begin_rows_down(ProcessorMemory& operations, uint64_t place);
   // They are there on return. `parts`: the group's choices, in the program's memory.
   void finish_rows_down(std::span<const RoutedRows> parts, LayerId layer);
   // Computes the experts of these tasks.
@@ -43,7 +43,7 @@ class CpuExperts {
   void finish_rows_up() { rows_.finish_up(); }
   // What operations wait for before they read them, once that has begun.
   const CopyQueue& way_up() const { return rows_.way_up(); }
-  // They lie there in the order of the choices: Ops::sort_by_expert.
+  // They lie there in the order of the choices: Processor::sort_by_expert.
   ConstRows arrived(ExpertId expert) const {
     return {rows_.on_device(0) + first_output(expert), outputs(expert), with_.model.hidden};
   }

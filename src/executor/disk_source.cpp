@@ -10,7 +10,7 @@ DiskSource::DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& op
 }
 
 void DiskSource::read(const WeightUnit&, const UnitLayout& layout, std::span<std::byte> buffer,
-                      const Ops&) {
+                      const Processor&) {
   std::vector<ReadExtent> extents;
   for (const UnitRead& read : layout.reads) {
     extents.push_back({.file = &files_[read.shard],

@@ -14,7 +14,7 @@ class DiskSource : public UnitSource {
   DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& options);
 
   void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
-            const Ops& cpu) override;
+            const Processor& cpu) override;
 
  private:
   std::vector<DirectFile> files_;  // by shard

@@ -13,8 +13,9 @@ uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, in
   return static_cast<uint64_t>(rows * model.hidden) * sizeof(float);
 }
 
-uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
-                       const Policy& policy, int64_t rows, int64_t logit_rows) {
+uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts,
+                       const Processor& ops, const Policy& policy, int64_t rows,
+                       int64_t logit_rows) {
   int64_t attention_width = 0;
   int64_t attended_width = 0;
   int64_t head_dim = 0;

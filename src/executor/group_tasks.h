@@ -20,8 +20,9 @@ namespace klotski {
 // and what those on the CPU beside a device give.
 uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows);
 // Bytes of all else that tasks of a group of so many rows compute with.
-uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts, const Ops& ops,
-                       const Policy& policy, int64_t rows, int64_t logit_rows);
+uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts,
+                       const Processor& ops, const Policy& policy, int64_t rows,
+                       int64_t logit_rows);
 
 // Calls on a device that have begun and are not over, at most. A copy beside the one at hand keeps
 // a link busy; what a device computes is a chain of short calls.
@@ -137,8 +138,11 @@ class GroupTasks {
   std::vector<KvStage> stages_;                // of spilled keys and values
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
   std::optional<CpuAttention> cpu_attention_;  // where it attends
-  std::deque<uint64_t> under_way_;  // OpsMemory::place() after each call that has begun ahead
-  uint64_t gated_ = 0;              // OpsMemory::place() after the latest gate
+  // Marks of the stream (ProcessorMemory::place()): after each call that has begun ahead, and after
+  // the latest gate. Rows that wait behind the gate may wait for a few calls more, of which none
+  // waits for those rows: the CPU's results are awaited once the CPU has begun.
+  std::deque<uint64_t> under_way_;
+  uint64_t gated_ = 0;
   std::vector<Member> members_;
   std::optional<SortedChoices> sorted_;  // of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer

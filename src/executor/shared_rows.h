@@ -55,8 +55,8 @@ class SharedRows {
   void finish_down() { down_->finish(); }
 
   // The way up in two parts. Copies happen once `count` has come to `least`; operations of the
-  // device can wait for them (OpsMemory::wait_for_copies, way_up()) as soon as begin_up() returns,
-  // whichever thread calls them.
+  // device can wait for them (ProcessorMemory::wait_for_copies, way_up()) as soon as begin_up()
+  // returns, whichever thread calls them.
   void begin_up(int64_t index, std::span<const FloatRange> ranges,
                 const std::atomic<uint32_t>& count, uint32_t least);
   void finish_up() { up_->finish(); }

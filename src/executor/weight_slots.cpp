@@ -56,7 +56,7 @@ uint64_t slice_bytes(const UnitLayouts& layouts) {
 }
 
 WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const Policy& policy,
-                         const ComputeMemory& memory, const Ops& ops)
+                         const ComputeMemory& memory, const Processor& ops)
     : source_(source),
       layouts_(layouts),
       ops_(ops),

@@ -24,7 +24,7 @@ class WeightSlots {
  public:
   // All given by reference must live longer.
   WeightSlots(UnitSource& source, const UnitLayouts& layouts, const Policy& policy,
-              const ComputeMemory& memory, const Ops& ops);
+              const ComputeMemory& memory, const Processor& ops);
 
   // Bytes of a slot, enough for any unit of the kind.
   uint64_t slot_bytes(UnitKind kind) const { return pools_[index_of(kind)]->buffer_bytes(); }
@@ -79,8 +79,8 @@ class WeightSlots {
 
   UnitSource& source_;
   const UnitLayouts& layouts_;
-  const Ops& ops_;
-  const Ops& cpu_;  // whose threads the source may use
+  const Processor& ops_;
+  const Processor& cpu_;  // whose threads the source may use
   Precision precision_;
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
   std::array<std::vector<Slot>, kUnitKinds> states_;

@@ -18,7 +18,7 @@ WeightsBelow::WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layout
 }
 
 void WeightsBelow::fetch(UnitSource& source, const UnitLayouts& layouts, const WeightUnit& unit,
-                         int32_t slot, const Ops& cpu) {
+                         int32_t slot, const Processor& cpu) {
   const size_t kind = index_of(unit.kind);
   std::optional<WeightUnit>& held = held_[kind][static_cast<size_t>(slot)];
   if (held == unit) return;

@@ -23,7 +23,7 @@ class WeightsBelow {
   // Fills the slot from the source, which may use the threads of `cpu`, unless it holds the unit
   // already. One thread at a time.
   void fetch(UnitSource& source, const UnitLayouts& layouts, const WeightUnit& unit, int32_t slot,
-             const Ops& cpu);
+             const Processor& cpu);
   const std::byte* slot(UnitKind kind, int32_t slot) const;
 
   uint64_t pinned_bytes() const { return pinning_->pinned_bytes(); }

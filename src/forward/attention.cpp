@@ -12,7 +12,7 @@ AttentionRows rows_of(const AttentionRows& rows, const BatchSequence& sequence) 
   return own;
 }
 
-AttentionInputs::AttentionInputs(const Ops& ops, const Attention& attention, int64_t rows) {
+AttentionInputs::AttentionInputs(const Processor& ops, const Attention& attention, int64_t rows) {
   for (const RowPart& part : attention.inputs()) parts_.emplace_back(ops, rows, part.width);
 }
 

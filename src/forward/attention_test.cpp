@@ -43,7 +43,7 @@ std::vector<float> random_matrix(int64_t rows, int64_t width, unsigned seed) {
 
 // The output rows of a prompt's attention; `value` are the weights of its values.
 std::vector<float> attend(const ModelDescription& model, std::vector<float> value) {
-  const Arithmetic with{model, reference_ops(), Precision::f32};
+  const Arithmetic with{model, reference_processor(), Precision::f32};
   std::vector<float> norm(kHidden, 1.0f);
   std::vector<float> query = random_matrix(kQueryHeads * kDim, kHidden, 1);
   std::vector<float> key = random_matrix(kKvHeads * kDim, kHidden, 2);

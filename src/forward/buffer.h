@@ -16,13 +16,13 @@ namespace klotski {
 template <typename T>
 class List {
  public:
-  List(const Ops& ops, int64_t size)
+  List(const Processor& ops, int64_t size)
       : memory_(&ops.memory),
         data_(reinterpret_cast<T*>(
             size == 0 ? nullptr : memory_->take(static_cast<uint64_t>(size) * sizeof(T)))),
         size_(static_cast<size_t>(size)) {}
   // A copy of the program's.
-  List(const Ops& ops, std::span<const T> values) : List(ops, std::ssize(values)) {
+  List(const Processor& ops, std::span<const T> values) : List(ops, std::ssize(values)) {
     memory_->upload(reinterpret_cast<std::byte*>(data_), values.data(), values.size_bytes());
   }
   ~List() {
@@ -54,7 +54,7 @@ class List {
  private:
   uint64_t bytes() const { return size_ * sizeof(T); }
 
-  OpsMemory* memory_;
+  ProcessorMemory* memory_;
   T* data_;
   size_t size_;
 };
@@ -64,9 +64,9 @@ class List {
 template <typename T>
 class Download {
  public:
-  Download(const Ops& ops, const List<T>& list) : size_(list.span().size()) {
+  Download(const Processor& ops, const List<T>& list) : size_(list.span().size()) {
     const uint64_t bytes = list.span().size_bytes();
-    if (ops.memory.readable || bytes > OpsMemory::kMostLanding) {
+    if (ops.memory.readable || bytes > ProcessorMemory::kMostLanding) {
       values_ = list.download();
     } else {
       const auto* from = reinterpret_cast<const std::byte*>(list.span().data());
@@ -92,7 +92,7 @@ inline Rows rows_of(Rows rows, const BatchSequence& sequence) {
 // Rows that own their floats.
 class Buffer {
  public:
-  Buffer(const Ops& ops, int64_t count, int64_t width)
+  Buffer(const Processor& ops, int64_t count, int64_t width)
       : count_(count), width_(width), floats_(ops, count * width) {}
   Rows rows() { return {floats_.span().data(), count_, width_}; }
   Rows rows(const BatchSequence& sequence) { return rows_of(rows(), sequence); }

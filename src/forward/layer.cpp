@@ -8,7 +8,7 @@ namespace klotski {
 namespace {
 
 // A part that is not routed: one expert, weight one.
-Routing everyone_to_one(const Ops& ops, int64_t rows) {
+Routing everyone_to_one(const Processor& ops, int64_t rows) {
   const std::vector<ExpertId> experts(static_cast<size_t>(rows), ExpertId(0));
   const std::vector<float> weights(static_cast<size_t>(rows), 1.0f);
   return {.slots = 1,

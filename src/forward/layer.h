@@ -21,7 +21,7 @@ namespace klotski {
 // and what is added up from layer to layer are float32 always.
 struct Arithmetic {
   const ModelDescription& model;
-  const Ops& ops;
+  const Processor& ops;
   Precision precision;
   bool router_gaps = false;  // whether a Routing says how far its choices were from others
 };
@@ -37,7 +37,7 @@ AttentionRows rows_of(const AttentionRows& rows, const BatchSequence& sequence);
 // AttentionRows with memory of their own.
 class AttentionInputs {
  public:
-  AttentionInputs(const Ops& ops, const Attention& attention, int64_t rows);
+  AttentionInputs(const Processor& ops, const Attention& attention, int64_t rows);
   AttentionRows rows();
 
  private:

@@ -91,7 +91,8 @@ inline constexpr std::array<double MachineProfile::*, 3> kDiskRates{
     &MachineProfile::disk_bytes_per_second_into_new_memory};
 
 // One kind of layer. Seconds by rows unless said. Weights come from memory, never from a cache;
-// those that every row uses are arranged (Ops::arrange), as they are in a run that keeps them.
+// those that every row uses are arranged (Processor::arrange), as they are in a run that keeps
+// them.
 struct LayerProfile {
   Curve attention_products;  // an attention task but attention itself: norm, projections, rope,
                              // keys and values written to their cache

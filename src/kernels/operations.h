@@ -6,7 +6,7 @@
 // Outputs may not overlap inputs unless said. Operations are const: they write rows, and a
 // processor (ops.h) does not change by it in a way that a caller sees.
 
-// Bytes that operations take for themselves, of OpsMemory where that is a device's.
+// Bytes that operations take for themselves, of ProcessorMemory where that is a device's.
 #define KLOTSKI_OPERATION_scratch_bytes uint64_t scratch_bytes(const MostWork& most) const
 
 // Bytes that operations take besides scratch_bytes where experts are of BF16_COMPACT.
@@ -82,14 +82,14 @@
   void most_likely(std::span<TokenId> tokens, ConstRows logits) const
 
 // Calls X(name) for every operation.
-#define KLOTSKI_OPERATIONS(X)                                                            \
-  X(scratch_bytes)                                                                       \
-  X(expansion_bytes)                                                                     \
-  X(embed)                                                                               \
-  X(rms_norm)                                                                            \
-  X(matmul) X(experts) X(arrange) X(rope) X(clip) X(store_kv) X(attention) X(route)      \
-      X(sort_by_expert) X(add) X(gather) X(scatter) X(scatter_add) X(combine) X(sigmoid) \
-          X(most_likely)
+#define KLOTSKI_OPERATIONS(X)                                                                      \
+  X(scratch_bytes)                                                                                 \
+  X(expansion_bytes)                                                                               \
+  X(embed)                                                                                         \
+  X(rms_norm)                                                                                      \
+  X(matmul)                                                                                        \
+  X(experts) X(arrange) X(rope) X(clip) X(store_kv) X(attention) X(route) X(sort_by_expert) X(add) \
+      X(gather) X(scatter) X(scatter_add) X(combine) X(sigmoid) X(most_likely)
 
 #define KLOTSKI_PURE(name) virtual KLOTSKI_OPERATION_##name = 0;
 #define KLOTSKI_OVERRIDE(name) KLOTSKI_OPERATION_##name override;

@@ -5,8 +5,8 @@
 // the CPU in an order that does not depend on the other rows, so that a row's result is the same
 // bit for bit in any batch.
 //
-// Rows, lists and weights lie in the memory of the operations (OpsMemory), which the program cannot
-// read where that is a device's. What describes them (arguments, spans of arguments, page
+// Rows, lists and weights lie in the memory of the operations (ProcessorMemory), which the program
+// cannot read where that is a device's. What describes them (arguments, spans of arguments, page
 // addresses) is the program's own.
 
 #include <cstddef>
@@ -168,12 +168,12 @@ struct ExpertProduct {
 };
 
 // The memory that the operations of a processor work in, and the way there and back.
-class OpsMemory {
+class ProcessorMemory {
  public:
-  explicit OpsMemory(bool readable_by_program) : readable(readable_by_program) {}
-  virtual ~OpsMemory() = default;
-  OpsMemory(const OpsMemory&) = delete;
-  OpsMemory& operator=(const OpsMemory&) = delete;
+  explicit ProcessorMemory(bool readable_by_program) : readable(readable_by_program) {}
+  virtual ~ProcessorMemory() = default;
+  ProcessorMemory(const ProcessorMemory&) = delete;
+  ProcessorMemory& operator=(const ProcessorMemory&) = delete;
 
   const bool readable;  // by the program, as its own
 
@@ -203,7 +203,7 @@ class OpsMemory {
   // then. Where memory is the program's there is enough without.
   virtual void lend(std::span<std::byte> memory) = 0;
   // The part of a device's memory that operations take from and compute with, until an empty one is
-  // given: all that was taken has been given back by then. See OpsArenaUse.
+  // given: all that was taken has been given back by then. See ArenaUse.
   virtual void use_arena(std::span<std::byte> arena) = 0;
 
   static constexpr uint64_t kMostPlaces = 16;
@@ -223,11 +223,11 @@ struct MostWork {
 // A processor: one implementation of every operation, with the memory, streams and threads that it
 // owns. Several may exist in one process, made and destroyed at any time; none is destroyed while
 // one of its operations is called.
-class Ops {
+class Processor {
  public:
-  virtual ~Ops() = default;
-  Ops(const Ops&) = delete;
-  Ops& operator=(const Ops&) = delete;
+  virtual ~Processor() = default;
+  Processor(const Processor&) = delete;
+  Processor& operator=(const Processor&) = delete;
 
   KLOTSKI_OPERATIONS(KLOTSKI_PURE)
 
@@ -244,27 +244,27 @@ class Ops {
   }
 
  protected:
-  explicit Ops(std::unique_ptr<OpsMemory> own) : own_memory_(std::move(own)) {}
+  explicit Processor(std::unique_ptr<ProcessorMemory> own) : own_memory_(std::move(own)) {}
 
  private:
-  const std::unique_ptr<OpsMemory> own_memory_;
+  const std::unique_ptr<ProcessorMemory> own_memory_;
 
  public:
-  OpsMemory& memory = *own_memory_;
+  ProcessorMemory& memory = *own_memory_;
 };
 
 // Lets a processor use an arena for as long as this lives.
-class OpsArenaUse {
+class ArenaUse {
  public:
-  OpsArenaUse(const Ops& ops, std::span<std::byte> arena) : memory_(ops.memory) {
+  ArenaUse(const Processor& ops, std::span<std::byte> arena) : memory_(ops.memory) {
     memory_.use_arena(arena);
   }
-  ~OpsArenaUse() { memory_.use_arena({}); }
-  OpsArenaUse(const OpsArenaUse&) = delete;
-  OpsArenaUse& operator=(const OpsArenaUse&) = delete;
+  ~ArenaUse() { memory_.use_arena({}); }
+  ArenaUse(const ArenaUse&) = delete;
+  ArenaUse& operator=(const ArenaUse&) = delete;
 
  private:
-  OpsMemory& memory_;
+  ProcessorMemory& memory_;
 };
 
 // Where the largest of a row's logits is, the first of equal ones; -1 where one is a NaN or

@@ -2,18 +2,18 @@
 
 // Processors for the tests of every folder.
 
-#include "kernels/cpu/cpu_ops.h"
-#include "kernels/reference/reference_ops.h"
+#include "kernels/cpu/cpu_processor.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski {
 
 // One of each, shared by the tests of a program that do not care how it was made.
-inline const Ops& reference_ops() {
+inline const Processor& reference_processor() {
   static const ReferenceProcessor kMade;
   return kMade;
 }
 
-inline const Ops& cpu_ops() {
+inline const Processor& cpu_processor() {
   static const CpuProcessor kMade;
   return kMade;
 }

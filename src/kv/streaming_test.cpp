@@ -140,7 +140,7 @@ TEST_P(StreamingAttention, IsThatOfAMask) {
       ASSERT_TRUE(!spilled || !bytes ||
                   (bytes >= buffer.bytes().data() && bytes < &buffer.bytes().back()));
     }
-    for (const Ops* ops : {&reference_ops(), &cpu_ops()}) {
+    for (const Processor* ops : {&reference_processor(), &cpu_processor()}) {
       std::vector<float> out(queries.size());
       const AttentionArguments arguments{.output = {out.data(), tokens, shape.query_width()},
                                          .queries = {queries.data(), tokens, shape.query_width()},

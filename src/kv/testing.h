@@ -83,7 +83,7 @@ inline void put_rows(PagedKvCache& cache, const KvSequence& sequence, LayerId la
                      const KvStage* stage = nullptr) {
   const KvView view = cache.view(sequence, layer, stage);
   const KvRows rows{keys_and_values(view.cache()), first_position, keys, values};
-  reference_ops().store_kv(std::span(&rows, 1));
+  reference_processor().store_kv(std::span(&rows, 1));
 }
 
 inline void write_marks(PagedKvCache& cache, const ModelDescription& model, int64_t number,

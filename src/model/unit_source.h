@@ -16,7 +16,7 @@ class UnitSource {
   // Fills a buffer as the layout's reads would. Bytes that have to be computed are so on the
   // threads of `cpu`. One thread at a time.
   virtual void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
-                    const Ops& cpu) = 0;
+                    const Processor& cpu) = 0;
 };
 
 }  // namespace klotski

@@ -30,7 +30,7 @@ class MemoryOfDevice : public HostMemory {
   void give_back(std::byte* memory, uint64_t) override { device().release(memory); }
 };
 
-const Ops& device_ops() {
+const Processor& device_ops() {
   static const CpuProcessor kMade(usable_cpus(), cpu::kernels(),
                                   std::make_unique<MemoryOfDevice>());
   return kMade;
@@ -46,13 +46,13 @@ ProbeLimits quick() {
   return limits;
 }
 
-Profile measured(const TinyModel& tiny, const Ops* cpu) {
+Profile measured(const TinyModel& tiny, const Processor* cpu) {
   const Checkpoint no_files =
       Checkpoint::described(tiny.checkpoint.folder(), tiny.checkpoint.tensors());
   return measure_profile({.model = tiny.description,
                           .checkpoint = no_files,
                           .ops = device_ops(),
-                          .host = cpu_ops(),
+                          .host = cpu_processor(),
                           .precision = Precision::bf16,
                           .limits = quick(),
                           .device = &device(),
@@ -70,7 +70,7 @@ void expect_nothing_held() {
 }
 
 TEST(BesideDevice, WhatTheCpuTakes) {
-  const Profile profile = measured(TinyModel("mixtral"), &cpu_ops());
+  const Profile profile = measured(TinyModel("mixtral"), &cpu_processor());
   const MachineProfile& machine = profile.machine;
   EXPECT_EQ(machine.device, "host memory");
   for (const LinkCurve& one : kLinkCurves) {
@@ -136,7 +136,7 @@ TEST(BesideDevice, OnlyLayersThatChooseHaveExpertsToCompute) {
   const StoredTypes types = tiny.types();
   const ProbeLimits limits = quick();
   const There there(kMiB);
-  measure_beside_device({tier, limits, cpu_ops(), Precision::bf16, types}, tiny.description,
+  measure_beside_device({tier, limits, cpu_processor(), Precision::bf16, types}, tiny.description,
                         device(), there.bytes(), profile);
   int dense = 0;
   for (size_t i = 0; i < profile.model.kinds.size(); ++i) {
@@ -158,7 +158,7 @@ TEST(BesideDevice, ManyRowsAreTheDevices) {
   ProbeLimits limits = quick();
   limits.most_rows = 8192;
   const There there(kMiB);
-  measure_beside_device({tier, limits, cpu_ops(), Precision::bf16, types}, tiny.description,
+  measure_beside_device({tier, limits, cpu_processor(), Precision::bf16, types}, tiny.description,
                         device(), there.bytes(), profile);
   EXPECT_EQ(profile.model.kinds[0].expert_on_cpu.sizes().back(), 1024);
 }
@@ -173,7 +173,7 @@ TEST(BesideDevice, StaysWithinItsMemory) {
   HostDevice unpinnable({.bytes = kMiB, .pin_bytes = 0});
   std::byte* there = unpinnable.allocate(100 * kKiB + 1);
   measure_beside_device(
-      {tier, limits, cpu_ops(), Precision::bf16, testing::all_of_type(DType::BF16)}, model,
+      {tier, limits, cpu_processor(), Precision::bf16, testing::all_of_type(DType::BF16)}, model,
       unpinnable, {there, 100 * kKiB + 1}, profile);
   EXPECT_FALSE(profile.model.kinds[0].expert_on_cpu.empty());
   EXPECT_FALSE(profile.model.kinds[0].attend_decode_on_cpu.empty());
@@ -194,8 +194,8 @@ TEST(BesideDevice, ALostDeviceIsSaid) {
     const There there(32 * kMiB);  // a copy takes milliseconds
     device().fail_copy(copies);
     try {
-      measure_beside_device({tier, limits, cpu_ops(), Precision::bf16, types}, tiny.description,
-                            device(), there.bytes(), profile);
+      measure_beside_device({tier, limits, cpu_processor(), Precision::bf16, types},
+                            tiny.description, device(), there.bytes(), profile);
       ADD_FAILURE() << copies;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::device_lost);
@@ -211,10 +211,10 @@ TEST(MeasureLink, UnpinsWhatItPinnedWhenTheDeviceIsLost) {
   const There there(kMiB);
   MachineProfile machine;
   device().fail_copy(10);
-  EXPECT_THROW(measure_link(cpu_ops(), device(), tier, there.bytes(), machine), Error);
+  EXPECT_THROW(measure_link(cpu_processor(), device(), tier, there.bytes(), machine), Error);
   device().fail_copy(-1);
   EXPECT_EQ(device().pinned_bytes(), 0u);
-  measure_link(cpu_ops(), device(), tier, there.bytes(), machine);
+  measure_link(cpu_processor(), device(), tier, there.bytes(), machine);
   for (const LinkCurve& one : kLinkCurves) {
     EXPECT_EQ((machine.*one.curve).sizes().back(), static_cast<double>(kMiB)) << one.name;
   }

@@ -17,7 +17,7 @@ constexpr double kMostCalls = 1000.0;  // of a run
 constexpr double kShortSeconds = 0.02;
 constexpr double kLongSeconds = 0.15;  // of a call that is timed once: little can disturb it
 
-double seconds_of_calls(const std::function<void()>& call, int calls, OpsMemory& memory,
+double seconds_of_calls(const std::function<void()>& call, int calls, ProcessorMemory& memory,
                         const SecondsNow& now) {
   memory.finish();
   const double start = now();
@@ -32,7 +32,7 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double seconds_of(const std::function<void()>& call, double expected, OpsMemory& memory,
+double seconds_of(const std::function<void()>& call, double expected, ProcessorMemory& memory,
                   const SecondsNow& now) {
   if (expected > kLongSeconds) return seconds_of_calls(call, 1, memory, now);
   const double first = seconds_of_calls(call, 1, memory, now);

@@ -29,21 +29,22 @@ double steady_seconds();
 // always.
 class CurveTimer {
  public:
-  CurveTimer(Tier& tier, const ProbeLimits& limits, const Ops& ops, SecondsNow now = steady_seconds)
+  CurveTimer(Tier& tier, const ProbeLimits& limits, const Processor& ops,
+             SecondsNow now = steady_seconds)
       : tier_(tier), limits_(limits), ops_(ops), now_(std::move(now)) {}
   Curve operator()(const SizedWork& work) const;
 
  private:
   Tier& tier_;
   const ProbeLimits& limits_;
-  const Ops& ops_;
+  const Processor& ops_;
   SecondsNow now_;
 };
 
 // Seconds of a call of operations on this memory: the median of a few runs after one that does not
 // count, each of as many calls as the clock needs. Of a long call, known to take about `expected`
 // seconds, one run.
-double seconds_of(const std::function<void()>& call, double expected, OpsMemory& memory,
+double seconds_of(const std::function<void()>& call, double expected, ProcessorMemory& memory,
                   const SecondsNow& now);
 
 }  // namespace klotski

@@ -23,7 +23,7 @@ uint64_t no_bytes(int64_t) { return 0; }
 TEST(CurveTimer, TimesEachSizeAndScales) {
   Tier tier("test", kMiB);
   const ProbeLimits limits;
-  const Curve curve = CurveTimer(tier, limits, reference_ops(), now)(
+  const Curve curve = CurveTimer(tier, limits, reference_processor(), now)(
       {.sizes = {1, 4}, .bytes = no_bytes, .make = taking(0.002), .scale = 10.0});
   ASSERT_EQ(curve.sizes().size(), 2u);
   EXPECT_NEAR(curve.at(1), 0.020, 1e-9);
@@ -33,19 +33,19 @@ TEST(CurveTimer, TimesEachSizeAndScales) {
 TEST(CurveTimer, TheFirstCallDoesNotCount) {
   int calls = 0;
   const auto call = [&] { seconds_passed += calls++ == 0 ? 0.1 : 0.001; };
-  EXPECT_NEAR(seconds_of(call, 0.0, reference_ops().memory, now), 0.001, 1e-9);
+  EXPECT_NEAR(seconds_of(call, 0.0, reference_processor().memory, now), 0.001, 1e-9);
   EXPECT_EQ(calls, 4);
 }
 
 TEST(CurveTimer, ALongCallIsMadeOnce) {
   int calls = 0;
-  seconds_of([&] { ++calls; }, 0.9, reference_ops().memory, now);
+  seconds_of([&] { ++calls; }, 0.9, reference_processor().memory, now);
   EXPECT_EQ(calls, 1);
 }
 
 TEST(CurveTimer, ShortCallsAreRepeated) {
   int calls = 0;
-  seconds_of([&] { ++calls; }, 0.0, reference_ops().memory, now);
+  seconds_of([&] { ++calls; }, 0.0, reference_processor().memory, now);
   EXPECT_GT(calls, 100);
 }
 
@@ -54,22 +54,22 @@ TEST(CurveTimer, StopsWhereACallWouldTakeTooLong) {
   ProbeLimits limits;
   limits.longest_call_seconds = 0.030;
   const SizedWork linear{.sizes = {1, 8, 64}, .bytes = no_bytes, .make = taking(0.001)};
-  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(), now)(linear).sizes().size(), 2u);
+  EXPECT_EQ(CurveTimer(tier, limits, reference_processor(), now)(linear).sizes().size(), 2u);
   SizedWork square = linear;
   square.growth = 2.0;  // 8 is taken for 64 times 1
-  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(), now)(square).sizes().size(), 1u);
+  EXPECT_EQ(CurveTimer(tier, limits, reference_processor(), now)(square).sizes().size(), 1u);
 }
 
 TEST(CurveTimer, StopsWhereMemoryEndsButMeasuresTheFirst) {
   Tier tier("test", 1000);
   const ProbeLimits limits;
   const auto bytes = [](int64_t size) { return static_cast<uint64_t>(size) * 300; };
-  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(),
+  EXPECT_EQ(CurveTimer(tier, limits, reference_processor(),
                        now)({.sizes = {1, 2, 3, 4}, .bytes = bytes, .make = taking(0)})
                 .sizes()
                 .size(),
             3u);
-  EXPECT_EQ(CurveTimer(tier, limits, reference_ops(),
+  EXPECT_EQ(CurveTimer(tier, limits, reference_processor(),
                        now)({.sizes = {5, 6}, .bytes = bytes, .make = taking(0)})
                 .sizes()
                 .size(),

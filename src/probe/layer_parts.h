@@ -24,7 +24,7 @@ ProbeLimits beyond_caches(const ProbeLimits& limits);
 struct PartsBench {
   Tier& tier;  // its limit bounds all that is held
   const ProbeLimits& limits;
-  const Ops& ops;
+  const Processor& ops;
   Precision precision;
   const StoredTypes& types;
 

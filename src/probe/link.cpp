@@ -88,7 +88,7 @@ double times_beside_copies(CopyQueue& large, CopyQueue& small, std::span<std::by
 
 }  // namespace
 
-PinnedArena::PinnedArena(const Ops& cpu, Device& device, Tier& tier, uint64_t bytes)
+PinnedArena::PinnedArena(const Processor& cpu, Device& device, Tier& tier, uint64_t bytes)
     : device_(device), arena_(tier, "bytes to copy", bytes) {
   fill_random(cpu, arena_.bytes().first(bytes / 8 * 8), DType::F32);
   pinned_ = device.pin(arena_.bytes());
@@ -98,7 +98,7 @@ PinnedArena::~PinnedArena() {
   if (pinned_) device_.unpin(arena_.bytes());
 }
 
-void measure_link(const Ops& cpu, Device& device, Tier& tier, std::span<std::byte> there,
+void measure_link(const Processor& cpu, Device& device, Tier& tier, std::span<std::byte> there,
                   MachineProfile& machine) {
   const uint64_t most = std::min<uint64_t>({kSizes.back(), tier.limit_bytes() / 2, there.size()});
   const PinnedArena memory(cpu, device, tier, most);

@@ -17,7 +17,7 @@ namespace klotski {
 class PinnedArena {
  public:
   // The threads of `cpu` write the content.
-  PinnedArena(const Ops& cpu, Device& device, Tier& tier, uint64_t bytes);
+  PinnedArena(const Processor& cpu, Device& device, Tier& tier, uint64_t bytes);
   ~PinnedArena();
   PinnedArena(const PinnedArena&) = delete;
   PinnedArena& operator=(const PinnedArena&) = delete;
@@ -32,7 +32,7 @@ class PinnedArena {
 
 // Measures the kLinkCurves of the machine by copies of several sizes. Takes the program's
 // memory from `tier`; `there` is the device's memory at the other end.
-void measure_link(const Ops& cpu, Device& device, Tier& tier, std::span<std::byte> there,
+void measure_link(const Processor& cpu, Device& device, Tier& tier, std::span<std::byte> there,
                   MachineProfile& machine);
 
 }  // namespace klotski

@@ -38,7 +38,7 @@ uint64_t sum_of(std::span<const uint64_t> words) {
 }
 
 // The median of some passes: memory has no fixed speed that a pass could only fall short of.
-double memory_rate(const Ops& cpu, Tier& tier, uint64_t bytes) {
+double memory_rate(const Processor& cpu, Tier& tier, uint64_t bytes) {
   constexpr size_t kPiece = kMiB / sizeof(uint64_t);
   const uint64_t pieces = std::max<uint64_t>(std::min(bytes, tier.limit_bytes() / 2) / kMiB, 1);
   const Arena memory(tier, "memory to read", pieces * kMiB);
@@ -120,7 +120,7 @@ double disk_rate(const Region& region, uint64_t block_bytes, int queue_depth) {
 // expert does.
 class Computing {
  public:
-  Computing(const Ops& cpu, Tier& tier, uint64_t unit_bytes)
+  Computing(const Processor& cpu, Tier& tier, uint64_t unit_bytes)
       : cpu_(cpu),
         width_(width_for(tier, unit_bytes)),
         copies_(std::clamp(std::min(kBeyondCaches, tier.limit_bytes() / 4) / product_bytes(),
@@ -160,7 +160,7 @@ class Computing {
     return static_cast<uint64_t>(width_ * width_) * sizeof(uint16_t);
   }
 
-  const Ops& cpu_;
+  const Processor& cpu_;
   int64_t width_;
   uint64_t copies_;
   uint64_t next_copy_ = 0;
@@ -172,7 +172,7 @@ class Computing {
 // Reads as a run does: a unit at a time, over much of the file.
 class UnitsBench {
  public:
-  UnitsBench(const Ops& cpu, const DirectFile& file, uint64_t unit_bytes, Tier& tier,
+  UnitsBench(const Processor& cpu, const DirectFile& file, uint64_t unit_bytes, Tier& tier,
              const ProbeLimits& limits)
       : tier_(tier),
         region_(spread_over(file, unit_bytes, tier, limits.disk_bytes)),
@@ -257,7 +257,7 @@ void measure_blocks(const DirectFile& file, Tier& tier, const ProbeLimits& limit
 
 }  // namespace
 
-MachineProfile measure_machine(const Ops& cpu,
+MachineProfile measure_machine(const Processor& cpu,
                                const std::optional<std::filesystem::path>& file_on_disk,
                                uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits) {
   MachineProfile profile;

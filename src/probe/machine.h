@@ -17,7 +17,7 @@ namespace klotski {
 // all of its file. Then both at once, with pieces of `unit_bytes`, as a run reads and multiplies
 // them. Without a file, or with an empty one, there are no rates of a disk. Takes memory from
 // `tier` alone.
-MachineProfile measure_machine(const Ops& cpu,
+MachineProfile measure_machine(const Processor& cpu,
                                const std::optional<std::filesystem::path>& file_on_disk,
                                uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits = {});
 

@@ -20,7 +20,7 @@ ProbeLimits small() {
 TEST(MeasureMachine, MemoryAndDisk) {
   const RandomFile file(::testing::TempDir(), 6 * kMiB + 123, 1);
   Tier tier("test", 64 * kMiB);
-  const MachineProfile machine = measure_machine(cpu_ops(), file.path(), kMiB, tier, small());
+  const MachineProfile machine = measure_machine(cpu_processor(), file.path(), kMiB, tier, small());
   EXPECT_EQ(machine.kernels, cpu_kernels().chosen);
   EXPECT_GE(machine.threads, 1);
   EXPECT_GT(machine.memory_bytes_per_second, 1e7);
@@ -39,7 +39,7 @@ TEST(MeasureMachine, StaysWithinItsMemory) {
   const RandomFile file(::testing::TempDir(), 20 * kMiB, 2);
   Tier tier("test", 8 * kMiB);
   ProbeLimits limits;
-  const MachineProfile machine = measure_machine(cpu_ops(), file.path(), kMiB, tier, limits);
+  const MachineProfile machine = measure_machine(cpu_processor(), file.path(), kMiB, tier, limits);
   EXPECT_FALSE(machine.disk.empty());
   EXPECT_LE(tier.peak_bytes(), 8 * kMiB);
   EXPECT_GE(tier.peak_bytes(), 4 * kMiB);
@@ -49,16 +49,17 @@ TEST(MeasureMachine, FilesOfAnySize) {
   Tier tier("test", 64 * kMiB);
   for (const uint64_t size : {uint64_t{1}, uint64_t{4096}, uint64_t{4097}, 300 * kKiB}) {
     const RandomFile file(::testing::TempDir(), size, 3);
-    EXPECT_EQ(measure_machine(cpu_ops(), file.path(), kMiB, tier, small()).disk.size(), 1u) << size;
+    EXPECT_EQ(measure_machine(cpu_processor(), file.path(), kMiB, tier, small()).disk.size(), 1u)
+        << size;
   }
   const RandomFile empty(::testing::TempDir(), 0, 4);
-  EXPECT_TRUE(measure_machine(cpu_ops(), empty.path(), kMiB, tier, small()).disk.empty());
-  EXPECT_THROW(measure_machine(cpu_ops(), "/absent/file", kMiB, tier, small()), Error);
+  EXPECT_TRUE(measure_machine(cpu_processor(), empty.path(), kMiB, tier, small()).disk.empty());
+  EXPECT_THROW(measure_machine(cpu_processor(), "/absent/file", kMiB, tier, small()), Error);
 }
 
 TEST(MeasureMachine, WithoutAFile) {
   Tier tier("test", 64 * kMiB);
-  const MachineProfile machine = measure_machine(cpu_ops(), {}, kMiB, tier, small());
+  const MachineProfile machine = measure_machine(cpu_processor(), {}, kMiB, tier, small());
   EXPECT_GT(machine.memory_bytes_per_second, 1e7);
   EXPECT_TRUE(machine.disk.empty());
   EXPECT_EQ(machine.disk_bytes_per_second, 0.0);

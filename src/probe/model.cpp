@@ -25,8 +25,9 @@ std::string layer_shape(const Layer& layer) {
   return text;
 }
 
-ModelProfile measure_model(const ModelDescription& model, const StoredTypes& types, const Ops& ops,
-                           Precision precision, Tier& tier, const ProbeLimits& limits) {
+ModelProfile measure_model(const ModelDescription& model, const StoredTypes& types,
+                           const Processor& ops, Precision precision, Tier& tier,
+                           const ProbeLimits& limits) {
   const ProbeLimits reached = beyond_caches(limits);
   const PartsBench bench{tier, reached, ops, precision, types};
   ModelProfile profile;

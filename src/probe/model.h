@@ -17,7 +17,8 @@ std::string layer_shape(const Layer& layer);
 
 // Measures every kind of layer of a model once, on random weights of these types. Takes memory from
 // `tier` alone.
-ModelProfile measure_model(const ModelDescription& model, const StoredTypes& types, const Ops& ops,
-                           Precision precision, Tier& tier, const ProbeLimits& limits = {});
+ModelProfile measure_model(const ModelDescription& model, const StoredTypes& types,
+                           const Processor& ops, Precision precision, Tier& tier,
+                           const ProbeLimits& limits = {});
 
 }  // namespace klotski

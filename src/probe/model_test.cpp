@@ -39,8 +39,8 @@ TEST(MeasureModel, EveryFamilyOfTestModels) {
                            "variants/mixtral_tied_gelu", "variants/olmoe_clip_bias"}) {
     const TinyModel tiny(name);
     Tier tier("test", 64 * kMiB);
-    const ModelProfile profile =
-        measure_model(tiny.description, tiny.types(), cpu_ops(), Precision::bf16, tier, quick());
+    const ModelProfile profile = measure_model(tiny.description, tiny.types(), cpu_processor(),
+                                               Precision::bf16, tier, quick());
     EXPECT_EQ(profile.kind_of_layer.size(), tiny.description.layers.size());
     for (const Curve* curve : curves_of(profile)) {
       ASSERT_FALSE(curve->empty()) << name;
@@ -70,8 +70,8 @@ TEST(MeasureModel, MoreRowsTakeLonger) {
   bool grown = false;
   for (int attempt = 0; attempt < 10 && !grown; ++attempt) {
     Tier tier("test", 64 * kMiB);
-    grown = grows(measure_model(tiny.description, tiny.types(), reference_ops(), Precision::f32,
-                                tier, limits));
+    grown = grows(measure_model(tiny.description, tiny.types(), reference_processor(),
+                                Precision::f32, tier, limits));
   }
   EXPECT_TRUE(grown);
 }
@@ -81,7 +81,7 @@ TEST(MeasureModel, LayersOfOneShapeAreMeasuredOnce) {
   const ModelDescription& model = tiny.description;
   Tier tier("test", 64 * kMiB);
   const ModelProfile profile =
-      measure_model(model, tiny.types(), cpu_ops(), Precision::bf16, tier, quick());
+      measure_model(model, tiny.types(), cpu_processor(), Precision::bf16, tier, quick());
   std::set<std::string> shapes;
   for (const Layer& layer : model.layers) shapes.insert(layer_shape(layer));
   ASSERT_GT(shapes.size(), 1u);
@@ -117,8 +117,8 @@ TEST(MeasureModel, StaysWithinItsMemory) {
   Tier tier("test", ProbeLimits::kLeastBytes);
   ProbeLimits limits;
   limits.longest_call_seconds = 0.02;
-  const ModelProfile profile =
-      measure_model(model, all_of_type(DType::BF16), cpu_ops(), Precision::bf16, tier, limits);
+  const ModelProfile profile = measure_model(model, all_of_type(DType::BF16), cpu_processor(),
+                                             Precision::bf16, tier, limits);
   for (const Curve* curve : curves_of(profile)) EXPECT_FALSE(curve->empty());
   EXPECT_LE(tier.peak_bytes(), tier.limit_bytes());
   EXPECT_GT(tier.peak_bytes(), tier.limit_bytes() / 4);

@@ -9,7 +9,8 @@
 
 namespace klotski {
 
-OpsArena::OpsArena(Tier& tier, const Ops& ops, std::string_view kind, uint64_t bytes) : ops_(ops) {
+OpsArena::OpsArena(Tier& tier, const Processor& ops, std::string_view kind, uint64_t bytes)
+    : ops_(ops) {
   if (ops.memory.readable) {
     program_.emplace(tier, kind, bytes);
     bytes_ = program_->bytes();

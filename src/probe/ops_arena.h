@@ -14,7 +14,7 @@ namespace klotski {
 // does, a device's from the operations.
 class OpsArena {
  public:
-  OpsArena(Tier& tier, const Ops& ops, std::string_view kind, uint64_t bytes);
+  OpsArena(Tier& tier, const Processor& ops, std::string_view kind, uint64_t bytes);
   ~OpsArena();
   OpsArena(OpsArena&& other) noexcept;
   OpsArena& operator=(OpsArena&&) = delete;
@@ -24,7 +24,7 @@ class OpsArena {
   void fill_random(std::span<std::byte> bytes, DType type) const;
 
  private:
-  const Ops& ops_;
+  const Processor& ops_;
   std::optional<Arena> program_;
   Reservation reservation_;  // of a device's memory
   std::span<std::byte> bytes_;

@@ -17,13 +17,13 @@ namespace klotski {
 struct ProbeSubject {
   const ModelDescription& model;
   const Checkpoint& checkpoint;  // its largest file is read; without files no disk is measured
-  const Ops& ops;                // what is measured
-  const Ops& host;  // of the program's own processors: measures its memory and its disk
+  const Processor& ops;          // what is measured
+  const Processor& host;  // of the program's own processors: measures its memory and its disk
   Precision precision;
   ProbeLimits limits = {};
-  Device* device = nullptr;   // that the operations run on; null: the CPU
-  uint64_t device_bytes = 0;  // of OpsMemory, then
-  const Ops* cpu = nullptr;   // where a device computes: what the CPU beside it computes with
+  Device* device = nullptr;        // that the operations run on; null: the CPU
+  uint64_t device_bytes = 0;       // of ProcessorMemory, then
+  const Processor* cpu = nullptr;  // where a device computes: what the CPU beside it computes with
 };
 
 // Measures now, in seconds.

@@ -54,8 +54,8 @@ class Probe : public ::testing::Test {
   Probed probe_once(Precision precision = Precision::bf16) {
     return probe({.model = tiny_.description,
                   .checkpoint = tiny_.checkpoint,
-                  .ops = cpu_ops(),
-                  .host = cpu_ops(),
+                  .ops = cpu_processor(),
+                  .host = cpu_processor(),
                   .precision = precision},
                  [this](const ProbeSubject&) {
                    ++measured_;
@@ -99,12 +99,13 @@ TEST_F(Probe, AnotherPrecisionIsAnotherProfile) {
 
 TEST_F(Probe, OfADeviceTheCpuBesideItMatters) {
   testing::HostDevice device;
-  for (const Ops* cpu : {static_cast<const Ops*>(nullptr), &reference_ops(), &cpu_ops()}) {
+  for (const Processor* cpu :
+       {static_cast<const Processor*>(nullptr), &reference_processor(), &cpu_processor()}) {
     const auto cached = [&] {
       return probe({.model = tiny_.description,
                     .checkpoint = tiny_.checkpoint,
-                    .ops = cpu_ops(),
-                    .host = cpu_ops(),
+                    .ops = cpu_processor(),
+                    .host = cpu_processor(),
                     .precision = Precision::bf16,
                     .device = &device,
                     .device_bytes = kMiB,
@@ -159,8 +160,8 @@ TEST_F(Probe, ReallyMeasured) {
   limits.most_bytes = 0;  // counts as the least
   const ProbeSubject subject{.model = tiny_.description,
                              .checkpoint = tiny_.checkpoint,
-                             .ops = cpu_ops(),
-                             .host = cpu_ops(),
+                             .ops = cpu_processor(),
+                             .host = cpu_processor(),
                              .precision = Precision::bf16,
                              .limits = limits};
   const Probed first = probe(subject);
@@ -189,8 +190,8 @@ TEST_F(Probe, WithoutFilesThereIsNoDisk) {
   limits.most_bytes = 0;
   const ProbeSubject subject{.model = tiny_.description,
                              .checkpoint = no_files,
-                             .ops = cpu_ops(),
-                             .host = cpu_ops(),
+                             .ops = cpu_processor(),
+                             .host = cpu_processor(),
                              .precision = Precision::bf16,
                              .limits = limits};
   const Probed first = probe(subject);
@@ -217,8 +218,8 @@ TEST_F(Probe, AProfileWithoutADiskIsNoneOfFiles) {
   for (const bool has_files : {true, false}) {
     const ProbeSubject subject{.model = tiny_.description,
                                .checkpoint = has_files ? tiny_.checkpoint : no_files,
-                               .ops = cpu_ops(),
-                               .host = cpu_ops(),
+                               .ops = cpu_processor(),
+                               .host = cpu_processor(),
                                .precision = Precision::bf16};
     probe(subject, without_disk);
     EXPECT_EQ(probe(subject, without_disk).cached, !has_files);

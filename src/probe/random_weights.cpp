@@ -73,7 +73,7 @@ uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& type
   return bytes;
 }
 
-void fill_random(const Ops& cpu, std::span<std::byte> bytes, DType type) {
+void fill_random(const Processor& cpu, std::span<std::byte> bytes, DType type) {
   constexpr int64_t kPiece = 1 << 17;  // words: 1 MiB
   const BitPattern pattern = pattern_of(type);
   auto* words = reinterpret_cast<uint64_t*>(bytes.data());
@@ -86,7 +86,7 @@ void fill_random(const Ops& cpu, std::span<std::byte> bytes, DType type) {
   });
 }
 
-RandomWeights::RandomWeights(Tier& tier, const Ops& ops, const std::vector<TensorSpec>& specs,
+RandomWeights::RandomWeights(Tier& tier, const Processor& ops, const std::vector<TensorSpec>& specs,
                              const StoredTypes& types, Bytes bytes)
     : ops_(ops),
       specs_(specs),

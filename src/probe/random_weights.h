@@ -24,7 +24,7 @@ uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& type
 
 // Finite numbers of no large magnitude, F32, F16, BF16 or BF16_COMPACT. The size is a multiple of
 // eight bytes. On the threads of `cpu`; the same numbers whichever that is.
-void fill_random(const Ops& cpu, std::span<std::byte> bytes, DType type);
+void fill_random(const Processor& cpu, std::span<std::byte> bytes, DType type);
 
 // Several copies of a set of tensors with random content.
 class RandomWeights {
@@ -35,7 +35,7 @@ class RandomWeights {
     uint64_t wanted = 0;
     uint64_t most = 0;
   };
-  RandomWeights(Tier& tier, const Ops& ops, const std::vector<TensorSpec>& specs,
+  RandomWeights(Tier& tier, const Processor& ops, const std::vector<TensorSpec>& specs,
                 const StoredTypes& types, Bytes bytes);
 
   // Another copy each time, in turn.
@@ -45,7 +45,7 @@ class RandomWeights {
   void arrange(Precision precision);
 
  private:
-  const Ops& ops_;
+  const Processor& ops_;
   std::vector<TensorSpec> specs_;
   OpsArena arena_;
   std::vector<WeightSet> copies_;

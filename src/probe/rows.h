@@ -22,7 +22,7 @@ inline std::vector<int32_t> counted(int64_t count) {
   return numbers;
 }
 
-inline std::shared_ptr<Buffer> random_rows(const Ops& ops, int64_t count, int64_t width) {
+inline std::shared_ptr<Buffer> random_rows(const Processor& ops, int64_t count, int64_t width) {
   auto rows = std::make_shared<Buffer>(ops, count, width);
   std::vector<float> values(static_cast<size_t>(count * width));
   uint32_t state = 1;

@@ -64,14 +64,14 @@ TEST(Sample, ALimitThatNothingMeetsEndsTheHalving) {
 float as_float(const std::byte* at, DType type) {
   const std::vector<TokenId> first{0};
   float value = 0.0f;
-  reference_ops().embed({&value, 1, 1}, {at, type, {1, 1}}, first);
+  reference_processor().embed({&value, 1, 1}, {at, type, {1, 1}}, first);
   return value;
 }
 
 TEST(RandomWeights, NumbersAreFiniteAndSmallInEveryType) {
   for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
     alignas(8) std::array<std::byte, 8192> bytes{};
-    fill_random(cpu_ops(), bytes, type);
+    fill_random(cpu_processor(), bytes, type);
     std::set<float> different;
     int negative = 0;
     const auto each = static_cast<size_t>(bytes_per_element(type));
@@ -90,7 +90,7 @@ TEST(RandomWeights, NumbersAreFiniteAndSmallInEveryType) {
 TEST(RandomWeights, NumbersOfCompactRowsAreFiniteAndNotLarge) {
   constexpr int64_t kColumns = 192;
   alignas(8) std::array<std::byte, 100 * compact_row_bytes(kColumns)> bytes{};
-  fill_random(cpu_ops(), bytes, DType::BF16_COMPACT);
+  fill_random(cpu_processor(), bytes, DType::BF16_COMPACT);
   std::set<uint16_t> different;
   for (int64_t row = 0; row < 100; ++row) {
     std::array<uint16_t, kColumns> numbers{};
@@ -112,7 +112,7 @@ TEST(RandomWeights, CopiesComeInTurnWithinTheirBytes) {
   ASSERT_EQ(weight_bytes(specs, types), 256u * 3);
   const auto copies = [&](RandomWeights::Bytes bytes) {
     Tier tier("test", kMiB);
-    RandomWeights weights(tier, reference_ops(), specs, types, bytes);
+    RandomWeights weights(tier, reference_processor(), specs, types, bytes);
     std::set<const std::byte*> places;
     for (int i = 0; i < 100; ++i) places.insert(weights.next()[Role::expert_up].data);
     EXPECT_EQ(tier.used_bytes(), places.size() * 768);

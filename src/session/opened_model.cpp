@@ -59,7 +59,7 @@ uint64_t memory_to_measure(std::optional<uint64_t> most_bytes) {
   return std::min(memory_left().least(), most - std::min(most, resident_bytes()));
 }
 
-Probed probe_model(const OpenedModel& opened, const Ops& cpu, Precision precision,
+Probed probe_model(const OpenedModel& opened, const Processor& cpu, Precision precision,
                    std::optional<uint64_t> most_bytes) {
   const uint64_t allowed = memory_to_measure(most_bytes);
   ProbeLimits limits;

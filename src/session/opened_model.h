@@ -42,7 +42,7 @@ uint64_t memory_to_measure(std::optional<uint64_t> most_bytes);
 
 // The model's profile on `cpu`, measured in at most half of the memory that is left
 // and of `most_bytes`: the program and its kernels take some too.
-Probed probe_model(const OpenedModel& opened, const Ops& cpu, Precision precision,
+Probed probe_model(const OpenedModel& opened, const Processor& cpu, Precision precision,
                    std::optional<uint64_t> most_bytes = {});
 
 }  // namespace klotski

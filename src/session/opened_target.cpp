@@ -9,8 +9,8 @@
 #include "base/cpu_limit.h"
 #include "base/error.h"
 #include "base/numbers.h"
-#include "kernels/cpu/cpu_ops.h"
-#include "kernels/cuda_ops.h"
+#include "kernels/cpu/cpu_processor.h"
+#include "kernels/cuda_processor.h"
 #include "memory/device_memory.h"
 
 namespace klotski {
@@ -21,13 +21,13 @@ constexpr int64_t kMostDeviceRows = 8192;         // most rows of one measured p
 constexpr uint64_t kProbeDeviceBytes = 4 * kGiB;  // most device memory to measure in
 
 OpenedTarget cpu_target(const std::string& kernels) {
-  std::unique_ptr<const Ops> cpu;
+  std::unique_ptr<const Processor> cpu;
   if (kernels == "reference") {
     cpu = std::make_unique<ReferenceProcessor>();
   } else {
     cpu = std::make_unique<CpuProcessor>();
   }
-  const Ops& ops = *cpu;
+  const Processor& ops = *cpu;
   return {.device = {}, .cpu = std::move(cpu), .on_device = {}, .target = {.ops = ops}};
 }
 
@@ -36,7 +36,7 @@ OpenedTarget device_target(int index) {
   const uint64_t own_bytes = device->own_bytes();
   // Two threads wait for the device all the time: one for its kernels, one for copies.
   auto cpu = std::make_unique<CpuProcessor>(std::max(1, usable_cpus() - 2));
-  std::unique_ptr<const Ops> on_device = make_cuda_processor(*device);
+  std::unique_ptr<const Processor> on_device = make_cuda_processor(*device);
   Target target{.ops = *on_device,
                 .device = device.get(),
                 .cpu = cpu.get(),
@@ -104,7 +104,7 @@ Probed probe_on_device(const OpenedModel& opened, const Target& target, const Ru
                [&](const ProbeSubject& subject) {
                  Tier tier("VRAM", arena_bytes);
                  DeviceMemory memory(*target.device, tier, arena_bytes);
-                 const OpsArenaUse arena(target.ops, memory.take("measuring", arena_bytes));
+                 const ArenaUse arena(target.ops, memory.take("measuring", arena_bytes));
                  return measure_profile(subject);
                });
 }

@@ -14,8 +14,8 @@ namespace klotski {
 // the target, which refers to them.
 struct OpenedTarget {
   std::unique_ptr<Device> device;
-  std::unique_ptr<const Ops> cpu = {};
-  std::unique_ptr<const Ops> on_device = {};  // null where the CPU is the target
+  std::unique_ptr<const Processor> cpu = {};
+  std::unique_ptr<const Processor> on_device = {};  // null where the CPU is the target
   Target target;
 };
 

@@ -34,9 +34,9 @@ TEST(SessionOptionsTest, ContradictionsAreRefused) {
 }
 
 TEST(SessionOptionsTest, OptionsOfAGpuNeedOne) {
-  const Target cpu{.ops = reference_ops()};
+  const Target cpu{.ops = reference_processor()};
   testing::HostDevice device;
-  const Target gpu{.ops = reference_ops(), .device = &device};
+  const Target gpu{.ops = reference_processor(), .device = &device};
   for (const RunLimits& limits :
        {RunLimits{.strategy = Strategy::hybrid}, RunLimits{.cpu_attention = true}}) {
     const SessionOptions options = with_limits(limits);

@@ -56,7 +56,7 @@ class SessionTest : public ::testing::Test {
 // A target made of host memory that stands for a GPU with the reference's arithmetic.
 OpenedTarget host_device() {
   auto device = std::make_unique<HostDevice>();
-  Target target{.ops = reference_ops(), .device = device.get()};
+  Target target{.ops = reference_processor(), .device = device.get()};
   return {.device = std::move(device), .target = std::move(target)};
 }
 

@@ -36,8 +36,8 @@ class Pass {
 
   // The share of the top_k most popular experts, averaged over layers; leaves logits().
   double run(const Batch& batch) {
-    const Arithmetic with{model_, reference_ops(), Precision::f32};
-    Buffer hidden(reference_ops(), batch.rows(), model_.hidden);
+    const Arithmetic with{model_, reference_processor(), Precision::f32};
+    Buffer hidden(reference_processor(), batch.rows(), model_.hidden);
     const WeightSet weights = load(model_tensors(model_));
     embed(with, hidden.rows(), weights, batch.tokens);
     double shares = 0;
@@ -49,7 +49,7 @@ class Pass {
       attend(with, hidden.rows(), layer_weights, layer, batch);
       shares += feed_forward(with, hidden.rows(), layer_weights, layer);
     }
-    logits_ = Buffer(reference_ops(), batch.rows(), model_.vocabulary);
+    logits_ = Buffer(reference_processor(), batch.rows(), model_.vocabulary);
     klotski::logits(with, logits_.rows(), hidden.rows(), weights, batch.logit_rows());
     return shares / static_cast<double>(model_.layer_count());
   }
@@ -124,7 +124,7 @@ class Pass {
   ModelDescription model_;
   Checkpoint checkpoint_;
   std::map<std::string, std::vector<std::byte>> storage_;
-  Buffer logits_{reference_ops(), 0, 0};
+  Buffer logits_{reference_processor(), 0, 0};
 };
 
 Batch random_batch(int64_t vocabulary, int sequences, int64_t tokens) {

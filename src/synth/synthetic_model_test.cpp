@@ -44,7 +44,7 @@ void expect_same_weights(const SyntheticModel& made, const fs::path& folder) {
     const UnitLayout& layout = layouts.of(unit);
     EXPECT_FALSE(layout.must_settle());
     std::vector<std::byte> buffer(layout.buffer_bytes);
-    made.source->read(unit, layout, buffer, cpu_ops());
+    made.source->read(unit, layout, buffer, cpu_processor());
     for (const TensorSpec& spec : unit_tensors(made.description, unit)) {
       const PlacedTensor& tensor = tensor_of(layout, spec.role);
       const NewTensor stored = tensor_in_file(spec, tensor.dtype);
@@ -116,7 +116,7 @@ std::vector<std::vector<std::byte>> plain_tensors(const SyntheticModel& made,
                                                   const WeightUnit& unit, int64_t* compact) {
   const UnitLayout layout = layout_unit(made.description, made.checkpoint, unit);
   std::vector<std::byte> buffer(layout.buffer_bytes);
-  made.source->read(unit, layout, buffer, cpu_ops());
+  made.source->read(unit, layout, buffer, cpu_processor());
   std::vector<std::vector<std::byte>> tensors;
   for (const TensorSpec& spec : unit_tensors(made.description, unit)) {
     const PlacedTensor& tensor = tensor_of(layout, spec.role);
@@ -193,10 +193,10 @@ TEST(SyntheticModel, ItsSourceOutlivesIt) {
   const UnitLayout& layout = layouts.of(model_unit());
   std::vector<std::byte> one(layout.buffer_bytes), two(layout.buffer_bytes);
   const std::shared_ptr<UnitSource> source = small(1).source;
-  source->read(model_unit(), layout, one, cpu_ops());
-  other.source->read(model_unit(), layout, two, cpu_ops());
+  source->read(model_unit(), layout, one, cpu_processor());
+  other.source->read(model_unit(), layout, two, cpu_processor());
   EXPECT_EQ(one, two);
-  small(2).source->read(model_unit(), layout, two, cpu_ops());
+  small(2).source->read(model_unit(), layout, two, cpu_processor());
   EXPECT_NE(one, two);
 }
 
@@ -208,7 +208,7 @@ TEST(SyntheticModel, RefusesBuffersAndLayoutsOfOthers) {
   std::vector<std::byte> buffer(layout.buffer_bytes);
   const auto refused = [&](const UnitLayout& bad, size_t bytes) {
     return kind_of(
-        [&] { made.source->read(unit, bad, std::span(buffer).first(bytes), cpu_ops()); });
+        [&] { made.source->read(unit, bad, std::span(buffer).first(bytes), cpu_processor()); });
   };
   EXPECT_EQ(refused(layout, layout.tensors.back().arrives_at), ErrorKind::internal);
   EXPECT_EQ(refused(layouts.of(gate_unit(LayerId(1))), buffer.size()), ErrorKind::internal);

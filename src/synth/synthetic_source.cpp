@@ -27,7 +27,7 @@ SyntheticSource::SyntheticSource(ModelDescription model, uint64_t seed, double s
     : model_(std::move(model)), fill_(model_, seed, share, dtype) {}
 
 void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
-                           std::span<std::byte> buffer, const Ops& cpu) {
+                           std::span<std::byte> buffer, const Processor& cpu) {
   std::vector<ModelTensor> tensors;
   for (TensorSpec& spec : unit_tensors(model_, unit)) {
     tensors.push_back({std::move(spec), unit.layer, fill_.dtype()});

@@ -20,7 +20,7 @@ class SyntheticSource : public UnitSource {
   SyntheticSource& operator=(const SyntheticSource&) = delete;
 
   void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
-            const Ops& cpu) override;
+            const Processor& cpu) override;
 
  private:
   const ModelDescription model_;

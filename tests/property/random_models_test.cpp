@@ -39,7 +39,7 @@ RunLimits random_limits(std::mt19937_64& random) {
   limits.eviction = std::array{"furthest", "lru", "lfu"}[random() % 3];
   if (random() % 2 == 0)
     limits.ram_bytes = resident_bytes() + (32u << 20) +
-                       cpu_ops().scratch_bytes(
+                       cpu_processor().scratch_bytes(
                            {.rows = 512, .in_width = 256, .expert_width = 256, .head_dim = 64});
   return limits;
 }

@@ -32,14 +32,15 @@ struct TestModel {
 
   ResidentModel resident() const { return ResidentModel(description, checkpoint); }
   RunPlan plan(const RunLimits& limits, const Workload& workload,
-               const PipelineOptions& options = {}, const Ops& ops = reference_ops()) const {
+               const PipelineOptions& options = {},
+               const Processor& ops = reference_processor()) const {
     const Target target{.ops = ops};
     return plan_run(description, UnitLayouts(description, checkpoint), target, limits, workload,
                     options);
   }
   PreparedModel prepare(const RunLimits& limits, const Workload& workload,
                         const PipelineOptions& options = {},
-                        const Ops& ops = reference_ops()) const {
+                        const Processor& ops = reference_processor()) const {
     Target target{.ops = ops};
     return PreparedModel(description, checkpoint, target, plan(limits, workload, options, ops),
                          options);

@@ -121,7 +121,7 @@ Texts random_texts(std::mt19937_64& random, size_t count, int64_t vocabulary, in
 }
 
 std::vector<Logits> run_resident(const TestModel& test, const Texts& texts, Precision precision,
-                                 const Ops& ops) {
+                                 const Processor& ops) {
   const ResidentModel model = test.resident();
   PagedKvCache cache(test.description,
                      {.type = kv_type(precision), .memory_bytes = uint64_t{1} << 28});

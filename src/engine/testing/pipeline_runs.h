@@ -28,7 +28,7 @@ using Logits = std::vector<std::vector<float>>;  // of a text's passes, one afte
 // First the prompts, then a token each.
 std::vector<Logits> run_resident(const TestModel& test, const Texts& texts,
                                  Precision precision = RunLimits().precision,
-                                 const Ops& ops = reference_ops());
+                                 const Processor& ops = reference_processor());
 
 // The same, as many texts at a time as the pipeline has room for, in a random order. Where a pass
 // throws the pipeline is left as the caller of Pipeline::forward must leave it. `spilled` counts

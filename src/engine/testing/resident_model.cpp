@@ -34,7 +34,8 @@ ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& che
 }
 
 Buffer ResidentModel::forward(const Batch& batch, std::span<KvSequence* const> sequences,
-                              PagedKvCache& cache, const Ops& ops, Precision precision) const {
+                              PagedKvCache& cache, const Processor& ops,
+                              Precision precision) const {
   const Arithmetic with{description_, ops, precision};
   Buffer hidden(ops, batch.rows(), description_.hidden);
   embed(with, hidden.rows(), model_weights_, batch.tokens);

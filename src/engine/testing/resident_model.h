@@ -26,7 +26,7 @@ class ResidentModel {
   // cache must have room reserved for every token and be of kv_type(precision), as a pipeline's is;
   // the caller commits. The result has one row for each of batch.logit_rows().
   Buffer forward(const Batch& batch, std::span<KvSequence* const> sequences, PagedKvCache& cache,
-                 const Ops& ops, Precision precision) const;
+                 const Processor& ops, Precision precision) const;
 
  private:
   void attend(const Arithmetic& with, Rows hidden, LayerId layer, const Batch& batch,

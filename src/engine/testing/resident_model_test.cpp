@@ -38,7 +38,7 @@ std::vector<LogitTrace> run_together(const ResidentModel& model,
       batch.append(sequences[i].length(), next,
                    sequences[i].length() + static_cast<int64_t>(next.size()), LogitsOf::last_token);
     }
-    Buffer logits = model.forward(batch, members, cache, reference_ops(), kPrecision);
+    Buffer logits = model.forward(batch, members, cache, reference_processor(), kPrecision);
     for (size_t i = 0; i < prompts.size(); ++i) {
       cache.commit(sequences[i], batch.sequences[i].tokens);
       const float* row = logits.rows().row(static_cast<int64_t>(i));
@@ -84,7 +84,7 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
       ASSERT_TRUE(cache.reserve(sequence, static_cast<int64_t>(next.size())));
       batch.append(sequence.length(), next, static_cast<int64_t>(prompt.size()),
                    LogitsOf::last_token);
-      Buffer logits = model.forward(batch, members, cache, reference_ops(), kPrecision);
+      Buffer logits = model.forward(batch, members, cache, reference_processor(), kPrecision);
       cache.commit(sequence, static_cast<int64_t>(next.size()));
       last.assign(logits.floats().begin(), logits.floats().end());
     }

@@ -124,7 +124,7 @@ struct Sequence {
     AttentionArguments all = arguments({out.data(), tokens, width()}, {0, tokens});
     all.precision = with;
     if (of_magnitudes) all.cache.values = cache[2].pages;
-    reference_ops().attention(std::span(&all, 1));
+    reference_processor().attention(std::span(&all, 1));
     return out;
   }
 

@@ -82,7 +82,7 @@ TEST(CpuExperts, SlicesAddUpToTheWhole) {
               slice(expert.product(lower.rows(), inputs), 0, middle),
               slice(expert.product(upper.rows(), inputs), middle, kShape.width)};
           processor.experts(slices, precision);
-          reference_ops().add(lower.rows(), upper.rows());
+          reference_processor().add(lower.rows(), upper.rows());
           const auto& expected = rounds(processor, type, precision) ? rounded : exact;
           for (int64_t row = 0; row < kRows; ++row) {
             const ExpectedRow& one = expected[static_cast<size_t>(row)];

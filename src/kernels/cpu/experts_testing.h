@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/testing.h"
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 #include "kernels/reference/weight_row.h"
 
 namespace klotski {
@@ -64,14 +64,14 @@ struct ExpectedRow {
     std::vector<float> up(width);
     const Rows gated_row = {gated.data(), 1, expert.gate.view.rows()};
     const Rows up_row = {up.data(), 1, expert.gate.view.rows()};
-    reference_ops().matmul(gated_row, row, expert.gate.view, {}, precision);
-    reference_ops().matmul(up_row, row, expert.up.view, {}, precision);
+    reference_processor().matmul(gated_row, row, expert.gate.view, {}, precision);
+    reference_processor().matmul(up_row, row, expert.up.view, {}, precision);
     const std::vector<float> gates = gated;
     reference::gate(gated_row, up_row, activation);
     out.resize(outputs);
     const ExpertProduct product =
         expert.product({out.data(), 1, static_cast<int64_t>(outputs)}, row, activation);
-    reference_ops().experts(std::span(&product, 1), precision);
+    reference_processor().experts(std::span(&product, 1), precision);
 
     const bool rounding = precision == Precision::bf16 && expert.down.view.dtype == DType::BF16;
     std::vector<float> errors(width);

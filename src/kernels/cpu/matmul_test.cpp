@@ -42,8 +42,9 @@ struct MatmulCase {
   std::vector<float> reference(const std::vector<float>& inputs, const TensorView& weights,
                                const TensorView& offsets, Precision precision) const {
     std::vector<float> out(static_cast<size_t>(shape.rows * shape.out));
-    reference_ops().matmul({out.data(), shape.rows, shape.out},
-                           {inputs.data(), shape.rows, shape.in}, weights, offsets, precision);
+    reference_processor().matmul({out.data(), shape.rows, shape.out},
+                                 {inputs.data(), shape.rows, shape.in}, weights, offsets,
+                                 precision);
     return out;
   }
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_processor.h"
 #include "tensor/compact.h"
 
 namespace klotski::cpu {

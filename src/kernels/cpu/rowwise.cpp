@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_processor.h"
 #include "kernels/reference/weight_row.h"
 
 namespace klotski::cpu {

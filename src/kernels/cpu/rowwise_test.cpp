@@ -13,7 +13,7 @@ TEST(CpuRowwise, RmsNormAgreesWithTheReference) {
       const Weights weight(random_floats(width, 2), dtype, {width});
       const ConstRows rows(in.data(), kRows, width);
       std::vector<float> expected(in.size());
-      reference_ops().rms_norm({expected.data(), kRows, width}, rows, weight.view, 1e-5f);
+      reference_processor().rms_norm({expected.data(), kRows, width}, rows, weight.view, 1e-5f);
       SameEverywhere same;
       with_every_processor([&](const CpuProcessor& processor) {
         SCOPED_TRACE(testing::Message() << "width " << width << ", " << dtype_name(dtype));
@@ -42,8 +42,8 @@ TEST(CpuRowwise, WhatIsNotFiniteStaysInItsRow) {
   const Weights weight(random_floats(kWidth, 2), DType::F32, {kWidth});
   std::vector<float> in = random_floats(kRows * kWidth, 1);
   std::vector<float> expected(in.size());
-  reference_ops().rms_norm({expected.data(), kRows, kWidth}, {in.data(), kRows, kWidth},
-                           weight.view, 1e-5f);
+  reference_processor().rms_norm({expected.data(), kRows, kWidth}, {in.data(), kRows, kWidth},
+                                 weight.view, 1e-5f);
   in[4 * kWidth + 34] = kInfinity;
   with_every_processor([&](const CpuProcessor& processor) {
     Output out(kRows, kWidth);
@@ -66,7 +66,7 @@ TEST(CpuRowwise, CombineIsThatOfTheReference) {
     const std::vector<float> shares = random_floats(slots * kRows, 3);
     const ConstRows all(parts.data(), slots * kRows, kWidth);
     std::vector<float> expected = in;
-    reference_ops().combine({expected.data(), kRows, kWidth}, all, shares);
+    reference_processor().combine({expected.data(), kRows, kWidth}, all, shares);
     with_every_processor([&](const CpuProcessor& processor) {
       std::vector<float> out = in;
       processor.combine({out.data(), kRows, kWidth}, all, shares);

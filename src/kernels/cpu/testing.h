@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_processor.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/testing.h"
 #include "tensor/compact.h"

@@ -136,7 +136,7 @@ class Sequence {
     all.cache.keys = keys_.host();
     all.cache.values = values_.host();
     if (shape_.sinks) all.sinks = sinks_;
-    reference_ops().attention(std::span<const AttentionArguments>(&all, 1));
+    reference_processor().attention(std::span<const AttentionArguments>(&all, 1));
     const std::vector<float> result = found();
     const bool rounds = shape_.type == DType::BF16 && shape_.precision == Precision::bf16;
     const auto dim = static_cast<size_t>(shape_.value_width());
@@ -203,7 +203,7 @@ Sequences make(std::mt19937& random, const std::vector<Case>& shapes) {
   return sequences;
 }
 
-void run(const Ops& ops, const Sequences& sequences) {
+void run(const Processor& ops, const Sequences& sequences) {
   std::vector<AttentionArguments> arguments;
   for (const auto& sequence : sequences) arguments.push_back(sequence->on_device());
   ops.attention(arguments);

@@ -22,13 +22,13 @@ class CudaMemory;
 struct Context {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
-  int capability = 0;              // 10 * major + minor
-  OpsMemory* memory = nullptr;     // of scratch and uploads
-  const Cublas* cublas = nullptr;  // null while there is no arena
+  int capability = 0;                 // 10 * major + minor
+  ProcessorMemory* memory = nullptr;  // of scratch and uploads
+  const Cublas* cublas = nullptr;     // null while there is no arena
 };
 
 // Every operation on a device; one file each. See make_cuda_processor.
-class CudaProcessor final : public Ops {
+class CudaProcessor final : public Processor {
  public:
   explicit CudaProcessor(const Device& device);
   ~CudaProcessor() override;
@@ -42,11 +42,11 @@ class CudaProcessor final : public Ops {
  private:
   CudaProcessor(std::unique_ptr<CudaMemory> own, const DeviceInfo& info);
 
-  CudaMemory& device_memory_;  // as OpsMemory's `memory`
+  CudaMemory& device_memory_;  // as ProcessorMemory's `memory`
   std::string name_;
 };
 
-// OpsMemory's take and give_back, for as long as this lives.
+// ProcessorMemory's take and give_back, for as long as this lives.
 class Scratch {
  public:
   Scratch(const Context& with, uint64_t bytes)
@@ -61,7 +61,7 @@ class Scratch {
   }
 
  private:
-  OpsMemory& owner_;
+  ProcessorMemory& owner_;
   std::byte* memory_;
   uint64_t bytes_;
 };

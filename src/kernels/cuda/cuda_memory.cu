@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/cuda_memory_cuda.h"
-#include "kernels/cuda_ops.h"
+#include "kernels/cuda_processor.h"
 
 namespace klotski::cuda {
 
@@ -30,7 +30,7 @@ CudaMemory::Running::Running(cudaStream_t stream, std::span<std::byte> arena)
       memory(arena.subspan(kCudaProductWorkspace)) {}
 
 CudaMemory::CudaMemory(const DeviceInfo& device)
-    : OpsMemory(false),
+    : ProcessorMemory(false),
       device_(device.index),
       stream_(stream_on(device.index)),
       context_{.stream = stream_.get(),

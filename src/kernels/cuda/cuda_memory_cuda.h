@@ -15,7 +15,7 @@ namespace klotski::cuda {
 
 // The memory of a device's operations, with the stream that they run on and what copies to and from
 // it go through. Products take their workspace from the same arena.
-class CudaMemory final : public OpsMemory {
+class CudaMemory final : public ProcessorMemory {
  public:
   explicit CudaMemory(const DeviceInfo& device);
   ~CudaMemory() override;

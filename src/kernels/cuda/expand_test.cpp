@@ -40,7 +40,7 @@ std::vector<uint16_t> expanded_there(const TensorView& weight, size_t before) {
   constexpr size_t kBehind = 64;
   const auto count = static_cast<size_t>(weight.rows() * weight.columns());
   const DeviceArray<uint16_t> out(before + count + kBehind);
-  const auto& processor = static_cast<const cuda::CudaProcessor&>(gpu_ops());
+  const auto& processor = static_cast<const cuda::CudaProcessor&>(gpu_processor());
   cuda::expand(processor.context(), reinterpret_cast<__nv_bfloat16*>(out.data() + before), weight);
   const std::vector<uint16_t> all = out.download();
   const auto untouched = [](uint16_t bits) { return bits == 0xFFFF; };

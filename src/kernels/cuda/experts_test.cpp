@@ -100,7 +100,7 @@ struct Case {
 
 // Experts with so many rows each, which they take from and put to places in no order. Returns what
 // the device made of them.
-std::vector<float> check_scattered(const Ops& ops, const Case& given,
+std::vector<float> check_scattered(const Processor& ops, const Case& given,
                                    const std::vector<int64_t>& rows) {
   SCOPED_TRACE(std::string(dtype_name(given.types.first)) + " " +
                std::string(dtype_name(given.types.second)) + " precision " +
@@ -136,7 +136,7 @@ std::vector<float> check_scattered(const Ops& ops, const Case& given,
                 device_in_rows.span().subspan(first, count), given.activation)));
     first += count;
   }
-  reference_ops().experts(here, given.precision);
+  reference_processor().experts(here, given.precision);
   ops.experts(there, given.precision);
   const std::vector<float> once = device_out.download();
   EXPECT_LE(relative_error(once, out), tolerance(given.types, given.precision));
@@ -213,7 +213,7 @@ TEST_F(GpuExperts, ListedNumbersOfCompactWeights) {
     const ExpertProduct there =
         TestExpert::with(rows_of(device_out.rows(), {device_in.data(), rows, kShape.in}),
                          device_gate.view(), device_up.view(), device_down.view());
-    reference_ops().experts(std::span(&here, 1), Precision::bf16);
+    reference_processor().experts(std::span(&here, 1), Precision::bf16);
     ops().experts(std::span(&there, 1), Precision::bf16);
     EXPECT_LE(relative_error(device_out.download(), out),
               tolerance({DType::BF16_COMPACT, DType::BF16_COMPACT}, Precision::bf16))
@@ -246,7 +246,7 @@ TEST_F(GpuExperts, PartsOfCompactExperts) {
     const ExpertProduct here = part(expert.here(rows_of({out.data(), 3, 64}, {in.data(), 3, 128})));
     const ExpertProduct there =
         part(expert.there(rows_of(device_out.rows(), {device_in.data(), 3, 128})));
-    reference_ops().experts(std::span(&here, 1), precision);
+    reference_processor().experts(std::span(&here, 1), precision);
     ops().experts(std::span(&there, 1), precision);
     EXPECT_LE(relative_error(device_out.download(), out), tolerance(types, precision));
   }
@@ -301,7 +301,7 @@ TEST_F(GpuExperts, RowsInOrderGoStraightToTheirPlace) {
           expert.here(rows_of({out.data(), rows, shape.out}, {in.data(), rows, shape.in}));
       const ExpertProduct there =
           expert.there(rows_of(device_out.rows(), {device_in.data(), rows, shape.in}));
-      reference_ops().experts(std::span(&here, 1), precision);
+      reference_processor().experts(std::span(&here, 1), precision);
       ops().experts(std::span(&there, 1), precision);
       EXPECT_LE(relative_error(device_out.download(), out),
                 tolerance({DType::BF16, DType::BF16}, precision));
@@ -337,7 +337,7 @@ TEST_F(GpuExperts, ProductsNeedNotBeAlike) {
     there.push_back(experts[e].there(rows_of(device_outs[e].rows(), {device_in.data(), 6, 16},
                                              device_listed, device_listed, Activation::gelu)));
   }
-  reference_ops().experts(here, Precision::bf16);
+  reference_processor().experts(here, Precision::bf16);
   ops().experts(there, Precision::bf16);
   for (size_t e = 0; e < kExperts; ++e)
     EXPECT_LE(relative_error(device_outs[e].download(), outs[e]), 1e-2);

@@ -24,7 +24,7 @@ double tolerance(DType weights, Precision precision) {
   return kSums;
 }
 
-std::vector<float> on_device(const Ops& ops, ConstRows in, const Weights& weight,
+std::vector<float> on_device(const Processor& ops, ConstRows in, const Weights& weight,
                              const Weights* bias, Precision precision) {
   const DeviceArray<float> x(
       std::span<const float>(in.data, static_cast<size_t>(in.count * in.width)));
@@ -42,12 +42,12 @@ std::vector<float> on_device(const Ops& ops, ConstRows in, const Weights& weight
 std::vector<float> by_reference(ConstRows in, const Weights& weight, const Weights* bias,
                                 Precision precision) {
   std::vector<float> out(static_cast<size_t>(in.count * weight.view.rows()), kPoison);
-  reference_ops().matmul({out.data(), in.count, weight.view.rows()}, in, weight.view,
-                         bias ? bias->view : TensorView{}, precision);
+  reference_processor().matmul({out.data(), in.count, weight.view.rows()}, in, weight.view,
+                               bias ? bias->view : TensorView{}, precision);
   return out;
 }
 
-void check_product(const Ops& ops, const Product& shape, DType dtype, Precision precision) {
+void check_product(const Processor& ops, const Product& shape, DType dtype, Precision precision) {
   SCOPED_TRACE(std::to_string(shape.rows) + " x " + std::to_string(shape.in) + " -> " +
                std::to_string(shape.out) + " " + std::string(dtype_name(dtype)) + " precision " +
                std::to_string(static_cast<int>(precision)));

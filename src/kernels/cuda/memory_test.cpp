@@ -116,13 +116,13 @@ TEST_F(GpuMemory, AllOfItCanBeTakenAgain) {
 }
 
 TEST_F(GpuMemory, DownloadsThatBeginEarlyAreThereAtTheirPlace) {
-  constexpr size_t kRounds = OpsMemory::kMostLandings;
+  constexpr size_t kRounds = ProcessorMemory::kMostLandings;
   std::vector<std::vector<uint8_t>> expected;
   std::vector<const std::byte*> landed;
   uint64_t place = 0;
   for (size_t i = 0; i < 3 * kRounds; ++i) {
-    const size_t bytes = i % 7 == 0 ? OpsMemory::kMostLanding : 1 + i * 37;
-    const DeviceArray<uint8_t> array(OpsMemory::kMostLanding + 16);
+    const size_t bytes = i % 7 == 0 ? ProcessorMemory::kMostLanding : 1 + i * 37;
+    const DeviceArray<uint8_t> array(ProcessorMemory::kMostLanding + 16);
     auto* from = reinterpret_cast<std::byte*>(array.data()) + i % 16;
     expected.push_back(pattern(bytes, static_cast<unsigned>(i)));
     ops().memory.upload(from, expected.back().data(), bytes);
@@ -135,9 +135,9 @@ TEST_F(GpuMemory, DownloadsThatBeginEarlyAreThereAtTheirPlace) {
       EXPECT_EQ(std::memcmp(landed[k], expected[k].data(), expected[k].size()), 0) << i << " " << k;
     }
   }
-  const DeviceArray<uint8_t> large(OpsMemory::kMostLanding + 1);
+  const DeviceArray<uint8_t> large(ProcessorMemory::kMostLanding + 1);
   EXPECT_THROW(ops().memory.begin_download(reinterpret_cast<const std::byte*>(large.data()),
-                                           OpsMemory::kMostLanding + 1),
+                                           ProcessorMemory::kMostLanding + 1),
                Error);
 }
 

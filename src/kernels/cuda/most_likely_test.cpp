@@ -11,7 +11,7 @@ namespace {
 
 using GpuMostLikely = GpuTest;
 
-std::vector<TokenId> found(const Ops& ops, const std::vector<float>& logits, int64_t width) {
+std::vector<TokenId> found(const Processor& ops, const std::vector<float>& logits, int64_t width) {
   const auto rows = static_cast<int64_t>(logits.size()) / width;
   const DeviceArray<float> in{std::span<const float>(logits)};
   const DeviceArray<TokenId> out{
@@ -23,7 +23,7 @@ std::vector<TokenId> found(const Ops& ops, const std::vector<float>& logits, int
 std::vector<TokenId> expected(const std::vector<float>& logits, int64_t width) {
   const auto rows = static_cast<int64_t>(logits.size()) / width;
   std::vector<TokenId> tokens(static_cast<size_t>(rows));
-  reference_ops().most_likely(tokens, {logits.data(), rows, width});
+  reference_processor().most_likely(tokens, {logits.data(), rows, width});
   return tokens;
 }
 

@@ -15,7 +15,7 @@ constexpr float kEpsilon = 1e-5f;
 
 std::vector<float> by_reference(ConstRows in, const Weights& weight) {
   std::vector<float> out(static_cast<size_t>(in.count * in.width), kPoison);
-  reference_ops().rms_norm({out.data(), in.count, in.width}, in, weight.view, kEpsilon);
+  reference_processor().rms_norm({out.data(), in.count, in.width}, in, weight.view, kEpsilon);
   return out;
 }
 
@@ -82,7 +82,7 @@ TEST_F(GpuEmbed, CopiesTheRowsOfTokens) {
       const DeviceOutput out(5, width);
       ops().embed(out.rows(), device_table.view(), device_tokens.span());
       std::vector<float> expected(static_cast<size_t>(5 * width), kPoison);
-      reference_ops().embed({expected.data(), 5, width}, table.view, tokens);
+      reference_processor().embed({expected.data(), 5, width}, table.view, tokens);
       EXPECT_TRUE(same_bits(out.download(), expected)) << width;
     }
   }

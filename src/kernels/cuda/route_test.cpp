@@ -30,16 +30,16 @@ Routed by_reference(const Case& given, const std::vector<float>& logits,
   const auto choices = static_cast<size_t>(given.tokens * given.rule.top_k);
   Routed routed{std::vector<ExpertId>(choices), std::vector<float>(choices, kPoison),
                 std::vector<float>(static_cast<size_t>(given.tokens), kPoison)};
-  reference_ops().route({.logits = {logits.data(), given.tokens, given.experts},
-                         .selection_bias = bias,
-                         .rule = given.rule,
-                         .experts = routed.experts,
-                         .weights = routed.weights,
-                         .gaps = routed.gaps});
+  reference_processor().route({.logits = {logits.data(), given.tokens, given.experts},
+                               .selection_bias = bias,
+                               .rule = given.rule,
+                               .experts = routed.experts,
+                               .weights = routed.weights,
+                               .gaps = routed.gaps});
   return routed;
 }
 
-Routed on_device(const Ops& ops, const Case& given, const std::vector<float>& logits,
+Routed on_device(const Processor& ops, const Case& given, const std::vector<float>& logits,
                  const std::vector<float>& bias, bool with_gaps = true) {
   const auto choices = static_cast<size_t>(given.tokens * given.rule.top_k);
   const DeviceArray<float> device_logits{std::span<const float>(logits)};
@@ -78,7 +78,7 @@ std::vector<float> coarse_logits(int64_t count, unsigned seed) {
   return values;
 }
 
-void check(const Ops& ops, const Case& given) {
+void check(const Processor& ops, const Case& given) {
   SCOPED_TRACE(std::to_string(given.experts) + " experts, " + std::to_string(given.rule.groups) +
                " groups, top " + std::to_string(given.rule.top_k));
   const auto seed = static_cast<unsigned>(given.experts + given.rule.top_k);

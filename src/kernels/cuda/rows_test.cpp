@@ -19,7 +19,7 @@ TEST_F(GpuRows, AddIsExact) {
       const std::vector<float> a = random_floats(count + offset, 1);
       const std::vector<float> b = random_floats(count, 2);
       std::vector<float> expected = a;
-      reference_ops().add({expected.data() + offset, count, 1}, {b.data(), count, 1});
+      reference_processor().add({expected.data() + offset, count, 1}, {b.data(), count, 1});
       const DeviceArray<float> out{std::span<const float>(a)};
       const DeviceArray<float> in{std::span<const float>(b)};
       ops().add({out.data() + offset, count, 1}, {in.data(), count, 1});
@@ -33,7 +33,7 @@ TEST_F(GpuRows, GatherCopiesRows) {
   for (const int64_t width : {1, 9, 64, 2055, 4096}) {
     const std::vector<float> from = random_floats(7 * width, 3);
     std::vector<float> expected(static_cast<size_t>(5 * width), kPoison);
-    reference_ops().gather({expected.data(), 5, width}, {from.data(), 7, width}, rows);
+    reference_processor().gather({expected.data(), 5, width}, {from.data(), 7, width}, rows);
     const DeviceArray<float> in{std::span<const float>(from)};
     const DeviceArray<int32_t> device_rows{std::span<const int32_t>(rows)};
     const DeviceOutput out(5, width);
@@ -42,16 +42,16 @@ TEST_F(GpuRows, GatherCopiesRows) {
   }
 }
 
-using Scatter = void (*Ops::*)(Rows out, ConstRows in, std::span<const int32_t> rows);
+using Scatter = void (*Processor::*)(Rows out, ConstRows in, std::span<const int32_t> rows);
 
 // The same bits as the reference in all rows, those that it leaves too.
-void expect_scattered_alike(const Ops& ops, Scatter scatter) {
+void expect_scattered_alike(const Processor& ops, Scatter scatter) {
   const std::vector<int32_t> rows = {6, 0, 3, 2};
   for (const int64_t width : {1, 9, 64, 2055, 4096}) {
     const std::vector<float> from = random_floats(4 * width, 3);
     const std::vector<float> before = random_floats(8 * width, 4);
     std::vector<float> expected = before;
-    (reference_ops().*scatter)({expected.data(), 8, width}, {from.data(), 4, width}, rows);
+    (reference_processor().*scatter)({expected.data(), 8, width}, {from.data(), 4, width}, rows);
     const DeviceArray<float> in{std::span<const float>(from)};
     const DeviceArray<int32_t> device_rows{std::span<const int32_t>(rows)};
     const DeviceArray<float> out{std::span<const float>(before)};
@@ -61,11 +61,11 @@ void expect_scattered_alike(const Ops& ops, Scatter scatter) {
 }
 
 TEST_F(GpuRows, ScatterCopiesRowsAndLeavesTheOthers) {
-  expect_scattered_alike(ops(), &Ops::scatter);
+  expect_scattered_alike(ops(), &Processor::scatter);
 }
 
 TEST_F(GpuRows, ScatterAddAddsToRowsAndLeavesTheOthers) {
-  expect_scattered_alike(ops(), &Ops::scatter_add);
+  expect_scattered_alike(ops(), &Processor::scatter_add);
 }
 
 TEST_F(GpuRows, ScatterIsTheInverseOfGather) {
@@ -92,8 +92,8 @@ TEST_F(GpuRows, CombineAddsSlotsInTheirOrder) {
       const std::vector<float> from = random_floats(kTokens * slots * width, 2);
       const std::vector<float> weights = random_floats(kTokens * slots, 3);
       std::vector<float> expected = before;
-      reference_ops().combine({expected.data(), kTokens, width},
-                              {from.data(), kTokens * slots, width}, weights);
+      reference_processor().combine({expected.data(), kTokens, width},
+                                    {from.data(), kTokens * slots, width}, weights);
       const DeviceArray<float> out{std::span<const float>(before)};
       const DeviceArray<float> in{std::span<const float>(from)};
       const DeviceArray<float> device_weights{std::span<const float>(weights)};
@@ -110,7 +110,7 @@ TEST_F(GpuRows, ClipKeepsWithinTheLimit) {
   values[1002] = -kInfinity;
   const DeviceArray<float> device{std::span<const float>(values)};
   ops().clip(device.span(), 0.5f);
-  reference_ops().clip(values, 0.5f);
+  reference_processor().clip(values, 0.5f);
   EXPECT_EQ(device.download(), values);
   const std::vector<float> nan = {kPoison, 3.0f};
   const DeviceArray<float> device_nan{std::span<const float>(nan)};
@@ -126,7 +126,7 @@ TEST_F(GpuRows, SigmoidIsTheReferences) {
   values[1] = -200.0f;
   const DeviceArray<float> device{std::span<const float>(values)};
   ops().sigmoid(device.span());
-  reference_ops().sigmoid(values);
+  reference_processor().sigmoid(values);
   expect_close(device.download(), values, std::vector<float>(values.size(), 1.0f), 1e-6);
 }
 

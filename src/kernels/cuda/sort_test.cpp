@@ -37,7 +37,7 @@ std::vector<Choices> random_parts(const std::vector<int64_t>& rows, int64_t slot
   return parts;
 }
 
-void check(const Ops& ops, const std::vector<Choices>& parts, int64_t experts) {
+void check(const Processor& ops, const std::vector<Choices>& parts, int64_t experts) {
   size_t choices = 0;
   for (const Choices& part : parts) choices += part.experts.size();
   SCOPED_TRACE(std::to_string(choices) + " choices of " + std::to_string(experts));

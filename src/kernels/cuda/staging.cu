@@ -12,8 +12,9 @@ namespace klotski::cuda {
 namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
-constexpr uint64_t kLandingBytes = OpsMemory::kMostLanding + kCopyVector;  // wherever it begins
-constexpr uint64_t kEarlyBytes = OpsMemory::kMostLandings * kLandingBytes;
+constexpr uint64_t kLandingBytes =
+    ProcessorMemory::kMostLanding + kCopyVector;  // wherever it begins
+constexpr uint64_t kEarlyBytes = ProcessorMemory::kMostLandings * kLandingBytes;
 static_assert(kEarlyBytes < kPieceBytes);
 
 }  // namespace
@@ -60,11 +61,11 @@ void Staging::download(std::byte* to, const std::byte* from, uint64_t bytes) {
 }
 
 const std::byte* Staging::begin_download(const std::byte* from, uint64_t bytes) {
-  if (bytes > OpsMemory::kMostLanding) {
+  if (bytes > ProcessorMemory::kMostLanding) {
     fail(ErrorKind::internal, "a download of {} bytes that begins early: {} at most", bytes,
-         OpsMemory::kMostLanding);
+         ProcessorMemory::kMostLanding);
   }
-  const uint64_t early = landings_++ % OpsMemory::kMostLandings;
+  const uint64_t early = landings_++ % ProcessorMemory::kMostLandings;
   const uint64_t begin = kPieceBytes - kEarlyBytes + early * kLandingBytes + misalignment(from);
   if (bytes > 0) copy_by_kernel({landing_.device + begin, from, bytes}, stream_);
   return landing_.host.get() + begin;

@@ -17,7 +17,7 @@ class Staging {
 
   void upload(std::byte* to, const std::byte* from, uint64_t bytes);    // `from` is free on return
   void download(std::byte* to, const std::byte* from, uint64_t bytes);  // arrived on return
-  // As OpsMemory's.
+  // As ProcessorMemory's.
   const std::byte* begin_download(const std::byte* from, uint64_t bytes);
 
  private:

@@ -15,7 +15,7 @@
 
 #include "device/device.h"
 #include "kernels/cpu/testing.h"
-#include "kernels/cuda_ops.h"
+#include "kernels/cuda_processor.h"
 #include "kernels/ops.h"
 
 namespace klotski {
@@ -37,24 +37,24 @@ class GpuProcessor {
   GpuProcessor(const GpuProcessor&) = delete;
   GpuProcessor& operator=(const GpuProcessor&) = delete;
 
-  const Ops& ops() const { return *processor_; }
+  const Processor& ops() const { return *processor_; }
 
  private:
   std::unique_ptr<Device> device_;
   std::byte* memory_;
-  std::unique_ptr<const Ops> processor_;
-  std::optional<OpsArenaUse> arena_;
+  std::unique_ptr<const Processor> processor_;
+  std::optional<ArenaUse> arena_;
 };
 
 // One for all tests. Never destroyed: the driver may be gone before static objects are.
-inline const Ops& gpu_ops() {
+inline const Processor& gpu_processor() {
   static const auto* const kMade = new GpuProcessor();
   return kMade->ops();
 }
 
 class GpuTest : public ::testing::Test {
  public:
-  static const Ops& ops() { return gpu_ops(); }
+  static const Processor& ops() { return gpu_processor(); }
 
  protected:
   void SetUp() override {
@@ -70,13 +70,13 @@ class DeviceArray {
   // Every byte 0xFF: a float that nobody wrote is no number, an index is -1.
   explicit DeviceArray(size_t count) : DeviceArray(count, nullptr) {
     const std::vector<std::byte> poison(bytes(), std::byte{0xFF});
-    gpu_ops().memory.upload(memory_, poison.data(), bytes());
+    gpu_processor().memory.upload(memory_, poison.data(), bytes());
   }
   explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size(), nullptr) {
-    gpu_ops().memory.upload(memory_, values.data(), bytes());
+    gpu_processor().memory.upload(memory_, values.data(), bytes());
   }
   ~DeviceArray() {
-    if (memory_) gpu_ops().memory.give_back(memory_, bytes());
+    if (memory_) gpu_processor().memory.give_back(memory_, bytes());
   }
   DeviceArray(DeviceArray&& other) noexcept
       : count_(std::exchange(other.count_, 0)), memory_(std::exchange(other.memory_, nullptr)) {}
@@ -88,13 +88,13 @@ class DeviceArray {
 
   std::vector<T> download() const {
     std::vector<T> values(count_);
-    gpu_ops().memory.download(values.data(), memory_, bytes());
+    gpu_processor().memory.download(values.data(), memory_, bytes());
     return values;
   }
 
  private:
   DeviceArray(size_t count, std::nullptr_t)
-      : count_(count), memory_(gpu_ops().memory.take(count * sizeof(T))) {}
+      : count_(count), memory_(gpu_processor().memory.take(count * sizeof(T))) {}
   uint64_t bytes() const { return count_ * sizeof(T); }
 
   size_t count_;

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 #include "kernels/reference/weight_row.h"
 #include "tensor/half.h"
 

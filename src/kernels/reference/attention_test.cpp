@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/testing.h"
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski {
 namespace {
@@ -82,7 +82,7 @@ AttentionArguments arguments_of(std::vector<float>& out, const KvPages& pages) {
 template <typename Sees>
 void expect_attention(const AttentionArguments& arguments, std::span<const float> with_queries,
                       const Cache& cache, const Sees& sees) {
-  reference_ops().attention(std::span(&arguments, 1));
+  reference_processor().attention(std::span(&arguments, 1));
   for (int64_t token = 0; token < kTokens; ++token) {
     const std::vector<double> expected =
         plain_attention(with_queries.subspan(size_t(token * kWidth), kWidth), cache,
@@ -122,7 +122,7 @@ TEST(ReferenceAttention, SeesTheFirstAndTheLatestOfALossyCache) {
   AttentionArguments arguments = arguments_of(out, pages);
   arguments.first_position = 9;
   arguments.output.count = arguments.queries.count = 2;
-  reference_ops().attention(std::span(&arguments, 1));
+  reference_processor().attention(std::span(&arguments, 1));
   for (int64_t token = 0; token < 2; ++token) {
     const std::vector<double> expected =
         plain_attention(std::span(queries).subspan(size_t(token * kWidth), kWidth), cache, {},
@@ -154,11 +154,11 @@ TEST(ReferenceAttention, TakesSeveralSequences) {
   std::vector<float> together[2];
   const AttentionArguments one = arguments_of(alone[0], first.pages());
   const AttentionArguments other = arguments_of(alone[1], second.pages());
-  reference_ops().attention(std::span(&one, 1));
-  reference_ops().attention(std::span(&other, 1));
+  reference_processor().attention(std::span(&one, 1));
+  reference_processor().attention(std::span(&other, 1));
   const AttentionArguments both[] = {arguments_of(together[0], first.pages()),
                                      arguments_of(together[1], second.pages())};
-  reference_ops().attention(std::span(both));
+  reference_processor().attention(std::span(both));
   EXPECT_EQ(together[0], alone[0]);
   EXPECT_EQ(together[1], alone[1]);
   EXPECT_NE(together[0], together[1]);

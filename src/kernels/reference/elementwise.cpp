@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski {
 

@@ -1,4 +1,4 @@
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 #include "kernels/reference/weight_row.h"
 
 namespace klotski::reference {

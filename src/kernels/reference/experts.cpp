@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski::reference {
 

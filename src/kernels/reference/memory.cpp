@@ -2,7 +2,7 @@
 #include <new>
 
 #include "device/device.h"
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski {
 

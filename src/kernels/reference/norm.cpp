@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 #include "kernels/reference/weight_row.h"
 
 namespace klotski::reference {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski::reference {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski::reference {
 

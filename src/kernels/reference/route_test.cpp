@@ -21,11 +21,11 @@ Routed route_one(const std::vector<float>& logits, const RouterRule& rule,
   std::vector<ExpertId> experts(static_cast<size_t>(rule.top_k), ExpertId(-1));
   Routed result;
   result.weights.assign(experts.size(), kNan);
-  reference_ops().route({.logits = {logits.data(), 1, static_cast<int64_t>(logits.size())},
-                         .selection_bias = bias,
-                         .rule = rule,
-                         .experts = experts,
-                         .weights = result.weights});
+  reference_processor().route({.logits = {logits.data(), 1, static_cast<int64_t>(logits.size())},
+                               .selection_bias = bias,
+                               .rule = rule,
+                               .experts = experts,
+                               .weights = result.weights});
   for (const ExpertId expert : experts) result.experts.push_back(expert.value);
   return result;
 }

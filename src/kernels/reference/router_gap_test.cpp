@@ -19,7 +19,7 @@ std::vector<float> gaps_of(const std::vector<float>& logits, int64_t tokens, con
   std::vector<ExpertId> experts(choices);
   std::vector<float> weights(choices);
   std::vector<float> gaps(static_cast<size_t>(tokens), -1.0f);
-  reference_ops().route(
+  reference_processor().route(
       {.logits = {logits.data(), tokens, static_cast<int64_t>(logits.size()) / tokens},
        .selection_bias = bias,
        .rule = rule,

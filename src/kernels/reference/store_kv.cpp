@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 #include "tensor/half.h"
 
 namespace klotski::reference {

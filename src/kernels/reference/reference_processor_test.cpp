@@ -1,6 +1,6 @@
 // The oracle itself is held against formulas written another way, in double precision.
 
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace klotski {
 namespace {
 
-const Ops& ops = reference_ops();
+const Processor& ops = reference_processor();
 
 TensorView view(const std::vector<float>& values, Shape shape) {
   return {reinterpret_cast<const std::byte*>(values.data()), DType::F32, std::move(shape)};
@@ -236,7 +236,7 @@ TEST(ReferenceOps, MostLikelyIsTheFirstOfTheLargest) {
                                      1,          nan,        2,          0,           //
                                      1,          2,          kInfinity,  0,           //
                                      -kInfinity, -kInfinity, -kInfinity, -kInfinity};
-  for (const Ops* any : {&ops, &cpu_ops()}) {
+  for (const Processor* any : {&ops, &cpu_processor()}) {
     std::vector<TokenId> tokens(5);
     any->most_likely(tokens, {logits.data(), 5, 4});
     EXPECT_EQ(tokens, (std::vector<TokenId>{1, 2, -1, -1, -1}));

@@ -9,11 +9,11 @@
 namespace klotski {
 
 // Bytes that products take of the arena that a device's processor is given; the rest of the arena
-// is OpsMemory's.
+// is ProcessorMemory's.
 inline constexpr uint64_t kCudaProductWorkspace = uint64_t{32} << 20;
 
 // A processor with every operation on a device, which lives longer. It computes while it has an
-// arena (OpsArenaUse), which throws device_unavailable where the libraries for products are not
+// arena (ArenaUse), which throws device_unavailable where the libraries for products are not
 // installed; what its operations take (scratch_bytes) can be asked without.
 //
 // Inputs of products are rounded to the 16-bit type of the weights where the precision asks for no
@@ -21,8 +21,8 @@ inline constexpr uint64_t kCudaProductWorkspace = uint64_t{32} << 20;
 // may depend on how many rows are computed with it.
 //
 // Operations run one after the other on a stream of their own, those of several processors at the
-// same time; they begin before their calls return. OpsMemory::finish waits for them. One thread at
-// a time calls a processor.
-std::unique_ptr<const Ops> make_cuda_processor(Device& device);
+// same time; they begin before their calls return. ProcessorMemory::finish waits for them. One
+// thread at a time calls a processor.
+std::unique_ptr<const Processor> make_cuda_processor(Device& device);
 
 }  // namespace klotski

@@ -1,4 +1,4 @@
-#include "kernels/cuda_ops.h"
+#include "kernels/cuda_processor.h"
 
 #include <algorithm>
 #include <memory>
@@ -16,7 +16,9 @@ CudaProcessor::CudaProcessor(const Device& device)
     : CudaProcessor(std::make_unique<CudaMemory>(device.info()), device.info()) {}
 
 CudaProcessor::CudaProcessor(std::unique_ptr<CudaMemory> own, const DeviceInfo& info)
-    : Ops(std::move(own)), device_memory_(static_cast<CudaMemory&>(memory)), name_(info.name) {}
+    : Processor(std::move(own)),
+      device_memory_(static_cast<CudaMemory&>(memory)),
+      name_(info.name) {}
 
 CudaProcessor::~CudaProcessor() = default;
 
@@ -38,7 +40,7 @@ uint64_t CudaProcessor::scratch_bytes(const MostWork& most) const {
 
 }  // namespace cuda
 
-std::unique_ptr<const Ops> make_cuda_processor(Device& device) {
+std::unique_ptr<const Processor> make_cuda_processor(Device& device) {
   return std::make_unique<cuda::CudaProcessor>(device);
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_processor.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,8 @@
 
 namespace klotski::cpu {
 
-CpuProcessor::CpuProcessor(int threads, const Kernels& kernels, std::unique_ptr<OpsMemory> memory)
+CpuProcessor::CpuProcessor(int threads, const Kernels& kernels,
+                           std::unique_ptr<ProcessorMemory> memory)
     : ReferenceProcessor(std::move(memory)), kernels_(kernels), threads_(threads) {
   if (threads < 1) fail(ErrorKind::usage, "threads: expected at least 1, found {}", threads);
 }

@@ -10,9 +10,9 @@ namespace klotski {
 
 // The program's own memory, as the operations of a CPU use it: there is nothing to copy and nothing
 // to wait for. A device made of the program's memory overrides what it does otherwise.
-class HostMemory : public OpsMemory {
+class HostMemory : public ProcessorMemory {
  public:
-  explicit HostMemory(bool readable_by_program = true) : OpsMemory(readable_by_program) {}
+  explicit HostMemory(bool readable_by_program = true) : ProcessorMemory(readable_by_program) {}
 
   std::byte* take(uint64_t bytes) override;
   void give_back(std::byte* memory, uint64_t bytes) override;
@@ -31,10 +31,11 @@ class HostMemory : public OpsMemory {
 namespace reference {
 
 // The naive implementation: the oracle of every other one. Computes on the calling thread.
-class ReferenceProcessor : public Ops {
+class ReferenceProcessor : public Processor {
  public:
-  explicit ReferenceProcessor(std::unique_ptr<OpsMemory> memory = std::make_unique<HostMemory>())
-      : Ops(std::move(memory)) {}
+  explicit ReferenceProcessor(
+      std::unique_ptr<ProcessorMemory> memory = std::make_unique<HostMemory>())
+      : Processor(std::move(memory)) {}
 
   KLOTSKI_OPERATIONS(KLOTSKI_OVERRIDE)
   std::string name() const override { return "reference"; }

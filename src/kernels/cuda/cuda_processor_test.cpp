@@ -1,6 +1,6 @@
 // Processors of a device as objects: each is its own, however many there are.
 
-#include "kernels/cuda_ops.h"
+#include "kernels/cuda_processor.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class CudaProcessors : public GpuTest {};
 // A product, begun but not waited for, in the memory of one processor.
 class Product {
  public:
-  explicit Product(const Ops& ops)
+  explicit Product(const Processor& ops)
       : memory_(ops.memory),
         in_(floats(kRows * kWidth, 1)),
         weight_(floats(kWidth * kWidth, 2)),
@@ -56,7 +56,7 @@ class Product {
     return there;
   }
 
-  OpsMemory& memory_;
+  ProcessorMemory& memory_;
   std::byte* in_;
   std::byte* weight_;
   std::byte* out_;
@@ -90,17 +90,17 @@ TEST_F(CudaProcessors, OutlivesAnother) {
 
 TEST_F(CudaProcessors, TakesOneArenaAfterTheOther) {
   const std::unique_ptr<Device> device = open_device(0);
-  const std::unique_ptr<const Ops> processor = make_cuda_processor(*device);
+  const std::unique_ptr<const Processor> processor = make_cuda_processor(*device);
   EXPECT_GT(processor->scratch_bytes({.rows = 8}), 0u);
   EXPECT_THROW(processor->memory.take(1), Error) << "there is no arena yet";
   std::byte* memory = device->allocate(kArenaBytes);
   const std::span<std::byte> arena(memory, kArenaBytes);
   for (int i = 0; i < 3; ++i) {
-    const OpsArenaUse use(*processor, arena);
-    EXPECT_THROW(OpsArenaUse(*processor, arena), Error) << "it has one";
-    EXPECT_EQ(Product(*processor).result(), Product(gpu_ops()).result());
+    const ArenaUse use(*processor, arena);
+    EXPECT_THROW(ArenaUse(*processor, arena), Error) << "it has one";
+    EXPECT_EQ(Product(*processor).result(), Product(gpu_processor()).result());
   }
-  EXPECT_THROW(OpsArenaUse(*processor, arena.first(kCudaProductWorkspace - 1)), Error);
+  EXPECT_THROW(ArenaUse(*processor, arena.first(kCudaProductWorkspace - 1)), Error);
   EXPECT_THROW(processor->memory.take(1), Error);
   device->release(memory);
 }

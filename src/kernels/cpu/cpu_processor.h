@@ -10,7 +10,7 @@
 #include "base/thread_pool.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/ops.h"
-#include "kernels/reference/reference_ops.h"
+#include "kernels/reference/reference_processor.h"
 
 namespace klotski::cpu {
 
@@ -35,7 +35,7 @@ class CpuProcessor : public ReferenceProcessor {
  public:
   // `threads`, at least 1, count the caller; they start with the first operation.
   explicit CpuProcessor(int threads = usable_cpus(), const Kernels& kernels = cpu::kernels(),
-                        std::unique_ptr<OpsMemory> memory = std::make_unique<HostMemory>());
+                        std::unique_ptr<ProcessorMemory> memory = std::make_unique<HostMemory>());
 
   KLOTSKI_OVERRIDE(scratch_bytes)
   KLOTSKI_OVERRIDE(rms_norm)

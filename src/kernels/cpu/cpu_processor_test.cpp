@@ -1,6 +1,6 @@
 // Processors as objects: each is its own, however many there are.
 
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_processor.h"
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 // Results of several operations, large enough that they are shared out to all threads.
 class Workload {
  public:
-  std::vector<float> results(const Ops& ops) const {
+  std::vector<float> results(const Processor& ops) const {
     Output norm(kRows, kIn);
     ops.rms_norm(norm.rows(), in(), scale_.view, 1e-5f);
     Output product(kRows, kOut);
@@ -53,10 +53,10 @@ class Workload {
 };
 
 // Has every processor compute again and again on a thread of its own, at the same time.
-void expect_same_together(std::span<const Ops* const> processors) {
+void expect_same_together(std::span<const Processor* const> processors) {
   const Workload work;
   std::vector<std::vector<float>> alone;
-  for (const Ops* processor : processors) alone.push_back(work.results(*processor));
+  for (const Processor* processor : processors) alone.push_back(work.results(*processor));
   std::vector<std::thread> threads;
   std::vector<int> wrong(processors.size(), 0);
   for (size_t p = 0; p < processors.size(); ++p) {
@@ -73,7 +73,7 @@ void expect_same_together(std::span<const Ops* const> processors) {
 TEST(CpuProcessor, TwoWithDifferentThreadsComputeAtTheSameTime) {
   const CpuProcessor two(2);
   const CpuProcessor three(3);
-  const std::vector<const Ops*> both{&two, &three};
+  const std::vector<const Processor*> both{&two, &three};
   expect_same_together(both);
   const Workload work;
   EXPECT_TRUE(same_bits(work.results(two), work.results(three)));
@@ -82,7 +82,7 @@ TEST(CpuProcessor, TwoWithDifferentThreadsComputeAtTheSameTime) {
 TEST(CpuProcessor, ComputesWhileTheReferenceDoes) {
   const CpuProcessor fast(2);
   const ReferenceProcessor plain;
-  const std::vector<const Ops*> both{&fast, &plain};
+  const std::vector<const Processor*> both{&fast, &plain};
   expect_same_together(both);
 }
 
@@ -156,7 +156,8 @@ TEST(CpuProcessor, ComputesWithTheInstructionsItWasMadeFor) {
 TEST(CpuProcessor, SharesOutOtherWork) {
   const CpuProcessor fast(3);
   const ReferenceProcessor plain;
-  for (const Ops* ops : {static_cast<const Ops*>(&fast), static_cast<const Ops*>(&plain)}) {
+  for (const Processor* ops :
+       {static_cast<const Processor*>(&fast), static_cast<const Processor*>(&plain)}) {
     std::vector<int> visits(1000, 0);
     ops->parallel_for(std::ssize(visits), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
