@@ -4,10 +4,11 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
-#include "model/compact_tensors.h"
 #include "model/counts.h"
+#include "model/stored_tensors.h"
 #include "model/tensors.h"
 #include "model/unit_layout.h"
+#include "tensor/format.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 
@@ -24,7 +25,8 @@ struct StoredBytes {
   uint64_t dense = 0;
   uint64_t expert = 0;
   uint64_t one_expert = 0;  // of the first routed layer
-  // Matrices that may be compact (model/compact_tensors.h), those that are, and the latter's bytes.
+  // Matrices that may be packed, those that are compact (packed without loss), and the bytes of
+  // these.
   int64_t matrices = 0;
   int64_t compact = 0;
   uint64_t compact_bytes = 0;
@@ -34,9 +36,9 @@ struct StoredBytes {
 void count_compact(StoredBytes& bytes, const UnitLayout& layout) {
   for (const PlacedTensor& tensor : layout.tensors) {
     ++bytes.matrices;
-    if (tensor.dtype != DType::BF16_COMPACT) continue;
+    if (!is_packed(tensor.dtype) || format_of(tensor.dtype).lossy) continue;
     ++bytes.compact;
-    bytes.compact_bytes += tensor.bytes;
+    bytes.compact_bytes += layout.bytes_of(tensor);
     bytes.bytes_as_bf16 +=
         static_cast<uint64_t>(tensor.shape[0] * bytes_per_row(DType::BF16, tensor.shape[1]));
   }
@@ -52,7 +54,7 @@ StoredBytes stored_bytes(const OpenedModel& model) {
       const bool expert = kind == UnitKind::expert;
       (expert ? bytes.expert : bytes.dense) += layout.own_bytes;
       if (expert && bytes.one_expert == 0) bytes.one_expert = layout.own_bytes;
-      if (may_be_compact(kind)) count_compact(bytes, layout);
+      if (may_be_packed(kind)) count_compact(bytes, layout);
     }
   }
   return bytes;

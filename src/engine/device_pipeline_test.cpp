@@ -46,7 +46,10 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   }
 
   // The bundled model takes longer than those of the tests.
-  static int trials(int most) { return GetParam() == std::string_view(kCompact) ? most / 3 : most; }
+  static int trials(int most) {
+    const std::string_view name = GetParam();
+    return name == kCompact || name == kDrill ? most / 3 : most;
+  }
 
   // Fewer slots than the plan has room for: the models of the tests are small.
   void take_slots_away(RunPlan& plan) {
@@ -443,7 +446,7 @@ TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DevicePipeline,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe",
-                                           "variants/qwen2_windows_dense", kCompact));
+                                           "variants/qwen2_windows_dense", kCompact, kDrill));
 
 }  // namespace
 }  // namespace klotski

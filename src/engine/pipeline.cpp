@@ -87,7 +87,7 @@ MicroBatchShape shape_of(const MicroBatch& micro_batch) {
 
 }  // namespace
 
-Pipeline::Pipeline(const ModelDescription& model, const Checkpoint& checkpoint,
+Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint,
                    const UnitLayouts& layouts, const Policy& policy, const ComputeMemory& memory,
                    const Processor& ops, const PipelineOptions& options)
     : model_(model),

@@ -43,9 +43,9 @@ struct PipelineReport {
 class Pipeline {
  public:
   // All arguments given by reference must live longer.
-  Pipeline(const ModelDescription& model, const Checkpoint& checkpoint, const UnitLayouts& layouts,
-           const Policy& policy, const ComputeMemory& memory, const Processor& ops,
-           const PipelineOptions& options = {});
+  Pipeline(const ModelDescription& model, const TensorSource& checkpoint,
+           const UnitLayouts& layouts, const Policy& policy, const ComputeMemory& memory,
+           const Processor& ops, const PipelineOptions& options = {});
 
   const ModelDescription& description() const { return model_; }
   const Policy& policy() const { return policy_; }

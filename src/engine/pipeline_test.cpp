@@ -60,7 +60,8 @@ TEST_P(PipelineEquals, TheResidentRunBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PipelineEquals,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", kCompact));
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", kCompact,
+                                           kDrill));
 // Layers that are not routed, windows, tied embeddings, clipped and biased projections.
 INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
                          ::testing::Values("variants/qwen2_no_bias_sparse_step",

@@ -2,7 +2,7 @@
 
 namespace klotski {
 
-PreparedModel::PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint,
+PreparedModel::PreparedModel(const ModelDescription& model, const TensorSource& checkpoint,
                              Target& target, RunPlan plan, const PipelineOptions& options)
     : layouts_(model, checkpoint), plan_(std::move(plan)) {
   const MemoryPlan& memory = plan_.memory;

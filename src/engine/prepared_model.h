@@ -17,7 +17,7 @@ class PreparedModel {
  public:
   // The references must live longer.
   // A target that is a device keeps the memory below it for the next model of the same plan.
-  PreparedModel(const ModelDescription& model, const Checkpoint& checkpoint, Target& target,
+  PreparedModel(const ModelDescription& model, const TensorSource& checkpoint, Target& target,
                 RunPlan plan, const PipelineOptions& options = {});
   PreparedModel(const PreparedModel&) = delete;  // the pipeline refers to its parts
   PreparedModel& operator=(const PreparedModel&) = delete;

@@ -115,7 +115,8 @@ class MemoryDivision {
                                       properties_of(policy.strategy).needs_cpu_attention;
       if (properties_of(policy.strategy).divides_experts) {
         policy.division.shared_rows = std::max(policy.group.sequences(), kSharedRows);
-        policy.division.slices_experts = true;  // the costs decide where one is worth it
+        // The costs decide where one is worth it.
+        policy.division.slices_experts = layouts_.experts_can_be_cut();
       }
     }
     policy = that_fits(policy, limits);

@@ -2,10 +2,10 @@
 
 namespace klotski {
 
-DiskSource::DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& options)
+DiskSource::DiskSource(const TensorSource& tensors, const DiskReaderOptions& options)
     : reader_(options) {
-  for (size_t shard = 0; shard < checkpoint.shard_count(); ++shard) {
-    files_.emplace_back(checkpoint.file(static_cast<uint32_t>(shard)));
+  for (size_t shard = 0; shard < tensors.shard_count(); ++shard) {
+    files_.emplace_back(tensors.file(static_cast<uint32_t>(shard)));
   }
 }
 

@@ -7,11 +7,11 @@
 
 namespace klotski {
 
-// Units as they lie in a checkpoint's files, read past the page cache.
+// Units as they lie in a model's files, read past the page cache.
 class DiskSource : public UnitSource {
  public:
-  // Keeps the checkpoint's files open.
-  DiskSource(const Checkpoint& checkpoint, const DiskReaderOptions& options);
+  // Keeps the files of the source open.
+  DiskSource(const TensorSource& tensors, const DiskReaderOptions& options);
 
   void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
             const Processor& cpu) override;

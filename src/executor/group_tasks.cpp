@@ -41,7 +41,7 @@ uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts
                       .expert_width = std::max(expert_width, shared_width),
                       .head_dim = head_dim};
   return static_cast<uint64_t>(floats) * sizeof(float) + ops.scratch_bytes(most) +
-         (layouts.any_compact() ? ops.expansion_bytes(most, policy.precision) : 0);
+         ops.expansion_bytes(most, policy.precision, layouts.formats());
 }
 
 GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,

@@ -4,33 +4,23 @@
 #include <string>
 
 #include "executor/quietly.h"
-#include "tensor/compact.h"
 
 namespace klotski {
 
 namespace {
 
-// Of a row, or of the first columns of one, in a place of its own.
-uint64_t row_bytes(const TensorView& part) {
-  if (part.dtype != DType::BF16_COMPACT) {
-    return static_cast<uint64_t>(bytes_per_row(part.dtype, part.columns()));
-  }
-  return static_cast<uint64_t>(compact_header_bytes(part.columns_of_row()) +
-                               compact_blocks_bytes(part.columns()));
-}
-
-// Of what a slice has of one of its matrices.
+// Bytes of a slice's part of one of its matrices.
 uint64_t part_bytes(const TensorView& part) {
-  return DeviceMemory::rounded(static_cast<uint64_t>(part.rows()) * row_bytes(part));
+  uint64_t bytes = 0;
+  for (const BytePlane& plane : planes_of(part)) bytes += DeviceMemory::rounded(plane.bytes());
+  return bytes;
 }
 
 // An expert whose unit lies in the memory below at `data`; null: nowhere, what counts is its form.
 ExpertWeights expert_at(const std::byte* data, UnitKind kind, const UnitLayout& layout) {
   WeightSet weights;
   for (const PlacedTensor& tensor : layout.tensors) {
-    weights.set(tensor.role, {.data = data == nullptr ? nullptr : data + tensor.at,
-                              .dtype = tensor.dtype,
-                              .shape = tensor.shape});
+    weights.set(tensor.role, layout.view(tensor, data));
   }
   return expert_in(weights, kind == UnitKind::expert);
 }
@@ -120,14 +110,14 @@ void WeightSlots::await_load(const Task& expert) const {
 void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
   std::byte* to = buffer(task.unit, task.slot).data();
   const std::byte* from = below_->slot(task.unit.kind, task.slot_below);
-  uint64_t tensor_begin = 0;  // in the unit's own bytes, of which the task names some
-  for (const PlacedTensor& tensor : layouts_.of(task.unit).tensors) {
-    const uint64_t begin = std::max(task.offset, tensor_begin);
-    const uint64_t end = std::min(task.offset + task.bytes, tensor_begin + tensor.bytes);
-    const uint64_t skipped = begin - tensor_begin;
-    tensor_begin += tensor.bytes;
+  uint64_t part_begin = 0;  // in the unit's own bytes, of which the task names some
+  for (const PlacedPart& part : layouts_.of(task.unit).parts) {
+    const uint64_t begin = std::max(task.offset, part_begin);
+    const uint64_t end = std::min(task.offset + task.bytes, part_begin + part.bytes);
+    const uint64_t skipped = begin - part_begin;
+    part_begin += part.bytes;
     if (begin >= end) continue;
-    link.to_device(to + tensor.packed_at + skipped, from + tensor.at + skipped, end - begin);
+    link.to_device(to + part.packed_at + skipped, from + part.at + skipped, end - begin);
   }
 }
 
@@ -136,9 +126,10 @@ void WeightSlots::begin_slice_copies(CopyQueue& link, const Task& task) const {
       outputs_between(expert_below(task.unit, task.slot_below, 0), 0, task.sliced);
   std::byte* to = slice_->buffer(0).data();
   for (const TensorView* part : {&from.gate, &from.up, &from.down}) {
-    link.rows_to_device(to, part->data, row_bytes(*part), static_cast<uint64_t>(part->rows()),
-                        static_cast<uint64_t>(part->stride()));
-    to += part_bytes(*part);
+    for (const BytePlane& plane : planes_of(*part)) {
+      link.rows_to_device(to, plane.data, plane.row_bytes, plane.rows, plane.stride);
+      to += DeviceMemory::rounded(plane.bytes());
+    }
   }
 }
 
@@ -146,9 +137,12 @@ ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs)
   ExpertWeights slice = outputs_between(expert_below(unit, 0, 0), 0, outputs);
   const std::byte* at = slice_->buffer(0).data();
   for (TensorView* part : {&slice.gate, &slice.up, &slice.down}) {
-    part->data = at;
-    part->row_stride = static_cast<int64_t>(row_bytes(*part));
-    at += part_bytes(*part);
+    std::vector<const std::byte*> planes;
+    for (const BytePlane& plane : planes_of(*part)) {
+      planes.push_back(at);
+      at += DeviceMemory::rounded(plane.bytes());
+    }
+    *part = with_planes(*part, planes);
   }
   return slice;
 }
@@ -173,20 +167,19 @@ void WeightSlots::settle(const Task& task) {
 
 WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
   WeightSet weights;
-  const std::vector<PlacedTensor>& tensors = layouts_.of(unit).tensors;
+  const UnitLayout& layout = layouts_.of(unit);
   std::byte* data = buffer(unit, slot).data();
   Slot& here = state(unit, slot);
-  for (const PlacedTensor& tensor : tensors) {
-    weights.set(tensor.role, {.data = data + place(tensor),
-                              .dtype = tensor.dtype,
-                              .shape = tensor.shape,
-                              .order = here.orders[static_cast<size_t>(tensor.role)]});
+  for (const PlacedTensor& tensor : layout.tensors) {
+    TensorView view = below_ ? layout.packed_view(tensor, data) : layout.view(tensor, data);
+    view.order = here.orders[static_cast<size_t>(tensor.role)];
+    weights.set(tensor.role, std::move(view));
   }
   if (++here.uses != 2) return weights;
-  for (const PlacedTensor& tensor : tensors) {
+  for (const PlacedTensor& tensor : layout.tensors) {
     if (!may_be_arranged(weights, tensor.role)) continue;
     TensorView view = weights[tensor.role];
-    view.order = ops_.arrange(data + place(tensor), view.dtype, view.shape, precision_);
+    view.order = ops_.arrange(data + (view.data - data), view.dtype, view.shape, precision_);
     here.orders[static_cast<size_t>(tensor.role)] = view.order;
     weights.set(tensor.role, std::move(view));
   }

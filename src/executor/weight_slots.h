@@ -68,7 +68,6 @@ class WeightSlots {
   std::span<std::byte> buffer(const WeightUnit& unit, int32_t slot) const;
   void begin_copies(CopyQueue& link, const Task& task) const;
   void begin_slice_copies(CopyQueue& link, const Task& task) const;
-  uint64_t place(const PlacedTensor& tensor) const { return below_ ? tensor.packed_at : tensor.at; }
   Slot& state(const WeightUnit& unit, int32_t slot) {
     return states_[index_of(unit.kind)][static_cast<size_t>(slot)];
   }

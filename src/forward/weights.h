@@ -76,13 +76,14 @@ inline ExpertWeights expert_in(const WeightSet& unit, bool routed) {
   return {unit[Role::expert_gate], unit[Role::expert_up], unit[Role::expert_down]};
 }
 
-// Whether a matrix of a unit may lie in another order than in its file. Gate and up of an expert
-// are multiplied by the same rows: of different types they are multiplied as float32, whatever the
-// one of them could be, unless the numbers of both are those of BF16.
+// Whether a matrix of a unit may lie in another order than in its file: not where rows of another
+// lie between its own. Gate and up of an expert are multiplied by the same rows: of different types
+// they are multiplied as float32, whatever the one of them could be, unless the numbers of both are
+// those of BF16.
 inline bool may_be_arranged(const WeightSet& unit, Role role) {
   const DType type = unit[role].dtype;
   const DType other = unit[gated_partner(role)].dtype;
-  return only_multiplied(role) &&
+  return only_multiplied(role) && !unit[role].has_gaps() &&
          (type == other || (has_bf16_values(type) && has_bf16_values(other)));
 }
 

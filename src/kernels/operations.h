@@ -9,9 +9,11 @@
 // Bytes that operations take for themselves, of ProcessorMemory where that is a device's.
 #define KLOTSKI_OPERATION_scratch_bytes uint64_t scratch_bytes(const MostWork& most) const
 
-// Bytes that operations take besides scratch_bytes where experts are of BF16_COMPACT.
-#define KLOTSKI_OPERATION_expansion_bytes \
-  uint64_t expansion_bytes(const MostWork& most, Precision precision) const
+// Bytes that operations take besides scratch_bytes to expand weights of these formats. Refuses
+// (bad_model) a format that they cannot read.
+#define KLOTSKI_OPERATION_expansion_bytes                           \
+  uint64_t expansion_bytes(const MostWork& most, Precision precision, \
+                           std::span<const DType> formats) const
 
 // out[i] = table[tokens[i]]
 #define KLOTSKI_OPERATION_embed \

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
-#include "model/compact_tensors.h"
+#include "model/stored_tensors.h"
 #include "model/unit_layout.h"
 #include "tensor/compact.h"
 #include "weights/front_to_back.h"
@@ -41,12 +41,12 @@ struct Source {
   }
   NewTensor in_file() const {
     if (!compact) return {entry->name, entry->dtype, entry->shape};
-    return tensor_in_file({{}, entry->name, entry->shape}, DType::BF16_COMPACT);
+    return tensor_in_file({{}, entry->name, entry->shape}, kCompactType);
   }
 };
 
 // All tensors in the order of the files, those that might become compact marked.
-std::vector<Source> mark_candidates(const ModelDescription& model, const Checkpoint& checkpoint,
+std::vector<Source> mark_candidates(const ModelDescription& model, const TensorSource& checkpoint,
                                     CompactCounts& counts) {
   const UnitLayouts checked(model, checkpoint);  // every tensor is as described
   std::vector<Source> sources;
@@ -59,7 +59,7 @@ std::vector<Source> mark_candidates(const ModelDescription& model, const Checkpo
           ++counts.compact_before;
         } else if (entry->dtype != DType::BF16) {
           ++counts.not_bf16;
-        } else if (!compact_saves(entry->shape)) {
+        } else if (!packing_saves(kCompactType, entry->shape)) {
           ++counts.not_smaller;
         } else {
           sources[static_cast<size_t>(entry - checkpoint.tensors().data())].compact = true;
@@ -83,7 +83,7 @@ uint64_t bytes_of(const std::vector<Source>& sources) {
   return total;
 }
 
-[[noreturn]] void refuse_nothing(const Checkpoint& checkpoint, const CompactCounts& counts) {
+[[noreturn]] void refuse_nothing(const TensorSource& checkpoint, const CompactCounts& counts) {
   fail(ErrorKind::usage,
        "{}: expected BF16 matrices of experts or dense feed-forward parts that can be compact, "
        "found {}",
@@ -91,13 +91,13 @@ uint64_t bytes_of(const std::vector<Source>& sources) {
 }
 
 // So many rows of a matrix from the file.
-void read_rows(const Checkpoint& checkpoint, const Source& source, int64_t row,
+void read_rows(const TensorSource& checkpoint, const Source& source, int64_t row,
                std::span<uint16_t> numbers) {
   checkpoint.read_range(*source.entry, static_cast<uint64_t>(row) * source.plain_row_bytes(),
                         std::as_writable_bytes(numbers));
 }
 
-bool can_be_compact(const Checkpoint& checkpoint, const Source& source) {
+bool can_be_compact(const TensorSource& checkpoint, const Source& source) {
   const int64_t rows = source.entry->shape[0];
   const auto columns = static_cast<size_t>(source.entry->shape[1]);
   const auto at_once =
@@ -116,7 +116,7 @@ bool can_be_compact(const Checkpoint& checkpoint, const Source& source) {
 }
 
 // Unmarks those of which a row cannot be compact.
-void check_candidates(const Checkpoint& checkpoint, std::vector<Source>& sources,
+void check_candidates(const TensorSource& checkpoint, std::vector<Source>& sources,
                       CompactCounts& counts, const CompactProgress& progress) {
   std::vector<Source*> candidates;
   uint64_t total = 0;
@@ -138,7 +138,7 @@ void check_candidates(const Checkpoint& checkpoint, std::vector<Source>& sources
 }
 
 // Rows of a tensor that is to be compact, from byte `offset` of what it becomes on.
-void make_compact(const Checkpoint& checkpoint, const Source& source, uint64_t offset,
+void make_compact(const TensorSource& checkpoint, const Source& source, uint64_t offset,
                   std::span<std::byte> out) {
   const int64_t columns = source.entry->shape[1];
   const auto row_bytes = static_cast<uint64_t>(compact_row_bytes(columns));
@@ -191,7 +191,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 // The names of the folder that lead to the files whose weights are written anew.
-std::set<std::string> own_weights(const Checkpoint& checkpoint,
+std::set<std::string> own_weights(const TensorSource& checkpoint,
                                   const std::vector<std::string>& names) {
   std::set<fs::path> files;
   for (uint32_t shard = 0; shard < checkpoint.shard_count(); ++shard) {
@@ -219,7 +219,7 @@ std::string why_left_out(const fs::path& folder, const std::string& name, uint64
   return *bytes > kMostCopiedBytes ? "too large" : "";
 }
 
-OtherFiles list_other_files(const Checkpoint& checkpoint) {
+OtherFiles list_other_files(const TensorSource& checkpoint) {
   const std::vector<std::string> names = names_in(checkpoint.folder());
   const std::set<std::string> own = own_weights(checkpoint, names);
   OtherFiles files;
@@ -282,7 +282,7 @@ std::string why_left(const CompactCounts& counts) {
   return text;
 }
 
-CompactReport compact_model(const ModelDescription& model, const Checkpoint& checkpoint,
+CompactReport compact_model(const ModelDescription& model, const TensorSource& checkpoint,
                             const fs::path& out, const CompactProgress& progress,
                             uint64_t max_shard_bytes) {
   CompactReport report;

@@ -46,13 +46,13 @@ enum class CompactStep { checking, writing };
 using CompactProgress = std::function<void(CompactStep step, uint64_t done, uint64_t total)>;
 
 // Writes a model's folder anew, its weights in shards of at most max_shard_bytes: what may be
-// BF16_COMPACT and takes fewer bytes then is, every other tensor keeps its bytes. The files beside
+// compact and takes fewer bytes then is, every other tensor keeps its bytes. The files beside
 // the weights are copied, those that links of the folder lead to as well; hidden entries are not,
 // nor those of CompactReport::not_copied. The folder appears under its name when it is complete.
 // Every row is expanded again and compared. Refuses (usage) a model in which nothing would become
 // compact, and (bad_model) one of which a file it needs, such as its tokenizer, cannot be copied.
 // `progress` is called from one thread at a time.
-CompactReport compact_model(const ModelDescription& model, const Checkpoint& checkpoint,
+CompactReport compact_model(const ModelDescription& model, const TensorSource& checkpoint,
                             const std::filesystem::path& out, const CompactProgress& progress,
                             uint64_t max_shard_bytes = kMaxShardBytes);
 

@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "base/folder.h"
-#include "model/compact_tensors.h"
 #include "model/config.h"
 #include "model/unit_layout.h"
 #include "tensor/compact.h"
@@ -57,7 +56,7 @@ int64_t expect_same_weights(const fs::path& before, const fs::path& after) {
       continue;
     }
     ++compact;
-    const TensorEntry& other = made.require(entry.name + std::string(kCompactSuffix));
+    const TensorEntry& other = made.require(entry.name + ".compact");
     EXPECT_LT(other.bytes, entry.bytes);
     EXPECT_EQ(expanded(bytes_of(made, other), entry.shape), bytes_of(plain, entry)) << entry.name;
   }

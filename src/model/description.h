@@ -94,6 +94,9 @@ enum class Role {
 struct TensorPattern {
   Role role;
   std::string_view pattern;  // {layer} and {expert} stand for the numbers
+  // Of gate and up of an expert in one fused tensor: whether their rows alternate, gate first; else
+  // all rows of gate come first.
+  bool interleaved = false;
 };
 
 struct ModelDescription {

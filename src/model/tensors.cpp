@@ -21,17 +21,35 @@ class Specs {
   void add_if(bool condition, Role role, Shape shape) {
     if (condition) add(role, std::move(shape));
   }
+  // A matrix of an expert, which may be a slice of a tensor that others of the layer share.
+  void add_expert(Role role, Role partner, Shape shape) {
+    const std::string_view pattern = pattern_of(role).pattern;
+    add(role, shape);
+    if (pattern.find("{expert}") != std::string_view::npos) return;
+    const bool fused = role != partner && pattern_of(partner).pattern == pattern;
+    const bool second = fused && role == Role::expert_up;
+    const bool interleaved = fused && pattern_of(role).interleaved;
+    specs_.back().slice = {.matrices = model_.layer(layer_).feed_forward.experts,
+                           .index = expert_.value,
+                           .rows = fused ? 2 * shape[0] : shape[0],
+                           .first_row = !second       ? 0
+                                        : interleaved ? 1
+                                                      : shape[0],
+                           .row_step = interleaved ? 2 : 1};
+  }
   std::vector<TensorSpec> take() { return std::move(specs_); }
 
  private:
-  std::string name_of(Role role) const {
+  const TensorPattern& pattern_of(Role role) const {
     for (const TensorPattern& entry : model_.tensor_names) {
-      if (entry.role != role) continue;
-      return replaced(replaced(std::string(entry.pattern), "{layer}", layer_.value), "{expert}",
-                      expert_.value);
+      if (entry.role == role) return entry;
     }
     fail(ErrorKind::internal, "the family {} names no tensor for role {}", model_.family,
          static_cast<int>(role));
+  }
+  std::string name_of(Role role) const {
+    const std::string pattern(pattern_of(role).pattern);
+    return replaced(replaced(pattern, "{layer}", layer_.value), "{expert}", expert_.value);
   }
 
   const ModelDescription& model_;
@@ -97,9 +115,17 @@ std::vector<TensorSpec> expert_tensors(const ModelDescription& model, LayerId la
                                        ExpertId expert) {
   const FeedForward& part = model.layer(layer).feed_forward;
   Specs specs(model, layer, expert);
-  specs.add(part.routed ? Role::expert_gate : Role::dense_gate, {part.width, model.hidden});
-  specs.add(part.routed ? Role::expert_up : Role::dense_up, {part.width, model.hidden});
-  specs.add(part.routed ? Role::expert_down : Role::dense_down, {model.hidden, part.width});
+  const Shape in = {part.width, model.hidden};
+  const Shape out = {model.hidden, part.width};
+  if (part.routed) {
+    specs.add_expert(Role::expert_gate, Role::expert_up, in);
+    specs.add_expert(Role::expert_up, Role::expert_gate, in);
+    specs.add_expert(Role::expert_down, Role::expert_down, out);
+  } else {
+    specs.add(Role::dense_gate, in);
+    specs.add(Role::dense_up, in);
+    specs.add(Role::dense_down, out);
+  }
   return specs.take();
 }
 

@@ -2,172 +2,180 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
-#include <string_view>
+#include <set>
+#include <tuple>
 #include <utility>
 
-#include "base/error.h"
 #include "memory/alignment.h"
-#include "model/compact_tensors.h"
-#include "tensor/compact.h"
+#include "model/stored_tensors.h"
+#include "tensor/format.h"
 
 namespace klotski {
 
 namespace {
 
-// A tensor of a unit, and how the checkpoint has it.
-struct Piece {
-  TensorSpec spec;
-  DType dtype;  // of its numbers
-  const TensorEntry* entry;
+// A part of a unit in a file, and what its first byte in memory must be a multiple of.
+struct FilePart {
+  StoredRange range;
+  uint64_t alignment = 1;
+
+  bool aligned_in_file() const { return range.offset % alignment == 0; }
 };
-
-[[noreturn]] void refuse(const Checkpoint& checkpoint, std::string_view name,
-                         const std::string& why) {
-  fail(ErrorKind::bad_model, "{}: tensor {}: {}", path_in_quotes(checkpoint.folder()),
-       in_quotes(name), why);
-}
-
-Piece plain_piece(const Checkpoint& checkpoint, TensorSpec spec) {
-  const TensorEntry& entry = checkpoint.require(spec.name);
-  if (entry.shape != spec.shape) {
-    refuse(checkpoint, spec.name,
-           fmt::format("config.json implies shape {}, found {}", format_shape(spec.shape),
-                       format_shape(entry.shape)));
-  }
-  const bool readable =
-      entry.dtype == DType::F32 || entry.dtype == DType::F16 || entry.dtype == DType::BF16;
-  if (!readable) {
-    refuse(checkpoint, spec.name,
-           fmt::format("expected type F32, F16 or BF16, found {}", dtype_name(entry.dtype)));
-  }
-  return {.spec = std::move(spec), .dtype = entry.dtype, .entry = &entry};
-}
-
-Piece compact_piece(const Checkpoint& checkpoint, UnitKind kind, TensorSpec spec,
-                    const TensorEntry& entry) {
-  uint64_t bytes = 0;
-  if (!may_be_compact(kind)) {
-    refuse(checkpoint, entry.name,
-           fmt::format("only matrices of experts and dense feed-forward parts may be compact; "
-                       "expected {} of type F32, F16 or BF16",
-                       in_quotes(spec.name)));
-  }
-  if (!byte_count(spec.shape, DType::BF16_COMPACT, &bytes)) {
-    refuse(checkpoint, entry.name,
-           fmt::format("config.json implies shape {}, which cannot be compact; expected {}",
-                       format_shape(spec.shape), in_quotes(spec.name)));
-  }
-  const NewTensor expected = tensor_in_file(spec, DType::BF16_COMPACT);
-  if (entry.dtype != expected.dtype || entry.shape != expected.shape) {
-    refuse(checkpoint, entry.name,
-           fmt::format("config.json implies {} of shape {}, found {} of shape {}",
-                       dtype_name(expected.dtype), format_shape(expected.shape),
-                       dtype_name(entry.dtype), format_shape(entry.shape)));
-  }
-  return {.spec = std::move(spec), .dtype = DType::BF16_COMPACT, .entry = &entry};
-}
-
-// Refuses a tensor whose shape or type is not what the description requires.
-Piece checked_piece(const Checkpoint& checkpoint, UnitKind kind, TensorSpec spec) {
-  const std::string compact_name = spec.name + std::string(kCompactSuffix);
-  const TensorEntry* compact = checkpoint.find(compact_name);
-  if (compact == nullptr) return plain_piece(checkpoint, std::move(spec));
-  if (checkpoint.find(spec.name) != nullptr) {
-    refuse(checkpoint, spec.name,
-           fmt::format("expected it once, found {} as well; remove one of them",
-                       in_quotes(compact_name)));
-  }
-  return compact_piece(checkpoint, kind, std::move(spec), *compact);
-}
-
-// What a tensor's place in memory must be a multiple of.
-uint64_t alignment_of(DType dtype) {
-  return dtype == DType::BF16_COMPACT ? kCompactAlignment
-                                      : static_cast<uint64_t>(bytes_per_element(dtype));
-}
-
-bool is_aligned_in_file(const Piece& piece) {
-  return piece.entry->offset % alignment_of(piece.dtype) == 0;
-}
 
 constexpr uint64_t kPackedAlignment = 256;  // of each tensor: what devices load fastest
 
-// Whether a piece can share the read before it: it begins within or right after what that read
-// brings, and neither has to be moved (moving uses the bytes in front of a tensor).
-bool joins(const UnitRead& read, const Piece& previous, const Piece& piece) {
-  return piece.entry->shard == read.shard && is_aligned_in_file(previous) &&
-         is_aligned_in_file(piece) && piece.entry->offset <= read.offset + read.bytes;
+// Whether a part can share the read before it: it begins within or right after what that read
+// brings, and neither has to be moved (moving uses the bytes in front of a part).
+bool joins(const UnitRead& read, const FilePart& previous, const FilePart& part) {
+  return part.range.shard == read.shard && previous.aligned_in_file() && part.aligned_in_file() &&
+         part.range.offset <= read.offset + read.bytes;
 }
 
-}  // namespace
-
-bool UnitLayout::must_settle() const {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const PlacedTensor& tensor) { return tensor.at != tensor.arrives_at; });
-}
-
-void settle(const UnitLayout& layout, std::byte* buffer) {
-  for (const PlacedTensor& tensor : layout.tensors) {
-    if (tensor.at == tensor.arrives_at) continue;
-    std::memmove(buffer + tensor.at, buffer + tensor.arrives_at, tensor.bytes);
+// The parts of all tensors in the order of the files. Of one that several tensors share there is
+// one, with the strictest of their alignments.
+std::vector<FilePart> parts_in_order(const std::vector<StoredTensor>& tensors) {
+  std::vector<FilePart> parts;
+  for (const StoredTensor& tensor : tensors) {
+    const WeightFormat& format = format_of(tensor.dtype);
+    parts.push_back({tensor.numbers, format.alignment});
+    for (size_t i = 0; i < tensor.sides.size(); ++i) {
+      parts.push_back({tensor.sides[i], format_of(format.sides[i].dtype).alignment});
+    }
   }
-}
-
-UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoint,
-                       const WeightUnit& unit) {
-  std::vector<Piece> pieces;
-  for (TensorSpec& spec : unit_tensors(model, unit)) {
-    pieces.push_back(checked_piece(checkpoint, unit.kind, std::move(spec)));
-  }
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return std::pair(a.entry->shard, a.entry->offset) < std::pair(b.entry->shard, b.entry->offset);
+  const auto key = [](const FilePart& part) {
+    return std::tuple(part.range.shard, part.range.offset, part.range.bytes);
+  };
+  std::stable_sort(parts.begin(), parts.end(), [&](const FilePart& a, const FilePart& b) {
+    return std::pair(key(a), b.alignment) < std::pair(key(b), a.alignment);
   });
+  parts.erase(std::unique(parts.begin(), parts.end(),
+                          [&](const FilePart& a, const FilePart& b) { return key(a) == key(b); }),
+              parts.end());
+  return parts;
+}
 
-  UnitLayout layout;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const TensorEntry& entry = *pieces[i].entry;
-    const AlignedRange range = aligned_range(entry.offset, entry.bytes);
-    if (!layout.reads.empty() && joins(layout.reads.back(), pieces[i - 1], pieces[i])) {
+void place(UnitLayout& layout, const std::vector<FilePart>& parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StoredRange& stored = parts[i].range;
+    const AlignedRange range = aligned_range(stored.offset, stored.bytes);
+    if (!layout.reads.empty() && joins(layout.reads.back(), parts[i - 1], parts[i])) {
       UnitRead& read = layout.reads.back();
       read.bytes = std::max(read.bytes, range.offset + range.bytes - read.offset);
     } else {
-      layout.reads.push_back({.shard = entry.shard,
+      layout.reads.push_back({.shard = stored.shard,
                               .offset = range.offset,
                               .bytes = range.bytes,
                               .at = layout.buffer_bytes});
     }
     const UnitRead& read = layout.reads.back();
-    const uint64_t arrives_at = read.at + entry.offset - read.offset;
-    layout.tensors.push_back({.role = pieces[i].spec.role,
-                              .dtype = pieces[i].dtype,
-                              .shape = std::move(pieces[i].spec.shape),
-                              .bytes = entry.bytes,
-                              .arrives_at = arrives_at,
-                              .at = arrives_at - arrives_at % alignment_of(pieces[i].dtype),
-                              .packed_at = layout.packed_bytes});
-    layout.own_bytes += entry.bytes;
+    const uint64_t arrives_at = read.at + stored.offset - read.offset;
+    layout.parts.push_back({.bytes = stored.bytes,
+                            .arrives_at = arrives_at,
+                            .at = arrives_at - arrives_at % parts[i].alignment,
+                            .packed_at = layout.packed_bytes});
+    layout.own_bytes += stored.bytes;
     layout.packed_bytes +=
-        (entry.bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+        (stored.bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
     layout.buffer_bytes = read.at + read.bytes;
   }
   for (const UnitRead& read : layout.reads) layout.read_bytes += read.bytes;
+}
+
+PlacedTensor placed(StoredTensor tensor, const std::vector<FilePart>& parts) {
+  const auto index_of_part = [&](const StoredRange& range) {
+    const auto part = std::find_if(parts.begin(), parts.end(),
+                                   [&](const FilePart& one) { return one.range == range; });
+    return static_cast<size_t>(part - parts.begin());
+  };
+  PlacedTensor result{.role = tensor.spec.role,
+                      .dtype = tensor.dtype,
+                      .shape = std::move(tensor.spec.shape),
+                      .part = index_of_part(tensor.numbers),
+                      .first_byte = tensor.first_byte,
+                      .row_stride = tensor.row_stride,
+                      .sides = {}};
+  for (const StoredRange& side : tensor.sides) result.sides.push_back(index_of_part(side));
+  return result;
+}
+
+TensorView view_at(const UnitLayout& layout, const PlacedTensor& tensor, const std::byte* unit,
+                   uint64_t PlacedPart::*place) {
+  TensorView view{.data = nullptr,
+                  .dtype = tensor.dtype,
+                  .shape = tensor.shape,
+                  .row_stride = tensor.row_stride};
+  if (unit == nullptr) return view;
+  view.data = unit + layout.parts[tensor.part].*place + tensor.first_byte;
+  for (size_t i = 0; i < tensor.sides.size(); ++i) {
+    view.sides[i] = unit + layout.parts[tensor.sides[i]].*place;
+  }
+  return view;
+}
+
+}  // namespace
+
+bool UnitLayout::must_settle() const {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const PlacedPart& part) { return part.at != part.arrives_at; });
+}
+
+uint64_t UnitLayout::bytes_of(const PlacedTensor& tensor) const {
+  uint64_t bytes = parts[tensor.part].bytes;
+  for (const size_t side : tensor.sides) bytes += parts[side].bytes;
+  return bytes;
+}
+
+TensorView UnitLayout::view(const PlacedTensor& tensor, const std::byte* unit) const {
+  return view_at(*this, tensor, unit, &PlacedPart::at);
+}
+
+TensorView UnitLayout::packed_view(const PlacedTensor& tensor, const std::byte* unit) const {
+  return view_at(*this, tensor, unit, &PlacedPart::packed_at);
+}
+
+void settle(const UnitLayout& layout, std::byte* buffer) {
+  for (const PlacedPart& part : layout.parts) {
+    if (part.at == part.arrives_at) continue;
+    std::memmove(buffer + part.at, buffer + part.arrives_at, part.bytes);
+  }
+}
+
+UnitLayout layout_unit(const ModelDescription& model, const TensorSource& source,
+                       const WeightUnit& unit) {
+  std::vector<StoredTensor> tensors;
+  for (TensorSpec& spec : unit_tensors(model, unit)) {
+    tensors.push_back(find_stored(source, unit.kind, std::move(spec)));
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::tuple(a.numbers.shard, a.numbers.offset, a.first_byte) <
+           std::tuple(b.numbers.shard, b.numbers.offset, b.first_byte);
+  });
+  const std::vector<FilePart> parts = parts_in_order(tensors);
+  UnitLayout layout;
+  place(layout, parts);
+  for (StoredTensor& tensor : tensors) {
+    layout.tensors.push_back(placed(std::move(tensor), parts));
+  }
   return layout;
 }
 
-UnitLayouts::UnitLayouts(const ModelDescription& model, const Checkpoint& checkpoint) {
+UnitLayouts::UnitLayouts(const ModelDescription& model, const TensorSource& source) {
+  std::set<DType> formats;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
     for (const WeightUnit& unit : units_of(model, static_cast<UnitKind>(kind))) {
-      UnitLayout layout = layout_unit(model, checkpoint, unit);
+      UnitLayout layout = layout_unit(model, source, unit);
       ++units_[kind];
       buffer_bytes_[kind] = std::max(buffer_bytes_[kind], layout.buffer_bytes);
       packed_bytes_[kind] = std::max(packed_bytes_[kind], layout.packed_bytes);
-      any_compact_ |= std::any_of(
-          layout.tensors.begin(), layout.tensors.end(),
-          [](const PlacedTensor& tensor) { return tensor.dtype == DType::BF16_COMPACT; });
+      for (const PlacedTensor& tensor : layout.tensors) {
+        formats.insert(tensor.dtype);
+        if (unit.kind != UnitKind::expert) continue;
+        experts_can_be_cut_ = experts_can_be_cut_ && format_of(tensor.dtype).can_be_cut();
+      }
       layouts_.emplace(unit, std::move(layout));
     }
   }
+  formats_.assign(formats.begin(), formats.end());
 }
 
 }  // namespace klotski

@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "model/units.h"
-#include "tensor/dtype.h"
-#include "weights/checkpoint.h"
+#include "tensor/tensor_view.h"
+#include "weights/tensor_source.h"
 
 namespace klotski {
 
@@ -21,41 +22,57 @@ struct UnitRead {
   uint64_t at = 0;  // in the buffer
 };
 
+// Bytes of a file in a unit's buffer: a stored tensor, or a slice of one. They move as one piece.
+struct PlacedPart {
+  uint64_t bytes = 0;
+  uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
+  uint64_t at = 0;          // where the kernels want it: aligned to its elements or rows
+  uint64_t packed_at = 0;   // where it lies in a device's memory, other parts beside it
+};
+
+// A tensor of a unit. Tensors whose rows alternate share a part.
 struct PlacedTensor {
   Role role;
   DType dtype;
   Shape shape;
-  uint64_t bytes = 0;
-  uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
-  uint64_t at = 0;          // where the kernels want it: aligned to its elements or rows
-  uint64_t packed_at = 0;   // where it lies in a device's memory, other tensors beside it
+  size_t part = 0;            // of UnitLayout::parts: what holds its numbers
+  uint64_t first_byte = 0;    // of its first row in the part
+  int64_t row_stride = 0;     // bytes; 0: rows follow each other
+  std::vector<size_t> sides;  // of UnitLayout::parts: side tensors, in the order of the format
 };
 
-// How a unit lies in the checkpoint's files, and in one buffer of the compute tier.
+// How a unit lies in the model's files, and in one buffer of the compute tier.
 struct UnitLayout {
   std::vector<UnitRead> reads;
+  std::vector<PlacedPart> parts;
   std::vector<PlacedTensor> tensors;
   uint64_t read_bytes = 0;
   uint64_t buffer_bytes = 0;
-  uint64_t own_bytes = 0;     // of the tensors themselves
+  uint64_t own_bytes = 0;     // of the parts themselves
   uint64_t packed_bytes = 0;  // of a buffer of a device
 
-  // Whether a tensor has to be moved into place after it was read: its file does not align it.
+  // Whether a part has to be moved into place after it was read: its file does not align it.
   bool must_settle() const;
+  // The part with a tensor's numbers, and the bytes of that and its side tensors.
+  const PlacedPart& numbers_of(const PlacedTensor& tensor) const { return parts[tensor.part]; }
+  uint64_t bytes_of(const PlacedTensor& tensor) const;
+  // A tensor of a unit whose buffer begins at `unit`, which is settled, or as a device has it;
+  // null: nowhere, only the form of the view counts.
+  TensorView view(const PlacedTensor& tensor, const std::byte* unit) const;
+  TensorView packed_view(const PlacedTensor& tensor, const std::byte* unit) const;
 };
 
-// Moves the tensors that arrived at places the kernels cannot read to where these want them.
+// Moves the parts that arrived at places the kernels cannot read to where these want them.
 void settle(const UnitLayout& layout, std::byte* buffer);
 
-// Refuses (bad_model) a tensor that is missing or has another shape or type than the model's. Those
-// that may be compact are, where the checkpoint has them so (model/compact_tensors.h).
-UnitLayout layout_unit(const ModelDescription& model, const Checkpoint& checkpoint,
+// Refuses (bad_model) what find_stored() refuses.
+UnitLayout layout_unit(const ModelDescription& model, const TensorSource& source,
                        const WeightUnit& unit);
 
 // The layouts of all units of a model.
 class UnitLayouts {
  public:
-  UnitLayouts(const ModelDescription& model, const Checkpoint& checkpoint);
+  UnitLayouts(const ModelDescription& model, const TensorSource& source);
 
   const UnitLayout& of(const WeightUnit& unit) const { return layouts_.at(unit); }
   const std::map<WeightUnit, UnitLayout>& all() const { return layouts_; }
@@ -63,14 +80,18 @@ class UnitLayouts {
   // A buffer that can hold any unit of the kind; of a device's memory, packed.
   uint64_t buffer_bytes(UnitKind kind) const { return buffer_bytes_[index_of(kind)]; }
   uint64_t packed_bytes(UnitKind kind) const { return packed_bytes_[index_of(kind)]; }
-  bool any_compact() const { return any_compact_; }
+  // The types that tensors have, each once, ascending.
+  std::span<const DType> formats() const { return formats_; }
+  // Whether matrices of all experts can be cut at any multiple of kCutColumns.
+  bool experts_can_be_cut() const { return experts_can_be_cut_; }
 
  private:
   std::map<WeightUnit, UnitLayout> layouts_;
   std::array<int64_t, kUnitKinds> units_{};
   std::array<uint64_t, kUnitKinds> buffer_bytes_{};
   std::array<uint64_t, kUnitKinds> packed_bytes_{};
-  bool any_compact_ = false;  // tensor of BF16_COMPACT
+  std::vector<DType> formats_;
+  bool experts_can_be_cut_ = true;
 };
 
 }  // namespace klotski

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "memory/alignment.h"
-#include "model/compact_tensors.h"
 #include "model/config.h"
+#include "model/stored_tensors.h"
 #include "tensor/compact.h"
 #include "weights/checkpoint_writer.h"
 #include "weights/testing.h"
@@ -33,9 +33,7 @@ std::vector<std::byte> fill(const Checkpoint& checkpoint, const UnitLayout& layo
     const uint64_t bytes = std::min(read.bytes, file->size() - read.offset);
     file->read_at(read.offset, std::span(buffer).subspan(read.at, bytes));
   }
-  for (const PlacedTensor& tensor : layout.tensors) {
-    std::memmove(&buffer[tensor.at], &buffer[tensor.arrives_at], tensor.bytes);
-  }
+  settle(layout, buffer.data());
   return buffer;
 }
 
@@ -60,12 +58,12 @@ void expect_sound(const std::string& folder) {
             std::find_if(layout.tensors.begin(), layout.tensors.end(),
                          [&](const PlacedTensor& tensor) { return tensor.role == spec.role; });
         ASSERT_NE(placed, layout.tensors.end());
-        ASSERT_EQ(placed->at % static_cast<uint64_t>(bytes_per_element(placed->dtype)), 0u);
+        const uint64_t at = layout.numbers_of(*placed).at;
+        ASSERT_EQ(at % static_cast<uint64_t>(bytes_per_element(placed->dtype)), 0u);
         const TensorEntry& entry = checkpoint.require(spec.name);
         std::vector<std::byte> expected(entry.bytes);
         checkpoint.read(entry, expected);
-        ASSERT_EQ(0, std::memcmp(expected.data(), &buffer[placed->at], expected.size()))
-            << spec.name;
+        ASSERT_EQ(0, std::memcmp(expected.data(), &buffer[at], expected.size())) << spec.name;
       }
     }
   }
@@ -146,6 +144,8 @@ TensorEntry& entry_of(std::vector<TensorEntry>& tensors, const std::string& name
 
 const std::string kUp = "model.layers.0.mlp.experts.0.up_proj.weight";  // [64, 64]
 
+constexpr std::string_view kCompactSuffix = ".compact";
+
 void make_compact(TensorEntry& entry) {
   entry.name += kCompactSuffix;
   entry.dtype = DType::U8;
@@ -161,9 +161,9 @@ TEST_F(ChangedModel, ExpertsMayBeCompact) {
       layout_unit(model, checkpoint, expert_unit(model, LayerId(0), ExpertId(0)));
   for (const PlacedTensor& tensor : layout.tensors) {
     const bool compact = tensor.role == Role::expert_up;
-    EXPECT_EQ(tensor.dtype, compact ? DType::BF16_COMPACT : DType::BF16);
+    EXPECT_EQ(tensor.dtype, compact ? kCompactType : DType::BF16);
     EXPECT_EQ(tensor.shape, (Shape{64, 64}));
-    EXPECT_EQ(tensor.bytes, compact ? 64u * (32 + 96) : 64u * 64 * 2);
+    EXPECT_EQ(layout.bytes_of(tensor), compact ? 64u * (32 + 96) : 64u * 64 * 2);
   }
 }
 
@@ -174,9 +174,9 @@ TEST_F(ChangedModel, CompactRowsAreMovedToMultiplesOfSixteenBytes) {
   std::vector<NewTensor> tensors = {{"odd", DType::F32, {2}}};
   for (const TensorEntry& entry : original.tensors()) {
     const bool compact = entry.name == kUp;
-    tensors.push_back(
-        compact ? tensor_in_file({Role::expert_up, entry.name, entry.shape}, DType::BF16_COMPACT)
-                : NewTensor{entry.name, entry.dtype, entry.shape});
+    tensors.push_back(compact
+                          ? tensor_in_file({Role::expert_up, entry.name, entry.shape}, kCompactType)
+                          : NewTensor{entry.name, entry.dtype, entry.shape});
   }
   std::filesystem::remove(folder_ / "model.safetensors");
   write_checkpoint(
@@ -194,11 +194,12 @@ TEST_F(ChangedModel, CompactRowsAreMovedToMultiplesOfSixteenBytes) {
   const std::vector<std::byte> buffer = fill(checkpoint, layout);
   for (const PlacedTensor& tensor : layout.tensors) {
     if (tensor.role != Role::expert_up) continue;
-    EXPECT_EQ(tensor.at % kCompactAlignment, 0u);
-    EXPECT_EQ(tensor.arrives_at % kCompactAlignment, 8u);
-    std::vector<std::byte> expected(tensor.bytes);
+    const PlacedPart& part = layout.numbers_of(tensor);
+    EXPECT_EQ(part.at % kCompactAlignment, 0u);
+    EXPECT_EQ(part.arrives_at % kCompactAlignment, 8u);
+    std::vector<std::byte> expected(part.bytes);
     checkpoint.read(checkpoint.require(kUp + std::string(kCompactSuffix)), expected);
-    EXPECT_EQ(0, std::memcmp(expected.data(), &buffer[tensor.at], expected.size()));
+    EXPECT_EQ(0, std::memcmp(expected.data(), &buffer[part.at], expected.size()));
   }
 }
 

@@ -18,11 +18,9 @@ ExpertPart::ExpertPart(const PartsBench& bench, const ModelDescription& model, L
 uint64_t ExpertPart::bytes(int64_t rows) const {
   const int64_t hidden = sample_.model.hidden;
   const int64_t width = sample_.model.layer(kOnly).feed_forward.width;
-  const StoredTypes& types = bench_.types;
-  const bool compact = std::find(types.begin(), types.end(), DType::BF16_COMPACT) != types.end();
   const MostWork most{.rows = rows, .in_width = hidden, .expert_width = width};
   return float_bytes(2 * rows * hidden) + bench_.ops.scratch_bytes(most) +
-         (compact ? bench_.ops.expansion_bytes(most, bench_.precision) : 0);
+         bench_.ops.expansion_bytes(most, bench_.precision, bench_.types);
 }
 
 std::function<void()> ExpertPart::call(int64_t rows) {

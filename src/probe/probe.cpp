@@ -65,7 +65,7 @@ bool is_of(const Profile& profile, const ProbeSubject& subject) {
          std::ssize(profile.model.kind_of_layer) == subject.model.layer_count();
 }
 
-std::optional<fs::path> largest_file(const Checkpoint& checkpoint) {
+std::optional<fs::path> largest_file(const TensorSource& checkpoint) {
   std::optional<fs::path> path;
   uint64_t bytes = 0;
   for (uint32_t shard = 0; shard < checkpoint.shard_count(); ++shard) {

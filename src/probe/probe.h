@@ -9,15 +9,15 @@
 #include "kernels/ops.h"
 #include "model/description.h"
 #include "probe/limits.h"
-#include "weights/checkpoint.h"
+#include "weights/tensor_source.h"
 
 namespace klotski {
 
 // The model and the processor whose profile is wanted. The references must outlive the call.
 struct ProbeSubject {
   const ModelDescription& model;
-  const Checkpoint& checkpoint;  // its largest file is read; without files no disk is measured
-  const Processor& ops;          // what is measured
+  const TensorSource& checkpoint;  // its largest file is read; without files no disk is measured
+  const Processor& ops;            // what is measured
   const Processor& host;  // of the program's own processors: measures its memory and its disk
   Precision precision;
   ProbeLimits limits = {};

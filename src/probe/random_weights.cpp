@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/noise.h"
 #include "model/unit_layout.h"
+#include "tensor/format.h"
 
 namespace klotski {
 
@@ -13,27 +14,21 @@ namespace {
 
 constexpr uint64_t kAlignment = 256;  // of each tensor
 
-uint64_t tensor_bytes(const TensorSpec& spec, const StoredTypes& types) {
-  uint64_t bytes = 0;
-  if (!byte_count(spec.shape, types[static_cast<size_t>(spec.role)], &bytes)) {
+uint64_t rounded_part(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// The numbers of a tensor and its side tensors, as files would have them.
+std::vector<StoredPart> parts_of(const TensorSpec& spec, const StoredTypes& types) {
+  std::vector<StoredPart> parts = stored_parts(types[static_cast<size_t>(spec.role)], spec.shape);
+  if (parts.empty()) {
     fail(ErrorKind::bad_model, "a tensor of shape {} is too large", format_shape(spec.shape));
   }
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return parts;
 }
 
-// Which bits are random: sign, fraction and the lowest of the exponent. The others make numbers
-// from 2^-7 to 2^-3.
-struct BitPattern {
-  uint64_t random;
-  uint64_t fixed;
-};
-
-BitPattern pattern_of(DType type) {
-  if (type == DType::F16) return {0x87FF87FF87FF87FFu, 0x2000200020002000u};
-  // From 2^-31 to 1: the least upper bits of a row, and none or one number that it lists.
-  if (type == DType::BF16_COMPACT) return {0x81FFFFFF0001FF07u, 0x3C00000000000030u};
-  if (type == DType::BF16) return {0x81FF81FF81FF81FFu, 0x3C003C003C003C00u};
-  return {0x81FFFFFF81FFFFFFu, 0x3C0000003C000000u};
+uint64_t tensor_bytes(const TensorSpec& spec, const StoredTypes& types) {
+  uint64_t bytes = 0;
+  for (const StoredPart& part : parts_of(spec, types)) bytes += rounded_part(part.bytes);
+  return bytes;
 }
 
 uint64_t copies_that_fit(uint64_t each, RandomWeights::Bytes bytes) {
@@ -44,8 +39,8 @@ uint64_t copies_that_fit(uint64_t each, RandomWeights::Bytes bytes) {
 
 }  // namespace
 
-StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkpoint) {
-  std::array<std::array<int, kDTypeCount>, std::tuple_size_v<StoredTypes>> found{};
+StoredTypes stored_types(const ModelDescription& model, const TensorSource& checkpoint) {
+  std::array<std::array<int, kMostDTypes>, std::tuple_size_v<StoredTypes>> found{};
   const auto take = [&](const WeightUnit& unit) {
     for (const PlacedTensor& tensor : layout_unit(model, checkpoint, unit).tensors) {
       ++found[static_cast<size_t>(tensor.role)][static_cast<size_t>(tensor.dtype)];
@@ -75,7 +70,7 @@ uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& type
 
 void fill_random(const Processor& cpu, std::span<std::byte> bytes, DType type) {
   constexpr int64_t kPiece = 1 << 17;  // words: 1 MiB
-  const BitPattern pattern = pattern_of(type);
+  const NoiseBits pattern = format_of(type).noise;
   auto* words = reinterpret_cast<uint64_t*>(bytes.data());
   const auto count = static_cast<int64_t>(bytes.size() / sizeof(uint64_t));
   cpu.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end) {
@@ -97,10 +92,15 @@ RandomWeights::RandomWeights(Tier& tier, const Processor& ops, const std::vector
   for (WeightSet& copy : copies_) {
     for (const TensorSpec& spec : specs_) {
       const DType type = types[static_cast<size_t>(spec.role)];
-      const std::span<std::byte> place = arena_.bytes().subspan(at, tensor_bytes(spec, types));
-      arena_.fill_random(place, type);
-      copy.set(spec.role, {.data = place.data(), .dtype = type, .shape = spec.shape});
-      at += place.size();
+      TensorView view{.dtype = type, .shape = spec.shape};
+      const std::vector<StoredPart> parts = parts_of(spec, types);
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const auto place = arena_.bytes().subspan(at, rounded_part(parts[i].bytes));
+        arena_.fill_random(place, i == 0 ? type : parts[i].dtype);
+        (i == 0 ? view.data : view.sides[i - 1]) = place.data();
+        at += place.size();
+      }
+      copy.set(spec.role, std::move(view));
     }
   }
 }

@@ -9,7 +9,7 @@
 #include "forward/weights.h"
 #include "model/tensors.h"
 #include "probe/ops_arena.h"
-#include "weights/checkpoint.h"
+#include "weights/tensor_source.h"
 
 namespace klotski {
 
@@ -18,12 +18,12 @@ using StoredTypes = std::array<DType, static_cast<size_t>(Role::count_)>;
 
 // Types of an expert's tensors: where layers differ, the type that most of them have. Refuses
 // (bad_model) types that no operation reads.
-StoredTypes stored_types(const ModelDescription& model, const Checkpoint& checkpoint);
+StoredTypes stored_types(const ModelDescription& model, const TensorSource& checkpoint);
 
 uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& types);
 
-// Finite numbers of no large magnitude, F32, F16, BF16 or BF16_COMPACT. The size is a multiple of
-// eight bytes. On the threads of `cpu`; the same numbers whichever that is.
+// Finite numbers of no large magnitude (WeightFormat::noise). The size is a multiple of eight
+// bytes. Made on the threads of `cpu`; the same numbers whichever that is.
 void fill_random(const Processor& cpu, std::span<std::byte> bytes, DType type);
 
 // Several copies of a set of tensors with random content.

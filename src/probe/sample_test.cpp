@@ -90,7 +90,7 @@ TEST(RandomWeights, NumbersAreFiniteAndSmallInEveryType) {
 TEST(RandomWeights, NumbersOfCompactRowsAreFiniteAndNotLarge) {
   constexpr int64_t kColumns = 192;
   alignas(8) std::array<std::byte, 100 * compact_row_bytes(kColumns)> bytes{};
-  fill_random(cpu_processor(), bytes, DType::BF16_COMPACT);
+  fill_random(cpu_processor(), bytes, kCompactType);
   std::set<uint16_t> different;
   for (int64_t row = 0; row < 100; ++row) {
     std::array<uint16_t, kColumns> numbers{};

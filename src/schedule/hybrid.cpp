@@ -2,7 +2,7 @@
 #include <map>
 
 #include "schedule/strategy.h"
-#include "tensor/compact.h"
+#include "tensor/format.h"
 
 namespace klotski {
 
@@ -181,7 +181,7 @@ class Hybrid : public Schedule {
 
   // Of that share of an expert, so that each part's rows begin where the kernels like them to.
   static int64_t slice_outputs(FragmentBuilder& build, LayerId layer, double share) {
-    constexpr int64_t kStep = kCompactBlock;  // weights of every type can be cut there
+    constexpr int64_t kStep = kCutColumns;
     const auto width = static_cast<double>(build.context().model.layer(layer).feed_forward.width);
     return static_cast<int64_t>(share * width) / kStep * kStep;
   }

@@ -7,11 +7,13 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "model/compact_tensors.h"
 #include "model/config.h"
 #include "model/counts.h"
 #include "model/families/shapes.h"
+#include "tensor/compact.h"
+#include "model/stored_tensors.h"
 #include "model/units.h"
+#include "tensor/format.h"
 #include "weights/output_file.h"
 
 namespace klotski {
@@ -48,13 +50,14 @@ DType checked_type(DType wanted, bool compact) {
          "leave out one of them",
          dtype_name(wanted));
   }
-  return compact ? DType::BF16_COMPACT : wanted;
+  return compact ? kCompactType : wanted;
 }
 
-// Of a tensor in a model of the given type.
+// The type of a tensor in a model of the given type.
 DType type_of(const TensorSpec& spec, UnitKind kind, DType dtype) {
-  if (dtype != DType::BF16_COMPACT) return dtype;
-  return may_be_compact(kind) && compact_saves(spec.shape) ? dtype : DType::BF16;
+  if (!is_packed(dtype)) return dtype;
+  const bool packed = may_be_packed(kind) && packing_saves(dtype, spec.shape);
+  return packed ? dtype : format_of(dtype).values;
 }
 
 }  // namespace
@@ -124,20 +127,18 @@ std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType d
 
 uint64_t count_weight_bytes(const ModelDescription& model, DType dtype) {
   const auto parameters = count_parameters(model).total();
-  if (dtype != DType::BF16_COMPACT) {
-    return static_cast<uint64_t>(parameters * bytes_per_element(dtype));
-  }
+  const DType plain = format_of(dtype).values;
   int64_t saved = 0;
   for (int64_t i = 0; i < model.layer_count(); ++i) {
     const WeightUnit unit = expert_unit(model, LayerId(i), ExpertId(0));
     for (const TensorSpec& spec : unit_tensors(model, unit)) {
       const int64_t columns = spec.shape[1];
-      saved += model.layer(unit.layer).feed_forward.experts * spec.shape[0] *
-               (bytes_per_row(DType::BF16, columns) -
-                bytes_per_row(type_of(spec, unit.kind, dtype), columns));
+      saved +=
+          model.layer(unit.layer).feed_forward.experts * spec.shape[0] *
+          (bytes_per_row(plain, columns) - bytes_per_row(type_of(spec, unit.kind, dtype), columns));
     }
   }
-  return static_cast<uint64_t>(parameters * bytes_per_element(DType::BF16) - saved);
+  return static_cast<uint64_t>(parameters * bytes_per_element(plain) - saved);
 }
 
 }  // namespace klotski

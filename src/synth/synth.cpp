@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "model/compact_tensors.h"
 #include "model/counts.h"
+#include "model/stored_tensors.h"
 #include "synth/random_model.h"
 #include "synth/stored_tensor.h"
 #include "synth/tensor_fill.h"

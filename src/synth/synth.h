@@ -20,7 +20,7 @@ struct SynthOptions {
   // The share of all choices that the top_k most popular experts of a layer take together; one half
   // unless given, or even routing where that gives them more.
   std::optional<double> share;
-  // BF16_COMPACT: the values of BF16, compact wherever that may be and takes fewer bytes.
+  // A packed format: the numbers that it expands to, packed wherever that may be and saves bytes.
   DType dtype = DType::BF16;
   std::optional<std::filesystem::path> tokenizer;  // a folder to copy it from, instead of our own
 };

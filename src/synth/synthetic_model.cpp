@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/compact_tensors.h"
 #include "model/config.h"
+#include "model/stored_tensors.h"
 #include "synth/random_model.h"
 #include "synth/synthetic_source.h"
 

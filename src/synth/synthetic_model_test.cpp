@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/testing.h"
-#include "model/compact_tensors.h"
+#include "model/stored_tensors.h"
 #include "model/unit_layout.h"
 #include "synth/testing.h"
 #include "tensor/compact.h"
@@ -49,13 +49,14 @@ void expect_same_weights(const SyntheticModel& made, const fs::path& folder) {
       const PlacedTensor& tensor = tensor_of(layout, spec.role);
       const NewTensor stored = tensor_in_file(spec, tensor.dtype);
       const TensorEntry& entry = written.require(stored.name);
-      ASSERT_EQ(tensor.bytes, entry.bytes) << spec.name;
+      ASSERT_EQ(layout.bytes_of(tensor), entry.bytes) << spec.name;
       ASSERT_EQ(stored.dtype, entry.dtype) << spec.name;
       ASSERT_EQ(stored.shape, entry.shape) << spec.name;
-      EXPECT_EQ(tensor.arrives_at % Checkpoint::kDescribedAlignment, 0u) << spec.name;
+      const uint64_t arrives_at = layout.numbers_of(tensor).arrives_at;
+      EXPECT_EQ(arrives_at % Checkpoint::kDescribedAlignment, 0u) << spec.name;
       std::vector<std::byte> expected(entry.bytes);
       written.read(entry, expected);
-      const auto found = buffer.begin() + static_cast<std::ptrdiff_t>(tensor.arrives_at);
+      const auto found = buffer.begin() + static_cast<std::ptrdiff_t>(arrives_at);
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found)) << spec.name;
     }
   }
@@ -120,9 +121,10 @@ std::vector<std::vector<std::byte>> plain_tensors(const SyntheticModel& made,
   std::vector<std::vector<std::byte>> tensors;
   for (const TensorSpec& spec : unit_tensors(made.description, unit)) {
     const PlacedTensor& tensor = tensor_of(layout, spec.role);
-    const std::byte* data = buffer.data() + tensor.arrives_at;
-    if (tensor.dtype != DType::BF16_COMPACT) {
-      tensors.emplace_back(data, data + tensor.bytes);
+    const PlacedPart& part = layout.numbers_of(tensor);
+    const std::byte* data = buffer.data() + part.arrives_at;
+    if (!is_packed(tensor.dtype)) {
+      tensors.emplace_back(data, data + part.bytes);
       continue;
     }
     ++*compact;
@@ -146,7 +148,7 @@ TEST(SyntheticModel, CompactWeightsAreThoseOfThePlainModel) {
   };
   const SyntheticModel plain = made_as(shape, DType::BF16);
   const SyntheticModel compact = made_as(shape + ",compact", DType::BF16);
-  const SyntheticModel by_type = made_as(shape, DType::BF16_COMPACT);
+  const SyntheticModel by_type = made_as(shape, kCompactType);
   int64_t of_plain = 0, of_compact = 0;
   for (const WeightUnit& unit : all_units(plain.description)) {
     const auto expected = plain_tensors(plain, unit, &of_plain);
@@ -166,7 +168,7 @@ TEST(SyntheticModel, StaysPlainWhereThatTakesFewerBytes) {
                                         expert_unit(made.description, LayerId(0), ExpertId(1)));
   EXPECT_EQ(tensor_of(layout, Role::expert_gate).dtype, DType::BF16);  // 64 columns
   EXPECT_EQ(tensor_of(layout, Role::expert_up).dtype, DType::BF16);
-  EXPECT_EQ(tensor_of(layout, Role::expert_down).dtype, DType::BF16_COMPACT);  // 128
+  EXPECT_EQ(tensor_of(layout, Role::expert_down).dtype, kCompactType);  // 128
 }
 
 SyntheticModel small(uint64_t seed = 0) {
@@ -210,7 +212,7 @@ TEST(SyntheticModel, RefusesBuffersAndLayoutsOfOthers) {
     return kind_of(
         [&] { made.source->read(unit, bad, std::span(buffer).first(bytes), cpu_processor()); });
   };
-  EXPECT_EQ(refused(layout, layout.tensors.back().arrives_at), ErrorKind::internal);
+  EXPECT_EQ(refused(layout, layout.parts.back().arrives_at), ErrorKind::internal);
   EXPECT_EQ(refused(layouts.of(gate_unit(LayerId(1))), buffer.size()), ErrorKind::internal);
   layout.tensors.front().dtype = DType::F16;
   EXPECT_EQ(refused(layout, buffer.size()), ErrorKind::internal);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "synth/stored_tensor.h"
+#include "tensor/format.h"
 
 namespace klotski {
 
@@ -37,17 +38,17 @@ void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
     const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const ModelTensor& own) {
       return own.spec.role == placed.role;
     });
-    const bool compact = placed.dtype == DType::BF16_COMPACT && fill_.dtype() == DType::BF16;
-    if (tensor == tensors.end() || placed.shape != tensor->spec.shape ||
-        (placed.dtype != fill_.dtype() && !compact) || placed.bytes > buffer.size() ||
-        placed.arrives_at > buffer.size() - placed.bytes) {
+    const PlacedPart& part = layout.numbers_of(placed);
+    if (tensor == tensors.end() || placed.shape != tensor->spec.shape || tensor->spec.slice ||
+        format_of(placed.dtype).values != fill_.dtype() || part.bytes > buffer.size() ||
+        part.arrives_at > buffer.size() - part.bytes) {
       fail(ErrorKind::internal, "{}: its layout or buffer is not that of the generated model",
            format_unit(unit));
     }
     tensor->dtype = placed.dtype;
     const uint64_t grain = grain_bytes(*tensor);
     const uint64_t piece = std::max(grain, kPieceBytes - kPieceBytes % grain);
-    const std::span<std::byte> bytes = buffer.subspan(placed.arrives_at, placed.bytes);
+    const std::span<std::byte> bytes = buffer.subspan(part.arrives_at, part.bytes);
     for (uint64_t at = 0; at < bytes.size(); at += piece) {
       pieces.push_back({&*tensor, at, bytes.subspan(at, std::min(piece, bytes.size() - at))});
     }

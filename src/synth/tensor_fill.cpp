@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/noise.h"
+#include "tensor/format.h"
 #include "tensor/half.h"
 
 namespace klotski {
@@ -62,7 +63,7 @@ void store_as(std::span<const float> values, std::span<std::byte> out, Convert c
 }  // namespace
 
 TensorFill::TensorFill(const ModelDescription& model, uint64_t seed, double share, DType dtype)
-    : model_(model), seed_(seed), dtype_(has_bf16_values(dtype) ? DType::BF16 : dtype) {
+    : model_(model), seed_(seed), dtype_(format_of(dtype).values) {
   const uint64_t key = noise_key(seed, "common");
   for (int64_t i = 0; i < model.hidden; ++i) {
     common_.push_back(noise_bits(key, static_cast<uint64_t>(i)) % 2 == 0 ? 1.0f : -1.0f);

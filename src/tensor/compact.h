@@ -21,8 +21,13 @@
 #include <cstdint>
 #include <span>
 
+#include "tensor/dtype.h"
+
 namespace klotski {
 
+struct WeightFormat;  // tensor/format.h
+
+inline constexpr DType kCompactType = DType::BF16_COMPACT;
 inline constexpr uint64_t kCompactAlignment = 16;
 inline constexpr int64_t kCompactBlock = 64;  // columns
 inline constexpr int64_t kCompactBlockBytes = 96;
@@ -50,5 +55,8 @@ constexpr int64_t compact_row_bytes(int64_t columns) {
 // Columns first .. first + out.size() - 1 of a row of so many; first is a multiple of
 // kCompactBlock. Whatever the row's bytes are, nothing outside it is read.
 void expand_row(const std::byte* row, int64_t columns, int64_t first, std::span<uint16_t> out);
+
+// The entry of this form in the table of formats.
+const WeightFormat& compact_format();
 
 }  // namespace klotski

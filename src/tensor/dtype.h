@@ -1,13 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
 namespace klotski {
 
-// Every element type the safetensors format defines, under the format's own names, and one that
-// files have as bytes.
+// Every element type the safetensors format defines, under the format's own names, and after them
+// packed formats of weights (tensor/format.h), which such files have as tensors of these types. A
+// format that add_format() adds has a value beyond the names.
 enum class DType : uint8_t {
   BOOL,
   F4,
@@ -35,19 +37,17 @@ enum class DType : uint8_t {
 };
 
 inline constexpr int kFileDTypeCount = 22;
-inline constexpr int kDTypeCount = kFileDTypeCount + 1;
+inline constexpr size_t kMostDTypes = 64;  // with those that are added
 
 // Bits of one element; F4 and the two F6 are packed, so a byte may hold parts of several elements.
-// Not of BF16_COMPACT: its rows are what has a size.
+// Refuses (internal) a packed format: its rows are what has a size.
 int bits_per_element(DType dtype);
-// Whether its numbers are those of BF16.
-inline bool has_bf16_values(DType dtype) {
-  return dtype == DType::BF16 || dtype == DType::BF16_COMPACT;
-}
+// Whether the numbers that weights of this type expand to are those of BF16.
+bool has_bf16_values(DType dtype);
 
-// Of a type whose elements take whole bytes.
+// Bytes of an element of a type whose elements take whole bytes.
 inline int64_t bytes_per_element(DType dtype) { return bits_per_element(dtype) / 8; }
-// Of so many elements one after the other, or of a row of BF16_COMPACT; whole bytes.
+// Bytes of a row: elements one after the other, or a row of a packed format; whole bytes.
 int64_t bytes_per_row(DType dtype, int64_t columns);
 
 std::string_view dtype_name(DType dtype);

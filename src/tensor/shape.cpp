@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/bytes.h"
-#include "tensor/compact.h"
+#include "tensor/format.h"
 
 namespace klotski {
 
@@ -19,11 +19,12 @@ bool element_count(const Shape& shape, uint64_t* elements) {
 }
 
 bool byte_count(const Shape& shape, DType dtype, uint64_t* bytes) {
-  if (dtype == DType::BF16_COMPACT) {
+  if (is_packed(dtype)) {
+    constexpr int64_t kMostColumns = int64_t{1} << 32;  // row_bytes() cannot overflow below it
     uint64_t rows = 0;
-    if (shape.size() != 2 || shape[1] < 0 || shape[1] > kMostCompactColumns) return false;
+    if (!why_not_packed(format_of(dtype), shape).empty() || shape[1] > kMostColumns) return false;
     return element_count({shape[0]}, &rows) &&
-           multiply_checked(rows, static_cast<uint64_t>(compact_row_bytes(shape[1])), bytes);
+           multiply_checked(rows, static_cast<uint64_t>(bytes_per_row(dtype, shape[1])), bytes);
   }
   uint64_t bits = 0;
   if (!element_count(shape, &bits)) return false;

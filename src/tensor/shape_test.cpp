@@ -17,8 +17,6 @@ TEST(Shape, CountsElementsAndBytes) {
   EXPECT_EQ(count, 30u);
   ASSERT_TRUE(byte_count({4}, DType::F6_E2M3, &count));
   EXPECT_EQ(count, 3u);
-  ASSERT_TRUE(byte_count({3, 5}, DType::BF16_COMPACT, &count));
-  EXPECT_EQ(count, 3u * (32 + 96));
 }
 
 TEST(Shape, SeesOverflowNegativesAndPartBytes) {
@@ -27,9 +25,6 @@ TEST(Shape, SeesOverflowNegativesAndPartBytes) {
   EXPECT_FALSE(element_count({-1}, &count));
   EXPECT_FALSE(byte_count({int64_t{1} << 62}, DType::F64, &count));
   EXPECT_FALSE(byte_count({3}, DType::F4, &count));
-  EXPECT_FALSE(byte_count({64}, DType::BF16_COMPACT, &count));
-  EXPECT_FALSE(byte_count({1, 65'537}, DType::BF16_COMPACT, &count));
-  EXPECT_FALSE(byte_count({INT64_MAX, 64}, DType::BF16_COMPACT, &count));
   EXPECT_FALSE(byte_count({2}, DType::F6_E3M2, &count));
 }
 

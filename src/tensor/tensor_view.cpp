@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "tensor/compact.h"
-
 namespace klotski {
 
 namespace {
@@ -30,22 +28,66 @@ void check_within(int64_t begin, int64_t end, int64_t count) {
 
 TensorView rows_between(const TensorView& matrix, int64_t begin, int64_t end) {
   check_within(begin, end, matrix.rows());
-  return part(matrix, begin * matrix.stride(), {end - begin, matrix.columns()});
+  TensorView view = part(matrix, begin * matrix.stride(), {end - begin, matrix.columns()});
+  view.first_row += begin;
+  return view;
 }
 
 TensorView columns_between(const TensorView& matrix, int64_t begin, int64_t end) {
   check_within(begin, end, matrix.columns());
-  if (matrix.dtype != DType::BF16_COMPACT) {
+  if (!is_packed(matrix.dtype)) {
     return part(matrix, bytes_per_row(matrix.dtype, begin), {matrix.rows(), end - begin});
   }
-  if (begin % kCompactBlock != 0) {
-    fail(ErrorKind::internal, "expected columns from a multiple of {} on, found {}", kCompactBlock,
-         begin);
+  const int64_t block = format_of(matrix.dtype).block_columns;
+  if (begin % block != 0) {
+    fail(ErrorKind::internal, "expected columns from a multiple of {} on, found {}", block, begin);
   }
   TensorView view = part(matrix, 0, {matrix.rows(), end - begin});
   view.whole_columns = matrix.columns_of_row();
   view.first_column += begin;
   return view;
+}
+
+std::vector<BytePlane> planes_of(const TensorView& matrix) {
+  if (matrix.first_column != 0 || matrix.order != ElementOrder::rows) {
+    fail(ErrorKind::internal, "planes were asked for of columns from {} on", matrix.first_column);
+  }
+  const WeightFormat& format = format_of(matrix.dtype);
+  const int64_t whole = matrix.columns_of_row();
+  const int64_t row = is_packed(matrix.dtype)
+                          ? format.header(whole) + format.blocks_bytes(matrix.columns())
+                          : bytes_per_row(matrix.dtype, matrix.columns());
+  std::vector<BytePlane> planes = {{matrix.data, static_cast<uint64_t>(row),
+                                    static_cast<uint64_t>(matrix.rows()),
+                                    static_cast<uint64_t>(matrix.stride())}};
+  for (size_t i = 0; i < format.sides.size(); ++i) {
+    const SideTensor& side = format.sides[i];
+    const int64_t begin = matrix.first_row / side.block_rows;
+    const int64_t end = (matrix.first_row + matrix.rows() + side.block_rows - 1) / side.block_rows;
+    const auto bytes = static_cast<uint64_t>(side.row_bytes(whole));
+    const std::byte* data = matrix.sides[i];
+    planes.push_back({data == nullptr ? nullptr : data + begin * side.row_bytes(whole), bytes,
+                      static_cast<uint64_t>(end - begin), bytes});
+  }
+  return planes;
+}
+
+TensorView with_planes(TensorView matrix, std::span<const std::byte* const> planes) {
+  const std::vector<BytePlane> copied = planes_of(matrix);
+  const WeightFormat& format = format_of(matrix.dtype);
+  matrix.whole_columns = is_packed(matrix.dtype) ? matrix.columns_of_row() : 0;
+  matrix.data = planes[0];
+  matrix.row_stride = static_cast<int64_t>(copied[0].row_bytes);
+  const int64_t first_row = matrix.first_row;
+  for (size_t i = 0; i < format.sides.size(); ++i) {
+    const SideTensor& side = format.sides[i];
+    if (first_row % side.block_rows != 0) {
+      fail(ErrorKind::internal, "rows from {} on do not begin a block of a side tensor", first_row);
+    }
+    matrix.sides[i] = planes[i + 1];
+  }
+  matrix.first_row = 0;
+  return matrix;
 }
 
 }  // namespace klotski

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "tensor/dtype.h"
+#include "tensor/format.h"
 #include "tensor/shape.h"
 
 namespace klotski {
@@ -24,10 +28,13 @@ struct TensorView {
   // Bytes from one row of a matrix to the next, where its order is that of rows; 0: they follow
   // each other.
   int64_t row_stride = 0;
-  // Rows of BF16_COMPACT begin with what all of their columns need: `data` is where the whole row
-  // begins. Its columns (0: the view's own), and those of them that come before the view's.
+  // Of a packed format `data` is where whole rows begin, also where the view has some columns of
+  // them: the columns of a whole row (0: the view's own), and those of them before the view's.
   int64_t whole_columns = 0;
   int64_t first_column = 0;
+  // The format's side tensors, those of the whole matrix, and its rows before the view's.
+  int64_t first_row = 0;
+  std::array<const std::byte*, kMostSideTensors> sides{};
 
   int64_t rows() const { return matrix_dimension(0); }
   int64_t columns() const { return matrix_dimension(1); }
@@ -45,9 +52,24 @@ struct TensorView {
   }
 };
 
-// Rows and columns begin .. end - 1 of a matrix whose order is that of rows. Columns of
-// BF16_COMPACT begin at a multiple of kCompactBlock.
+// Rows and columns begin .. end - 1 of a matrix whose order is that of rows. Columns of a packed
+// format begin with a block of it.
 TensorView rows_between(const TensorView& matrix, int64_t begin, int64_t end);
 TensorView columns_between(const TensorView& matrix, int64_t begin, int64_t end);
+
+// Rows of bytes, `stride` bytes apart, that a view reads: of its numbers, or of a side tensor.
+struct BytePlane {
+  const std::byte* data = nullptr;
+  uint64_t row_bytes = 0;
+  uint64_t rows = 0;
+  uint64_t stride = 0;
+
+  uint64_t bytes() const { return rows * row_bytes; }
+};
+// The planes of a matrix in rows, that of its numbers first. Copied with no room between the rows
+// of a plane they are a matrix again (with_planes). The view's columns are the first of its rows.
+std::vector<BytePlane> planes_of(const TensorView& matrix);
+// The view of a copy of these planes, plane i at planes[i].
+TensorView with_planes(TensorView matrix, std::span<const std::byte* const> planes);
 
 }  // namespace klotski

@@ -41,21 +41,6 @@ TEST(TensorView, PartsHaveParts) {
   EXPECT_EQ(inner.stride(), 12);
 }
 
-TEST(TensorView, PartsOfCompactRowsKeepTheirHeaders) {
-  const TensorView whole = {.data = kBytes.data(), .dtype = DType::BF16_COMPACT, .shape = {4, 200}};
-  const int64_t row = 32 + 4 * 96;
-  EXPECT_EQ(whole.stride(), row);
-  EXPECT_EQ(whole.columns_of_row(), 200);
-  const TensorView some =
-      columns_between(rows_between(columns_between(whole, 64, 200), 2, 4), 64, 100);
-  EXPECT_EQ(some.data, kBytes.data() + 2 * row);
-  EXPECT_EQ(some.shape, (Shape{2, 36}));
-  EXPECT_EQ(some.stride(), row);
-  EXPECT_EQ(some.columns_of_row(), 200);
-  EXPECT_EQ(some.first_column, 128);
-  EXPECT_THROW(columns_between(whole, 32, 100), Error);
-}
-
 TEST(TensorView, WhatIsNoPartIsRefused) {
   EXPECT_THROW(rows_between(kMatrix, 2, 5), Error);
   EXPECT_THROW(rows_between(kMatrix, -1, 2), Error);

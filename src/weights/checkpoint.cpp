@@ -1,7 +1,6 @@
 #include "weights/checkpoint.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/json.h"
+#include "weights/safetensors.h"
 
 namespace klotski {
 
@@ -90,7 +90,7 @@ std::string only_safetensors_file(const fs::path& folder) {
 }  // namespace
 
 Checkpoint::Checkpoint(const fs::path& folder)
-    : folder_(folder), files_(std::make_unique<ShardFiles>()) {}
+    : TensorSource(folder), files_(std::make_unique<ShardFiles>()) {}
 
 Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint checkpoint(folder);
@@ -117,15 +117,17 @@ Checkpoint Checkpoint::described(const fs::path& folder, std::vector<TensorEntry
       fail(ErrorKind::does_not_fit, "{}: with tensor {} of shape {} there are more than 2^64 bytes",
            path_in_quotes(folder), in_quotes(tensor.name), format_shape(tensor.shape));
     }
-    checkpoint.total_bytes_ += tensor.bytes;
   }
-  checkpoint.tensors_ = std::move(tensors);
+  if (!checkpoint.add_tensors(std::move(tensors))) {
+    fail(ErrorKind::internal, "{}: tensors that end before byte 2^64 have more bytes",
+         path_in_quotes(folder));
+  }
   checkpoint.sort_by_name();
   return checkpoint;
 }
 
 void Checkpoint::open_indexed() {
-  const Index index = read_index(folder_);
+  const Index index = read_index(folder());
   std::map<std::string_view, uint32_t> shard_numbers;
   for (const auto& [tensor, shard] : index.shard_of) shard_numbers.emplace(shard, 0);
   for (auto& [shard, number] : shard_numbers) {
@@ -133,7 +135,7 @@ void Checkpoint::open_indexed() {
     add_shard(std::string(shard));
   }
   sort_by_name();
-  const std::string what = path_in_quotes(folder_ / kIndexName);
+  const std::string what = path_in_quotes(folder() / kIndexName);
   for (const auto& [tensor, shard] : index.shard_of) {
     const TensorEntry* entry = find(tensor);
     if (entry == nullptr || entry->shard != shard_numbers.at(shard)) {
@@ -142,39 +144,22 @@ void Checkpoint::open_indexed() {
            entry == nullptr ? "no file" : shard_name(entry->shard));
     }
   }
-  if (index.has_total && index.total_bytes != total_bytes_) {
+  if (index.has_total && index.total_bytes != total_bytes()) {
     fail(ErrorKind::bad_model,
          "{}: metadata.total_size: expected the {} bytes of the tensors, "
          "found {}",
-         what, total_bytes_, index.total_bytes);
+         what, total_bytes(), index.total_bytes);
   }
 }
 
 void Checkpoint::add_shard(const std::string& name) {
   const auto number = static_cast<uint32_t>(files_->count());
-  const std::string what = path_in_quotes(folder_ / name);
-  files_->add(what, file_in_folder(folder_, name));
+  const std::string what = path_in_quotes(folder() / name);
+  files_->add(what, file_in_folder(folder(), name));
   auto entries = read_safetensors_header(*files_->open(number), what);
-  for (TensorEntry& entry : entries) {
-    entry.shard = number;
-    if (!add_checked(total_bytes_, entry.bytes, &total_bytes_)) {
-      fail(ErrorKind::bad_model, "{}: the tensors have more than 2^64 bytes", what);
-    }
-  }
-  tensors_.insert(tensors_.end(), std::make_move_iterator(entries.begin()),
-                  std::make_move_iterator(entries.end()));
-}
-
-void Checkpoint::sort_by_name() {
-  std::sort(tensors_.begin(), tensors_.end(),
-            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
-  const auto twice = std::adjacent_find(
-      tensors_.begin(), tensors_.end(),
-      [](const TensorEntry& a, const TensorEntry& b) { return a.name == b.name; });
-  if (twice != tensors_.end()) {
-    fail(ErrorKind::bad_model, "{}: expected tensor {} in one file, found it in {} and {}",
-         path_in_quotes(folder_), in_quotes(twice->name), shard_name(twice->shard),
-         shard_name((twice + 1)->shard));
+  for (TensorEntry& entry : entries) entry.shard = number;
+  if (!add_tensors(std::move(entries))) {
+    fail(ErrorKind::bad_model, "{}: the tensors have more than 2^64 bytes", what);
   }
 }
 
@@ -182,44 +167,11 @@ std::string Checkpoint::shard_name(uint32_t shard) const {
   return shard_count() == 0 ? "its description" : files_->name(shard);
 }
 
-const TensorEntry* Checkpoint::find(std::string_view name) const {
-  const auto found = std::lower_bound(
-      tensors_.begin(), tensors_.end(), name,
-      [](const TensorEntry& entry, std::string_view wanted) { return entry.name < wanted; });
-  return found != tensors_.end() && found->name == name ? &*found : nullptr;
-}
-
-const TensorEntry& Checkpoint::require(std::string_view name) const {
-  const TensorEntry* entry = find(name);
-  if (entry == nullptr) {
-    fail(ErrorKind::bad_model, "{}: expected a tensor {}, found none", path_in_quotes(folder_),
-         in_quotes(name));
-  }
-  return *entry;
-}
-
 std::shared_ptr<const File> Checkpoint::file(uint32_t shard) const {
   if (shard_count() == 0) {
-    fail(ErrorKind::internal, "{}: these weights lie in no file", path_in_quotes(folder_));
+    fail(ErrorKind::internal, "{}: these weights lie in no file", path_in_quotes(folder()));
   }
   return files_->open(shard);
-}
-
-void Checkpoint::read(const TensorEntry& entry, std::span<std::byte> out) const {
-  if (out.size() != entry.bytes) {
-    fail(ErrorKind::internal, "tensor {}: a buffer of {} bytes for {}", in_quotes(entry.name),
-         out.size(), entry.bytes);
-  }
-  read_range(entry, 0, out);
-}
-
-void Checkpoint::read_range(const TensorEntry& entry, uint64_t offset,
-                            std::span<std::byte> out) const {
-  if (offset > entry.bytes || out.size() > entry.bytes - offset) {
-    fail(ErrorKind::internal, "tensor {}: {} bytes at {} are not within its {}",
-         in_quotes(entry.name), out.size(), offset, entry.bytes);
-  }
-  file(entry.shard)->read_at(entry.offset + offset, out);
 }
 
 }  // namespace klotski

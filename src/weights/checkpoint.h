@@ -4,20 +4,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/file.h"
-#include "weights/safetensors.h"
 #include "weights/shard_files.h"
+#include "weights/tensor_source.h"
 
 namespace klotski {
 
-// The tensors of a model folder, whether they lie in one safetensors file or in many. Opening reads
-// the headers only. Reads may come from several threads at once.
-class Checkpoint {
+// The tensors of a model folder whose weights are safetensors, one file or many. Opening reads the
+// headers only.
+class Checkpoint : public TensorSource {
  public:
   // Takes the files that model.safetensors.index.json names; without it model.safetensors; without
   // that the only *.safetensors file. Refuses an index that disagrees with the files: a file or
@@ -32,35 +29,17 @@ class Checkpoint {
   static Checkpoint described(const std::filesystem::path& folder,
                               std::vector<TensorEntry> tensors);
 
-  // In the order of their names.
-  const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  const TensorEntry* find(std::string_view name) const;  // null where there is none
-  const TensorEntry& require(std::string_view name) const;
-
-  uint64_t total_bytes() const { return total_bytes_; }
-  size_t shard_count() const { return files_->count(); }  // 0: described only
-  const std::filesystem::path& folder() const { return folder_; }
-
-  // The file behind TensorEntry::shard. It stays open as long as the caller keeps it. This and the
-  // reads below refuse (internal) where there are no files.
-  std::shared_ptr<const File> file(uint32_t shard) const;
-
-  // Reads the whole tensor, or out.size() bytes of it from byte `offset` of the tensor on.
-  void read(const TensorEntry& entry, std::span<std::byte> out) const;
-  void read_range(const TensorEntry& entry, uint64_t offset, std::span<std::byte> out) const;
+  size_t shard_count() const override { return files_->count(); }  // 0: described only
+  std::shared_ptr<const File> file(uint32_t shard) const override;
 
  private:
   explicit Checkpoint(const std::filesystem::path& folder);
 
   void open_indexed();
   void add_shard(const std::string& name);
-  void sort_by_name();
-  std::string shard_name(uint32_t shard) const;  // for messages
+  std::string shard_name(uint32_t shard) const override;
 
-  std::filesystem::path folder_;
   std::unique_ptr<ShardFiles> files_;
-  std::vector<TensorEntry> tensors_;
-  uint64_t total_bytes_ = 0;
 };
 
 }  // namespace klotski

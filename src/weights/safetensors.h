@@ -3,25 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
-#include "tensor/dtype.h"
-#include "tensor/shape.h"
+#include "weights/tensor_source.h"
 
 namespace klotski {
 
-// One tensor of a safetensors file: an 8-byte little-endian header length, a JSON header, data.
-struct TensorEntry {
-  std::string name;
-  DType dtype = DType::F32;
-  uint32_t shard = 0;  // which file of a checkpoint; 0 where there is only one
-  Shape shape;
-  uint64_t offset = 0;  // of the first byte, from the start of the file
-  uint64_t bytes = 0;
-};
+// A safetensors file: an 8-byte little-endian header length, a JSON header, data.
 
 inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as in the reference reader

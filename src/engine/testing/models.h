@@ -1,7 +1,7 @@
 #pragma once
 
 // What the engine's tests share: the tiny models of the test data, and the bundled one with its
-// experts made compact.
+// experts made compact, or in a format that only tests know (tensor/testing.h).
 
 #include <string>
 
@@ -14,15 +14,21 @@
 namespace klotski {
 
 inline constexpr const char* kCompact = "compact";
+inline constexpr const char* kDrill = "drill";
 
-std::string compact_model_folder();  // made once, gone with the process
+// Made once, gone with the process.
+std::string compact_model_folder();
+std::string drill_model_folder();
+std::string expanded_drill_folder();
 
 inline std::string test_model(const std::string& name) {
   if (name == kCompact) return compact_model_folder();
+  if (name == kDrill) return drill_model_folder();
   return std::string(KLOTSKI_TEST_DATA) + "/models/" + name;
 }
 // The same numbers as every program has them.
 inline std::string plain_model(const std::string& name) {
+  if (name == kDrill) return expanded_drill_folder();
   return name == kCompact ? std::string(KLOTSKI_MODELS) + "/tiny-mixtral" : test_model(name);
 }
 

@@ -4,7 +4,7 @@
 
 namespace klotski {
 
-ResidentModel::ResidentModel(ModelDescription description, const Checkpoint& checkpoint)
+ResidentModel::ResidentModel(ModelDescription description, const TensorSource& checkpoint)
     : description_(std::move(description)) {
   const auto load = [&](const TensorSpec& spec) -> TensorView {
     const TensorEntry& entry = checkpoint.require(spec.name);

@@ -10,7 +10,7 @@
 #include "kv/paged_cache.h"
 #include "model/description.h"
 #include "model/tensors.h"
-#include "weights/checkpoint.h"
+#include "weights/tensor_source.h"
 
 namespace klotski {
 
@@ -18,7 +18,7 @@ namespace klotski {
 // and every placement must equal bit for bit. For tests.
 class ResidentModel {
  public:
-  ResidentModel(ModelDescription description, const Checkpoint& checkpoint);
+  ResidentModel(ModelDescription description, const TensorSource& checkpoint);
 
   const ModelDescription& description() const { return description_; }
 

@@ -8,6 +8,12 @@
 
 namespace klotski::cpu {
 
+namespace {
+
+constexpr int64_t kExpandedBytes = 2;  // of an expanded number that scratch_bytes() counts
+
+}  // namespace
+
 CpuProcessor::CpuProcessor(int threads, const Kernels& kernels,
                            std::unique_ptr<ProcessorMemory> memory)
     : ReferenceProcessor(std::move(memory)), kernels_(kernels), threads_(threads) {
@@ -42,10 +48,23 @@ uint64_t CpuProcessor::scratch_bytes(const MostWork& most) const {
   const int64_t sums =
       floats(std::max({2 * std::min(most.rows, kStripRows) * kStripOutputs, kBlockQueries * kChunk,
                        kBlockRows * most.in_width, group * widest / 2}));
-  // Of compact weights that become plain ones.
-  const int64_t weights = most_expanded_bytes(widest);
+  const int64_t weights = most_expanded_bytes(widest, kExpandedBytes);
   const int64_t queries = kBlockQueries / kBlockRows * block(most.head_dim);
   return static_cast<uint64_t>(packed + threads_ * (sums + weights + queries + kStripScratchBytes));
+}
+
+// Expanded numbers of 32 bits take more room than those that scratch_bytes() counts.
+uint64_t CpuProcessor::expansion_bytes(const MostWork& most, Precision,
+                                       std::span<const DType> formats) const {
+  const int64_t widest = std::max(most.in_width, most.expert_width);
+  int64_t more = 0;
+  for (const DType format : formats) {
+    if (!is_packed(format)) continue;
+    const int64_t bytes = element_bytes(format_kernel(format).type);
+    more = std::max(
+        more, most_expanded_bytes(widest, bytes) - most_expanded_bytes(widest, kExpandedBytes));
+  }
+  return static_cast<uint64_t>(threads_ * more);
 }
 
 }  // namespace klotski::cpu

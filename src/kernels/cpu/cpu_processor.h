@@ -38,6 +38,7 @@ class CpuProcessor : public ReferenceProcessor {
                         std::unique_ptr<ProcessorMemory> memory = std::make_unique<HostMemory>());
 
   KLOTSKI_OVERRIDE(scratch_bytes)
+  KLOTSKI_OVERRIDE(expansion_bytes)
   KLOTSKI_OVERRIDE(rms_norm)
   KLOTSKI_OVERRIDE(matmul)
   KLOTSKI_OVERRIDE(experts)

@@ -193,9 +193,10 @@ void CpuProcessor::experts(std::span<const ExpertProduct> products, Precision pr
 ElementOrder CpuProcessor::arrange(std::byte* data, DType dtype, const Shape& shape,
                                    Precision precision) const {
   const Machine with = machine();
-  const WeightMatrix weight({.data = data, .dtype = dtype, .shape = shape});
+  const TensorView view{.data = data, .dtype = dtype, .shape = shape};
+  const WeightMatrix weight(view);
   const Arrangement* order = products_for(with.kernels, weight.type, precision).arrangement;
-  if (!order || weight.compact || weight.outputs % order->rows != 0 ||
+  if (!order || !format_of(dtype).may_be_arranged || weight.outputs % order->rows != 0 ||
       weight.width % order->columns != 0) {
     return ElementOrder::rows;
   }

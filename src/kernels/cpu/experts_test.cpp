@@ -131,8 +131,8 @@ TEST(CpuExperts, SlicesInPlaceAreTheSameBitsAsCopies) {
 TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
   for (const ExpertShape& shape : {ExpertShape{64, 128, 64}, {200, 1700, 33}, {2500, 100, 300}}) {
     const Expert plain(shape, DType::BF16, DType::BF16, 40);
-    const Expert compact(shape, DType::BF16_COMPACT, DType::BF16_COMPACT, 40);
-    const Expert mixed(shape, DType::BF16, DType::BF16_COMPACT, 40);
+    const Expert compact(shape, kCompactType, kCompactType, 40);
+    const Expert mixed(shape, DType::BF16, kCompactType, 40);
     for (const int64_t rows : {1, 9, 17, 32, 270}) {
       if (rows == 270 && shape.in > 64) continue;  // they take long
       const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
@@ -378,7 +378,7 @@ TEST(CpuExperts, ListedNumbersOfCompactWeights) {
     return expert;
   };
   const Expert plain = expert_of(DType::BF16);
-  Expert compact = expert_of(DType::BF16_COMPACT);
+  Expert compact = expert_of(kCompactType);
   for (const bool disordered : {false, true}) {
     if (disordered) {
       turn_lists_around(compact.gate);
@@ -406,7 +406,7 @@ TEST(CpuExperts, ListedNumbersOfCompactWeights) {
 }
 
 TEST(CpuExperts, CompactWeightsStayInTheirOrder) {
-  const Weights weights(random_floats(64 * 64, 1), DType::BF16_COMPACT, {64, 64});
+  const Weights weights(random_floats(64 * 64, 1), kCompactType, {64, 64});
   with_every_processor([&](const CpuProcessor& processor) {
     const Arranged same(processor, weights, Precision::bf16);
     EXPECT_EQ(same.view.order, ElementOrder::rows);

@@ -160,14 +160,14 @@ TEST(CpuKernels, ExpandAsTheFormatSays) {
   std::mt19937 random(1);
   for (const int64_t columns : {1, 63, 64, 65, 192, 1000, 4096}) {
     constexpr int64_t kRows = 5;
-    Weights weights(random_floats(kRows * columns, 3), DType::BF16_COMPACT, {kRows, columns});
+    Weights weights(random_floats(kRows * columns, 3), kCompactType, {kRows, columns});
     for (const bool hostile : {false, true}) {
       if (hostile) {
         for (std::byte& byte : weights.bytes) byte = static_cast<std::byte>(random());
       }
       for (const int64_t first : {int64_t{0}, columns / 2 / 64 * 64}) {
         const int64_t count = columns - first;
-        const int64_t stride = cpu::expanded_stride(count);
+        const int64_t stride = cpu::expanded_stride(count, sizeof(uint16_t));
         for (const cpu::Kernels* kernels : every_kernels()) {
           std::vector<uint16_t> out(static_cast<size_t>(kRows * stride));
           kernels->expand({.rows = weights.bytes.data(),

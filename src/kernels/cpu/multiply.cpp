@@ -10,22 +10,6 @@
 
 namespace klotski::cpu {
 
-WeightType weight_type(DType dtype) {
-  switch (dtype) {
-    case DType::F32:
-      return WeightType::f32;
-    case DType::F16:
-      return WeightType::f16;
-    case DType::BF16:
-    case DType::BF16_COMPACT:
-      return WeightType::bf16;
-    default:
-      fail(ErrorKind::internal, "weights of type {} reached a kernel", dtype_name(dtype));
-  }
-}
-
-int64_t element_bytes(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
-
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision) {
   const bool rounded = precision != Precision::f32 && type == WeightType::bf16 && kernels.bf16;
   return rounded ? *kernels.bf16 : kernels.f32;
@@ -124,36 +108,12 @@ void check_order(const Products& products, const WeightMatrix& weight) {
 
 namespace {
 
-constexpr int64_t kStripBytes = 1 << 20;  // of expanded weights
-
-}  // namespace
-
-static_assert(kCompactColumns == kCompactBlock && kCompactBytes == kCompactBlockBytes);
-
-int64_t most_expanded_outputs(int64_t width) {
-  const int64_t outputs = kStripBytes / (expanded_stride(width) * kExpandedBytes);
-  return std::clamp(outputs / kColumnStep * kColumnStep, kColumnStep, kStripOutputs);
-}
-
-int64_t most_expanded_bytes(int64_t width) {
-  const int64_t row = expanded_stride(width) * kExpandedBytes;
-  return std::min(kStripOutputs * row, std::max(kStripBytes, kColumnStep * row));
-}
-
-namespace {
-
 // Lets the strip have plain weights.
-void expand(const Kernels& kernels, Strip& strip) {
-  const int64_t stride = expanded_stride(strip.width);
-  std::byte* out = scratch(ScratchUse::expanded, strip.outputs * stride * kExpandedBytes);
-  kernels.expand({.rows = static_cast<const std::byte*>(strip.weight),
-                  .stride = strip.weight_stride,
-                  .count = strip.outputs,
-                  .header_bytes = strip.compact_header,
-                  .first_column = strip.first_column,
-                  .columns = strip.width,
-                  .out = reinterpret_cast<uint16_t*>(out),
-                  .out_stride = stride});
+void expand_strip(const Kernels& kernels, Strip& strip, const WeightMatrix& weight, int64_t first) {
+  const int64_t bytes = element_bytes(weight.type);
+  const int64_t stride = expanded_stride(strip.width, bytes);
+  std::byte* out = scratch(ScratchUse::expanded, strip.outputs * stride * bytes);
+  weight.format->expand(kernels, {*weight.view, first, strip.outputs, out, stride});
   strip.weight = out;
   strip.weight_stride = stride;
   strip.compact_header = 0;
@@ -177,10 +137,10 @@ Strip strip_of(const Machine& with, const Products& products, const StripOutputs
                  .first_column = weight.first_column,
                  .outputs = outputs.count,
                  .scratch = scratch(ScratchUse::strip, kStripScratchBytes)};
-  if (!weight.compact) {
+  if (weight.format->plain) {
     strip.weight_stride /= element_bytes(weight.type);
-  } else if (!products.reads_compact) {
-    expand(with.kernels, strip);
+  } else if (!weight.format->reads_stored(products)) {
+    expand_strip(with.kernels, strip, weight, outputs.first);
   }
   return strip;
 }
@@ -195,8 +155,9 @@ int64_t strip_outputs(const Machine& with, const Products& products, const Weigh
     const int64_t strips = (outputs + strip - 1) / strip;
     return (strips + threads - 1) / threads * threads * strip - outputs;
   };
-  int64_t strip = weight.compact && !products.reads_compact ? most_expanded_outputs(weight.width)
-                                                            : kStripOutputs;
+  int64_t strip = weight.format->reads_stored(products)
+                      ? kStripOutputs
+                      : most_expanded_outputs(weight.width, element_bytes(weight.type));
   while (strip > kColumnStep && lost(strip) > outputs / 20) strip -= kColumnStep;
   return strip;
 }

@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_processor.h"
-#include "tensor/compact.h"
+#include "kernels/cpu/formats.h"
+#include "tensor/format.h"
 
 namespace klotski::cpu {
-
-WeightType weight_type(DType dtype);
-int64_t element_bytes(WeightType type);
 
 // The way to multiply by weights of this type.
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision);
@@ -44,42 +42,30 @@ std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int
 void pack_rows(const Products& products, std::byte* blocks, std::span<const float* const> rows,
                int64_t width, int64_t begin, int64_t end);
 
-// Compact weights that products do not read become plain ones a strip at a time: the numbers of one
-// row, and the next, are so far apart, an odd number of cache lines, that rows do not crowd the
-// same sets of a cache.
-inline constexpr int64_t kExpandedBytes = 2;  // of a number
-inline int64_t expanded_stride(int64_t width) {
-  constexpr int64_t kLine = kCacheLine / 2;  // numbers
-  return ((width + kCompactBlock - 1) / kCompactBlock * kCompactBlock) + kLine;
-}
-// The most outputs of such a strip, a multiple of kColumnStep: its weights stay in the second-level
-// cache where that is as large.
-int64_t most_expanded_outputs(int64_t width);
-// Bytes of such a strip, of weights no wider.
-int64_t most_expanded_bytes(int64_t width);
-
 // A matrix of weights: whole rows of it one after the other, or some columns of such rows.
 struct WeightMatrix {
+  const TensorView* view;  // outlives this
+  const FormatKernel* format;
   const std::byte* data;
-  WeightType type;
+  WeightType type;  // of the numbers that rows are multiplied as
   int64_t outputs;
   int64_t width;
   int64_t row_bytes;  // from one row to the next
   bool arranged;
-  bool compact;
-  int64_t header_bytes = 0;  // of compact rows
-  int64_t first_column = 0;
+  int64_t header_bytes;  // of rows that are not plain
+  int64_t first_column;
 
-  explicit WeightMatrix(const TensorView& view)
-      : data(view.data),
-        type(weight_type(view.dtype)),
-        outputs(view.rows()),
-        width(view.columns()),
-        row_bytes(view.stride()),
-        arranged(view.order == ElementOrder::arranged),
-        compact(view.dtype == DType::BF16_COMPACT),
-        header_bytes(compact ? compact_header_bytes(view.columns_of_row()) : 0),
-        first_column(view.first_column) {}
+  explicit WeightMatrix(const TensorView& matrix)
+      : view(&matrix),
+        format(&format_kernel(matrix.dtype)),
+        data(matrix.data),
+        type(format->type),
+        outputs(matrix.rows()),
+        width(matrix.columns()),
+        row_bytes(matrix.stride()),
+        arranged(matrix.order == ElementOrder::arranged),
+        header_bytes(format->plain ? 0 : format_of(matrix.dtype).header(matrix.columns_of_row())),
+        first_column(matrix.first_column) {}
 
   // Arranged: the first of a group.
   const std::byte* row(int64_t n) const { return data + n * row_bytes; }
@@ -89,8 +75,8 @@ struct WeightMatrix {
 // before their strip begins.
 inline const std::byte* next_rows(const Products& products, const WeightMatrix& now,
                                   const WeightMatrix& then, int64_t row) {
-  const bool alike = now.compact == then.compact;
-  return alike && (!then.compact || products.reads_compact) ? then.row(row) : nullptr;
+  const bool alike = now.format == then.format || (now.format->plain && then.format->plain);
+  return alike && then.format->reads_stored(products) ? then.row(row) : nullptr;
 }
 
 // Refuses (internal) weights in an order that these products do not read. Rows that lie apart are
@@ -104,8 +90,8 @@ struct StripOutputs {
   int64_t first;
   int64_t count;
 };
-// Compact weights are expanded to a thread's scratch unless products read them: no other strip of
-// them may be made before this one is multiplied.
+// Weights that these products do not read are expanded to a thread's scratch: no other strip of
+// such may be made before this one is multiplied.
 Strip strip_of(const Machine& with, const Products& products, const StripOutputs& outputs,
                const std::byte* blocks, const WeightMatrix& weight);
 

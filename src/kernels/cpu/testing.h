@@ -64,7 +64,7 @@ struct Weights {
   TensorView view;
 
   Weights(const std::vector<float>& values, DType dtype, Shape shape) {
-    if (dtype == DType::BF16_COMPACT) {
+    if (dtype == kCompactType) {
       make_compact(values, std::move(shape));
       return;
     }
@@ -95,7 +95,7 @@ struct Weights {
         fail(ErrorKind::internal, "row {} cannot be compact", n);
       }
     }
-    view = {bytes.data(), DType::BF16_COMPACT, std::move(shape)};
+    view = {bytes.data(), kCompactType, std::move(shape)};
   }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A matrix of BF16_COMPACT (tensor/compact.h) in a device's memory.
+// A matrix of compact rows (tensor/compact.h) in a device's memory.
 
 #include <cuda_runtime.h>
 

@@ -83,9 +83,9 @@ class Uploaded {
 inline void check_launch(const char* kernel) { check_cuda(cudaGetLastError(), kernel); }
 
 // Refuses (internal) a matrix whose rows lie apart: products read rows that follow each other.
-// Those of BF16_COMPACT do so once they are expanded.
+// Those of packed formats do so once they are expanded.
 inline void check_no_gaps(const TensorView& weight) {
-  if (weight.dtype == DType::BF16_COMPACT) return;
+  if (is_packed(weight.dtype)) return;
   if (weight.has_gaps()) fail(ErrorKind::internal, "weights with gaps reached a device's product");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Weights of BF16_COMPACT (tensor/compact.h) as the numbers they are, for products.
+// Weights of packed formats (tensor/format.h) as the numbers they are, for products.
 
 #include <cuda_bf16.h>
 
@@ -8,23 +8,24 @@
 #include <cstdint>
 
 #include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/formats_cuda.h"
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski::cuda {
 
-// out[rows][columns] = a matrix of BF16_COMPACT. Whatever its bytes are, nothing outside its rows
-// is read and nothing outside `out` written.
+// FormatKernel::expand of compact rows (tensor/compact.h).
 void expand(const Context& with, __nv_bfloat16* out, const TensorView& weight);
 
 // Calls function(slab, first) for some rows of a matrix after the other, from row `first` on. Those
-// of BF16_COMPACT are expanded, at most kSlabBytes at a time, and gone when it returns; any other
-// matrix is a single slab: itself.
+// of a packed format are expanded, at most kSlabBytes at a time, and gone when it returns; any
+// other matrix is a single slab: itself.
 template <typename Function>
 void for_each_slab(const Context& with, const TensorView& weight, const Function& function) {
   constexpr int64_t kStep = 64;  // rows: where a slab's outputs begin is aligned
-  if (weight.dtype != DType::BF16_COMPACT) return function(weight, int64_t{0});
+  const FormatKernel* format = format_kernel(weight.dtype);
+  if (!format) return function(weight, int64_t{0});
   const int64_t row_bytes = bytes_per_row(DType::BF16, weight.columns());
   const int64_t most = kSlabBytes / std::max<int64_t>(kStep * row_bytes, 1);
   const int64_t steps = piece_rows((weight.rows() + kStep - 1) / kStep, std::max<int64_t>(most, 1));
@@ -32,7 +33,7 @@ void for_each_slab(const Context& with, const TensorView& weight, const Function
   const Scratch scratch(with, static_cast<uint64_t>(rows * row_bytes));
   for (int64_t first = 0; first < weight.rows(); first += rows) {
     const TensorView part = rows_between(weight, first, std::min(first + rows, weight.rows()));
-    expand(with, scratch.as<__nv_bfloat16>(), part);
+    format->expand(with, scratch.as<__nv_bfloat16>(), part);
     function(TensorView{scratch.as<const std::byte>(), DType::BF16, part.shape}, first);
   }
 }

@@ -54,7 +54,7 @@ std::vector<uint16_t> expanded_there(const TensorView& weight, size_t before) {
 // The whole matrix of these bytes and parts of it.
 void check_matrix(std::span<const std::byte> bytes, int64_t columns, int64_t stride) {
   const DeviceArray<std::byte> device(bytes);
-  TensorView whole = {bytes.data(), DType::BF16_COMPACT, {kRows, columns}};
+  TensorView whole = {bytes.data(), kCompactType, {kRows, columns}};
   whole.row_stride = stride;
   const int64_t middle = columns / 2 / kCompactBlock * kCompactBlock;
   const int64_t last = (columns - 1) / kCompactBlock * kCompactBlock;
@@ -119,7 +119,7 @@ TEST_F(GpuExpand, WrongBytesAreReadWithinTheirRowsAndAlike) {
 
 TEST_F(GpuExpand, NothingIsNoWork) {
   const DeviceArray<std::byte> bytes(static_cast<size_t>(compact_row_bytes(64)));
-  EXPECT_TRUE(expanded_there({bytes.data(), DType::BF16_COMPACT, {0, 64}}, 64).empty());
+  EXPECT_TRUE(expanded_there({bytes.data(), kCompactType, {0, 64}}, 64).empty());
   ops().memory.finish();
 }
 

@@ -10,7 +10,7 @@
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/expand_cuda.h"
 #include "kernels/cuda/expert_rows_cuda.h"
-#include "kernels/cuda/few_rows_cuda.h"
+#include "kernels/cuda/formats_cuda.h"
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 
@@ -91,8 +91,9 @@ class Batch {
   void multiply(const ExpertPiece& piece, const TensorView& weight, const Stored* in,
                 float* out) const {
     if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
-      if (weight.dtype == DType::BF16_COMPACT && piece.count <= kFewRows) {
-        return few_rows(with_, out, in, piece.count, weight);
+      const FormatKernel* format = format_kernel(weight.dtype);
+      if (format && piece.count <= format->most_few_rows) {
+        return format->few_rows(with_, out, in, piece.count, weight);
       }
     }
     for_each_slab(with_, weight, [&](const TensorView& slab, int64_t first) {
@@ -130,13 +131,13 @@ void run_batch(const Context& with, Pieces& pieces) {
   pieces.clear();
 }
 
-bool any_compact(const ExpertProduct& product) {
-  return product.gate.dtype == DType::BF16_COMPACT || product.up.dtype == DType::BF16_COMPACT ||
-         product.down.dtype == DType::BF16_COMPACT;
+bool any_packed(const ExpertProduct& product) {
+  return is_packed(product.gate.dtype) || is_packed(product.up.dtype) ||
+         is_packed(product.down.dtype);
 }
 
 uint64_t expanded_bytes(const TensorView& weight) {
-  if (weight.dtype != DType::BF16_COMPACT) return 0;
+  if (!is_packed(weight.dtype)) return 0;
   return static_cast<uint64_t>(weight.rows() * bytes_per_row(DType::BF16, weight.columns()));
 }
 
@@ -156,8 +157,9 @@ class ExpandedExpert {
 
  private:
   static void expand_into(const Context& with, const Scratch& scratch, TensorView& weight) {
-    if (weight.dtype != DType::BF16_COMPACT) return;
-    expand(with, scratch.as<__nv_bfloat16>(), weight);
+    const FormatKernel* format = format_kernel(weight.dtype);
+    if (!format) return;
+    format->expand(with, scratch.as<__nv_bfloat16>(), weight);
     weight = {scratch.as<const std::byte>(), DType::BF16, weight.shape};
   }
 
@@ -207,7 +209,7 @@ void CudaProcessor::experts(std::span<const ExpertProduct> products, Precision p
     const bool plain = !in_16_bits(given, precision);
     // Each of several pieces would expand the weights anew.
     std::optional<ExpandedExpert> expanded;
-    if (!plain && given.rows() > kBatchRows && any_compact(given)) {
+    if (!plain && given.rows() > kBatchRows && any_packed(given)) {
       flush();
       expanded.emplace(context(), given);
     }
@@ -233,8 +235,11 @@ void CudaProcessor::experts(std::span<const ExpertProduct> products, Precision p
   flush();
 }
 
-uint64_t CudaProcessor::expansion_bytes(const MostWork& most, Precision precision) const {
-  if (most.rows <= kBatchRows || precision != Precision::bf16) return 0;
+uint64_t CudaProcessor::expansion_bytes(const MostWork& most, Precision precision,
+                                        std::span<const DType> formats) const {
+  bool expanded = false;
+  for (const DType format : formats) expanded |= format_kernel(format) != nullptr;
+  if (!expanded || most.rows <= kBatchRows || precision != Precision::bf16) return 0;
   constexpr int64_t kMatrices = 3;
   constexpr uint64_t kRounding = kMatrices * 256;
   const int64_t row = bytes_per_row(DType::BF16, most.in_width);

@@ -159,7 +159,7 @@ TEST_F(GpuExperts, EveryTypeAndPrecision) {
 }
 
 TEST_F(GpuExperts, CompactWeightsGiveTheSameBits) {
-  const DType compact = DType::BF16_COMPACT;
+  const DType compact = kCompactType;
   for (const ExpertShape& shape :
        {ExpertShape{72, 88, 72}, ExpertShape{5, 7, 3}, ExpertShape{264, 192, 1000}}) {
     for (const Precision precision : kPrecisions) {
@@ -175,7 +175,7 @@ TEST_F(GpuExperts, CompactWeightsGiveTheSameBits) {
 }
 
 TEST_F(GpuExperts, CompactWeightsAndFewRows) {
-  const Types types = {DType::BF16_COMPACT, DType::BF16_COMPACT};
+  const Types types = {kCompactType, kCompactType};
   for (const ExpertShape& shape :
        {ExpertShape{72, 88, 72}, {5, 7, 3}, {264, 192, 1000}, {1000, 1700, 333}}) {
     for (int64_t rows = 1; rows <= 9; ++rows) {
@@ -194,7 +194,7 @@ TEST_F(GpuExperts, ListedNumbersOfCompactWeights) {
       values[static_cast<size_t>(row * columns + (7 * row + 3) % columns)] = -0.0f;
       if (row % 16 == 0) values[static_cast<size_t>((row + 1) * columns - 1)] = 1e-12f;
     }
-    return Weights(values, DType::BF16_COMPACT, {rows, columns});
+    return Weights(values, kCompactType, {rows, columns});
   };
   const Weights gate = odd_weights(kShape.width, kShape.in, 4);
   const Weights up = odd_weights(kShape.width, kShape.in, 5);
@@ -216,13 +216,13 @@ TEST_F(GpuExperts, ListedNumbersOfCompactWeights) {
     reference_processor().experts(std::span(&here, 1), Precision::bf16);
     ops().experts(std::span(&there, 1), Precision::bf16);
     EXPECT_LE(relative_error(device_out.download(), out),
-              tolerance({DType::BF16_COMPACT, DType::BF16_COMPACT}, Precision::bf16))
+              tolerance({kCompactType, kCompactType}, Precision::bf16))
         << rows << " rows";
   }
 }
 
 TEST_F(GpuExperts, LargeCompactWeightsAreMultipliedInSlabs) {
-  const DType compact = DType::BF16_COMPACT;
+  const DType compact = kCompactType;
   for (const Precision precision : kPrecisions) {
     // Each matrix expanded is more than one slab.
     check_scattered(ops(), {{4096, 5120, 4096}, {compact, compact}, precision}, {9});
@@ -230,7 +230,7 @@ TEST_F(GpuExperts, LargeCompactWeightsAreMultipliedInSlabs) {
 }
 
 TEST_F(GpuExperts, PartsOfCompactExperts) {
-  const Types types = {DType::BF16_COMPACT, DType::BF16_COMPACT};
+  const Types types = {kCompactType, kCompactType};
   const TestExpert expert({128, 192, 64}, types, 1);
   const auto part = [](ExpertProduct product) {
     product.gate = rows_between(product.gate, 64, 164);
@@ -265,7 +265,7 @@ TEST_F(GpuExperts, EveryActivation) {
 
 TEST_F(GpuExperts, ManyRowsAreDividedIntoPieces) {
   for (const Precision precision : kPrecisions) {
-    for (const DType type : {DType::BF16, DType::BF16_COMPACT}) {
+    for (const DType type : {DType::BF16, kCompactType}) {
       check_scattered(ops(), {{128, 80, 128}, {type, type}, precision},
                       {2049, 1, 1500, 700, 4100, 3});
       check_scattered(ops(), {{128, 80, 128}, {type, DType::BF16}, precision}, {1025, 16});
@@ -320,7 +320,7 @@ TEST_F(GpuExperts, ProductsNeedNotBeAlike) {
   experts.reserve(kExperts);
   experts.emplace_back(ExpertShape{16, 8, 16}, Types{DType::BF16, DType::BF16}, 1);
   experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::BF16, DType::BF16}, 4);
-  experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::BF16_COMPACT, DType::BF16}, 13);
+  experts.emplace_back(ExpertShape{16, 24, 16}, Types{kCompactType, DType::BF16}, 13);
   experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::F16, DType::F16}, 7);
   experts.emplace_back(ExpertShape{16, 24, 16}, Types{DType::F32, DType::F32}, 10);
   std::vector<std::vector<float>> outs(kExperts, std::vector<float>(6 * 16, kPoison));

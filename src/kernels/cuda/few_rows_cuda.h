@@ -12,7 +12,7 @@ namespace klotski::cuda {
 // With so few rows, to multiply by compact weights where they lie is faster than to expand them.
 inline constexpr int64_t kFewRows = 4;
 
-// out[rows][outputs] = in[rows][columns] * weight^T, of BF16_COMPACT; 1 to kFewRows rows.
+// FormatKernel::few_rows of compact rows; 1 to kFewRows rows.
 void few_rows(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
               const TensorView& weight);
 

@@ -102,7 +102,7 @@ TEST_F(GpuMatmul, CompactWeightsGiveTheSameBits) {
     const std::vector<float> x = random_floats(shape.rows * shape.in, 1);
     const std::vector<float> w = random_floats(shape.out * shape.in, 2);
     const Weights plain(w, DType::BF16, {shape.out, shape.in});
-    const Weights compact(w, DType::BF16_COMPACT, {shape.out, shape.in});
+    const Weights compact(w, kCompactType, {shape.out, shape.in});
     const Weights bias(random_floats(shape.out, 3), DType::BF16, {shape.out});
     const ConstRows in(x.data(), shape.rows, shape.in);
     for (const Precision precision : kAllPrecisions) {
@@ -121,7 +121,7 @@ TEST_F(GpuMatmul, LargeCompactWeightsAreMultipliedInSlabs) {
     const std::vector<float> x_sizes = absolute(x);
     const std::vector<float> w = random_floats(shape.out * shape.in, 2);
     const Weights plain(w, DType::BF16, {shape.out, shape.in});
-    const Weights compact(w, DType::BF16_COMPACT, {shape.out, shape.in});
+    const Weights compact(w, kCompactType, {shape.out, shape.in});
     const Weights sizes(absolute(w), DType::BF16, {shape.out, shape.in});
     const ConstRows in(x.data(), shape.rows, shape.in);
     const auto magnitudes =
@@ -140,7 +140,7 @@ TEST_F(GpuMatmul, PartsOfCompactWeights) {
   const std::vector<float> w = random_floats(310 * kWhole, 2);
   const std::vector<float> rows(w.begin() + 3 * kWhole, w.begin() + 303 * kWhole);
   const Weights plain(columns_of(rows, kWhole, 64, 164), DType::BF16, {300, 100});
-  const DeviceTensor whole(Weights(w, DType::BF16_COMPACT, {310, kWhole}));
+  const DeviceTensor whole(Weights(w, kCompactType, {310, kWhole}));
   const TensorView part = columns_between(rows_between(whole.view(), 3, 303), 64, 164);
   const DeviceArray<float> device_x{std::span<const float>(x)};
   for (const Precision precision : kAllPrecisions) {

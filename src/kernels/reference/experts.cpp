@@ -56,7 +56,10 @@ uint64_t ReferenceProcessor::scratch_bytes(const MostWork& most) const {
   return static_cast<uint64_t>(block + rounded) * sizeof(float);
 }
 
-uint64_t ReferenceProcessor::expansion_bytes(const MostWork&, Precision) const { return 0; }
+uint64_t ReferenceProcessor::expansion_bytes(const MostWork&, Precision,
+                                             std::span<const DType>) const {
+  return 0;
+}
 
 ElementOrder ReferenceProcessor::arrange(std::byte*, DType, const Shape&, Precision) const {
   return ElementOrder::rows;

@@ -1,11 +1,10 @@
 #include "kernels/reference/weight_row.h"
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "base/error.h"
-#include "tensor/compact.h"
+#include "tensor/format.h"
 #include "tensor/half.h"
 
 namespace klotski::reference {
@@ -40,18 +39,18 @@ float load_element(const TensorView& tensor, int64_t i) {
 
 void load_row(const TensorView& tensor, int64_t row, std::span<float> out) {
   const auto width = static_cast<int64_t>(out.size());
-  const std::byte* data =
-      tensor.data +
-      row * (tensor.row_stride == 0 ? bytes_per_row(tensor.dtype, width) : tensor.row_stride);
-  if (tensor.dtype != DType::BF16_COMPACT) {
-    for (size_t c = 0; c < out.size(); ++c) {
-      out[c] = load(data, tensor.dtype, static_cast<int64_t>(c));
-    }
-    return;
+  const auto convert = [&](const std::byte* numbers, DType dtype) {
+    for (int64_t c = 0; c < width; ++c) out[static_cast<size_t>(c)] = load(numbers, dtype, c);
+  };
+  if (is_packed(tensor.dtype)) {
+    const WeightFormat& format = format_of(tensor.dtype);
+    std::vector<std::byte> numbers(static_cast<size_t>(bytes_per_row(format.values, width)));
+    format.expand(tensor, row, numbers.data());
+    return convert(numbers.data(), format.values);
   }
-  std::vector<uint16_t> bits(out.size());
-  expand_row(data, tensor.columns_of_row(), tensor.first_column, bits);
-  std::transform(bits.begin(), bits.end(), out.begin(), bf16_to_float);
+  const int64_t stride =
+      tensor.row_stride == 0 ? bytes_per_row(tensor.dtype, width) : tensor.row_stride;
+  convert(tensor.data + row * stride, tensor.dtype);
 }
 
 }  // namespace klotski::reference

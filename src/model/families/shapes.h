@@ -16,7 +16,7 @@ std::vector<std::string_view> shape_names();
 std::string_view shape_syntax();
 
 // Takes ",compact" off the end of a shape; whether it was there. Expert weights are wanted in
-// BF16_COMPACT then, which is no matter of the configuration.
+// compact form then (tensor/compact.h), which is no matter of the configuration.
 bool take_compact(std::string_view* shape);
 
 // The config.json of a shape: a name, a name with fields changed ("qwen3-30b-a3b,L=4"), or a shape

@@ -1,0 +1,58 @@
+#pragma once
+
+// How the CPU multiplies by weights of a stored format (tensor/format.h): the only place of this
+// folder that chooses code by the type of weights. A format without kernels of its own is expanded,
+// a strip of outputs at a time, and multiplied as the numbers that it expands to.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/kernels.h"
+#include "tensor/tensor_view.h"
+
+namespace klotski::cpu {
+
+// Rows of a matrix of weights, and where they go as numbers of the type of FormatKernel.
+struct RowExpansion {
+  const TensorView& matrix;
+  int64_t first;  // row
+  int64_t count;
+  std::byte* out;
+  int64_t out_stride;  // numbers from one row to the next: expanded_stride()
+};
+
+struct FormatKernel {
+  WeightType type;  // of the numbers that rows are multiplied as
+  bool plain;       // rows are such numbers, as products read them
+  // Whether products read rows of a format that is not plain as they are stored. Null: none do.
+  bool (*read_by)(const Products& products);
+  void (*expand)(const Kernels& kernels, const RowExpansion& rows);
+
+  bool reads_stored(const Products& products) const {
+    return plain || (read_by && read_by(products));
+  }
+};
+
+// Refuses (internal) a type that no operation reads.
+const FormatKernel& format_kernel(DType dtype);
+
+// The type of elements one after the other, F32, F16 or BF16.
+WeightType weight_type(DType dtype);
+int64_t element_bytes(WeightType type);
+
+// Expanded rows are an odd number of cache lines apart, so that they do not crowd the same sets of
+// a cache; each has room for whole blocks of kCompactColumns numbers.
+inline int64_t expanded_stride(int64_t width, int64_t element_bytes) {
+  return (width + kCompactColumns - 1) / kCompactColumns * kCompactColumns +
+         kCacheLine / element_bytes;
+}
+// The most outputs of a strip of expanded weights, a multiple of kColumnStep: they stay in the
+// second-level cache where that is as large.
+int64_t most_expanded_outputs(int64_t width, int64_t element_bytes);
+// Bytes of such a strip, of weights no wider.
+int64_t most_expanded_bytes(int64_t width, int64_t element_bytes);
+
+// The kernel of compact rows (tensor/compact.h).
+const FormatKernel& compact_kernel();
+
+}  // namespace klotski::cpu

@@ -1,0 +1,108 @@
+#include "kernels/cpu/formats.h"
+
+#include <gtest/gtest.h>
+
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/testing.h"
+#include "kernels/testing.h"
+#include "tensor/testing.h"
+
+namespace klotski {
+namespace {
+
+using testing_formats::DrillMatrix;
+
+// Two forms of the same numbers: a format without kernels, and elements.
+struct TwoForms {
+  DrillMatrix packed;
+  Weights plain;
+
+  TwoForms(Shape shape, unsigned seed)
+      : packed(random_floats(shape[0] * shape[1], seed), shape),
+        plain(testing_formats::expanded(packed.view()), DType::F32, shape) {}
+};
+
+TEST(CpuFormats, AFormatWithoutKernelsIsMultipliedAsWhatItExpandsTo) {
+  for (const Shape& shape : {Shape{1, 32}, Shape{33, 96}, Shape{200, 4128}, Shape{100, 8192}}) {
+    const TwoForms weight(shape, 7);
+    for (const int64_t rows : {1, 20, 40}) {
+      const std::vector<float> in = random_floats(rows * shape[1], static_cast<unsigned>(rows));
+      with_every_processor([&](const CpuProcessor& processor) {
+        for (const Precision precision : kPrecisions) {
+          for (const int64_t from : {int64_t{0}, shape[1] / 64 * 32}) {
+            const auto run = [&](const TensorView& matrix) {
+              const TensorView part =
+                  columns_between(rows_between(matrix, shape[0] / 2, shape[0]), from, shape[1]);
+              Output out(rows, part.rows());
+              std::vector<float> some;
+              for (int64_t r = 0; r < rows; ++r) {
+                const float* row = in.data() + r * shape[1];
+                some.insert(some.end(), row + from, row + shape[1]);
+              }
+              processor.matmul(out.rows(), {some.data(), rows, part.columns()}, part, {}, precision);
+              EXPECT_TRUE(out.guards_are_whole());
+              return out;
+            };
+            ASSERT_TRUE(
+                same_bits(run(weight.packed.view()).values(), run(weight.plain.view).values()))
+                << format_shape(shape) << ", " << rows << " rows, from " << from;
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(CpuFormats, ExpertsOfAFormatWithoutKernelsAreThoseOfTheirNumbers) {
+  constexpr int64_t kIn = 96;
+  constexpr int64_t kWidth = 160;
+  const TwoForms gate({kWidth, kIn}, 1);
+  const TwoForms up({kWidth, kIn}, 2);
+  const TwoForms down({kIn, kWidth}, 3);
+  for (const int64_t rows : {1, 17, 270}) {
+    const std::vector<float> in = random_floats(rows * kIn, static_cast<unsigned>(rows));
+    const auto run = [&](const auto& experts, const TensorView& up_view, bool packed) {
+      Output out(rows, kIn);
+      const ExpertProduct product{.out = out.rows(),
+                                  .in = {in.data(), rows, kIn},
+                                  .out_rows = {},
+                                  .in_rows = {},
+                                  .gate = packed ? gate.packed.view() : gate.plain.view,
+                                  .up = up_view,
+                                  .down = packed ? down.packed.view() : down.plain.view};
+      experts(std::span(&product, 1), Precision::bf16);
+      return out;
+    };
+    const auto reference = [](std::span<const ExpertProduct> products, Precision precision) {
+      reference_processor().experts(products, precision);
+    };
+    EXPECT_TRUE(same_bits(run(reference, up.packed.view(), true).values(),
+                          run(reference, up.plain.view, false).values()));
+    with_every_processor([&](const CpuProcessor& processor) {
+      const auto fast = [&](std::span<const ExpertProduct> products, Precision precision) {
+        processor.experts(products, precision);
+      };
+      const Output expected = run(fast, up.plain.view, false);
+      ASSERT_TRUE(same_bits(run(fast, up.packed.view(), true).values(), expected.values()));
+      ASSERT_TRUE(same_bits(run(fast, up.plain.view, true).values(), expected.values()));
+    });
+  }
+}
+
+TEST(CpuFormats, ExpandedNumbersOf32BitsAreCountedBeyondTheScratch) {
+  const MostWork most{.rows = 16, .in_width = 16384, .expert_width = 64};
+  const std::vector<DType> plain = {DType::F32, DType::F16, DType::BF16};
+  EXPECT_EQ(cpu_processor().expansion_bytes(most, Precision::bf16, plain), 0u);
+  const std::vector<DType> drill = {DType::BF16, testing_formats::drill_type()};
+  // 32 rows of 16384 numbers are 1 MiB in 16 bits and 2 MiB in 32.
+  EXPECT_GE(cpu_processor().expansion_bytes(most, Precision::bf16, drill), uint64_t{1} << 20);
+}
+
+TEST(CpuFormats, TypesThatNoOperationReadsAreRefused) {
+  EXPECT_THROW(cpu::format_kernel(DType::I8), Error);
+}
+
+}  // namespace
+}  // namespace klotski

@@ -1,0 +1,160 @@
+#include "model/stored_tensors.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "tensor/format.h"
+
+namespace klotski {
+
+namespace {
+
+[[noreturn]] void refuse_stored(const TensorSource& source, std::string_view name,
+                                const std::string& why) {
+  fail(ErrorKind::bad_model, "{}: tensor {}: {}", path_in_quotes(source.folder()), in_quotes(name),
+       why);
+}
+
+// The matrix that is stored, of which the tensor may be some rows.
+Shape stored_matrix(const TensorSpec& spec) {
+  return spec.slice ? Shape{spec.slice->rows, spec.shape.at(1)} : spec.shape;
+}
+
+// The shape of a tensor in a file that holds this part of each of its matrices.
+Shape stored_shape(const TensorSpec& spec, Shape part) {
+  if (spec.slice) part.insert(part.begin(), spec.slice->matrices);
+  return part;
+}
+
+// Bytes of some rows, from row `first` on, of the one matrix of a stored tensor that a slice is of.
+StoredRange rows_of_part(const TensorEntry& entry, const StoredSlice& slice, int64_t first,
+                         int64_t rows) {
+  const auto stored_rows = static_cast<uint64_t>(entry.shape.at(0) * entry.shape.at(1));
+  const uint64_t row_bytes = stored_rows == 0 ? 0 : entry.bytes / stored_rows;
+  const auto row = static_cast<uint64_t>(slice.index * entry.shape.at(1) + first);
+  return {entry.shard, entry.offset + row * row_bytes, static_cast<uint64_t>(rows) * row_bytes};
+}
+
+// Places the numbers: of rows that lie between others all of the matrix that they lie in.
+void place_numbers(StoredTensor& tensor, const TensorEntry& entry) {
+  const std::optional<StoredSlice>& slice = tensor.spec.slice;
+  if (!slice) {
+    tensor.numbers = {entry.shard, entry.offset, entry.bytes};
+    return;
+  }
+  if (slice->row_step == 1) {
+    tensor.numbers = rows_of_part(entry, *slice, slice->first_row, tensor.spec.shape.at(0));
+    return;
+  }
+  tensor.numbers = rows_of_part(entry, *slice, 0, slice->rows);
+  const int64_t row_bytes = bytes_per_row(tensor.dtype, tensor.spec.shape.at(1));
+  tensor.first_byte = static_cast<uint64_t>(slice->first_row * row_bytes);
+  tensor.row_stride = slice->row_step * row_bytes;
+}
+
+StoredTensor plain_tensor(const TensorSource& source, TensorSpec spec) {
+  const TensorEntry& entry = source.require(spec.name);
+  const Shape expected = stored_shape(spec, stored_matrix(spec));
+  if (entry.shape != expected) {
+    refuse_stored(source, spec.name,
+                  fmt::format("config.json implies shape {}, found {}", format_shape(expected),
+                              format_shape(entry.shape)));
+  }
+  if (is_packed(entry.dtype) || !format_of(entry.dtype).expand) {
+    refuse_stored(source, spec.name,
+                  fmt::format("expected type F32, F16 or BF16, found {}", dtype_name(entry.dtype)));
+  }
+  StoredTensor tensor{.spec = std::move(spec), .dtype = entry.dtype, .numbers = {}, .sides = {}};
+  place_numbers(tensor, entry);
+  return tensor;
+}
+
+const TensorEntry& checked_part(const TensorSource& source, const TensorSpec& spec,
+                                const StoredPart& part) {
+  const TensorEntry& entry = source.require(part.name.of(spec.name));
+  const Shape expected = stored_shape(spec, part.shape);
+  if (entry.dtype != part.dtype || entry.shape != expected) {
+    refuse_stored(source, entry.name,
+                  fmt::format("config.json implies {} of shape {}, found {} of shape {}",
+                              dtype_name(part.dtype), format_shape(expected),
+                              dtype_name(entry.dtype), format_shape(entry.shape)));
+  }
+  return entry;
+}
+
+StoredRange side_range(const TensorSource& source, const TensorSpec& spec, const SideTensor& side,
+                       const TensorEntry& entry) {
+  if (!spec.slice) return {entry.shard, entry.offset, entry.bytes};
+  if (spec.slice->row_step != 1 || spec.slice->first_row % side.block_rows != 0) {
+    refuse_stored(source, entry.name,
+                  fmt::format("expected rows that follow each other from a multiple of {} on, "
+                              "found every {} from {} on",
+                              side.block_rows, spec.slice->row_step, spec.slice->first_row));
+  }
+  return rows_of_part(entry, *spec.slice, spec.slice->first_row / side.block_rows,
+                      side.shape(spec.shape).at(0));
+}
+
+StoredTensor packed_tensor(const TensorSource& source, UnitKind kind, TensorSpec spec,
+                           DType dtype) {
+  const WeightFormat& format = format_of(dtype);
+  const std::string name = format.file_name.of(spec.name);
+  if (!may_be_packed(kind)) {
+    refuse_stored(source, name,
+                  fmt::format("only matrices of experts and dense feed-forward parts may be {}; "
+                              "expected {} of type F32, F16 or BF16",
+                              format.name, in_quotes(spec.name)));
+  }
+  const std::vector<StoredPart> parts = stored_parts(dtype, stored_matrix(spec));
+  if (parts.empty()) {
+    refuse_stored(source, name,
+                  fmt::format("config.json implies shape {}, which cannot be {}: {}",
+                              format_shape(spec.shape), format.name,
+                              why_not_packed(format, stored_matrix(spec))));
+  }
+  StoredTensor tensor{.spec = std::move(spec), .dtype = dtype, .numbers = {}, .sides = {}};
+  place_numbers(tensor, checked_part(source, tensor.spec, parts[0]));
+  for (size_t i = 0; i < format.sides.size(); ++i) {
+    const TensorEntry& entry = checked_part(source, tensor.spec, parts[i + 1]);
+    tensor.sides.push_back(side_range(source, tensor.spec, format.sides[i], entry));
+  }
+  return tensor;
+}
+
+}  // namespace
+
+bool packing_saves(DType dtype, const Shape& shape) {
+  const WeightFormat& format = format_of(dtype);
+  return why_not_packed(format, shape).empty() &&
+         format.row_bytes(shape[1]) < bytes_per_row(format.values, shape[1]);
+}
+
+NewTensor tensor_in_file(const TensorSpec& spec, DType dtype) {
+  const std::vector<StoredPart> parts = stored_parts(dtype, spec.shape);
+  if (parts.empty()) {
+    fail(ErrorKind::internal, "tensor {} of shape {} cannot be {}", in_quotes(spec.name),
+         format_shape(spec.shape), dtype_name(dtype));
+  }
+  return {parts[0].name.of(spec.name), parts[0].dtype, parts[0].shape};
+}
+
+StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec) {
+  std::optional<DType> packed;
+  for (int i = kFileDTypeCount; i < format_count(); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const std::string name = format_of(dtype).file_name.of(spec.name);
+    if (source.find(name) == nullptr) continue;
+    const bool twice = packed || source.find(spec.name) != nullptr;
+    if (twice) {
+      refuse_stored(
+          source, spec.name,
+          fmt::format("expected it once, found {} as well; remove one of them", in_quotes(name)));
+    }
+    packed = dtype;
+  }
+  return packed ? packed_tensor(source, kind, std::move(spec), *packed)
+                : plain_tensor(source, std::move(spec));
+}
+
+}  // namespace klotski

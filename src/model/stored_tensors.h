@@ -1,0 +1,52 @@
+#pragma once
+
+// How a model's files hold its tensors: as elements, or in a packed format (tensor/format.h) as the
+// tensors that stored_parts() names.
+
+#include <string>
+#include <vector>
+
+#include "model/units.h"
+#include "weights/safetensors_writer.h"
+#include "weights/tensor_source.h"
+
+namespace klotski {
+
+// Whether the matrices of a unit may be of a packed format: only experts and dense feed-forward
+// parts are read by nothing but products.
+constexpr bool may_be_packed(UnitKind kind) {
+  return kind == UnitKind::expert || kind == UnitKind::dense;
+}
+
+// Whether a matrix of this shape can be of a packed format and takes fewer bytes than the numbers
+// that the format expands to.
+bool packing_saves(DType dtype, const Shape& shape);
+
+// The numbers of a matrix as files have them, when it is of this type.
+NewTensor tensor_in_file(const TensorSpec& spec, DType dtype);
+
+// Some bytes of a file that are a part of a tensor: all of a stored tensor, or a slice of it.
+struct StoredRange {
+  uint32_t shard = 0;
+  uint64_t offset = 0;  // in the file
+  uint64_t bytes = 0;
+
+  bool operator==(const StoredRange&) const = default;
+};
+
+// Where a tensor of the model lies in its files.
+struct StoredTensor {
+  TensorSpec spec;
+  DType dtype = DType::F32;
+  StoredRange numbers;
+  uint64_t first_byte = 0;         // of the tensor's first row in `numbers`
+  int64_t row_stride = 0;          // bytes; 0: rows follow each other
+  std::vector<StoredRange> sides;  // side tensors, in the order of the format
+};
+
+// Finds a tensor, as elements or in any packed format. Refuses (bad_model) one that is missing or
+// there twice, that has another shape or type than the model's, or a packed one in a unit of which
+// no matrix may be.
+StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec);
+
+}  // namespace klotski
