@@ -10,9 +10,9 @@
 #include "model/config.h"
 #include "model/counts.h"
 #include "model/families/shapes.h"
-#include "tensor/compact.h"
 #include "model/stored_tensors.h"
 #include "model/units.h"
+#include "tensor/compact.h"
 #include "tensor/format.h"
 #include "weights/output_file.h"
 
