@@ -29,10 +29,10 @@ Json as_json(const Setting& setting) {
   for (const Measurement& run : setting.runs) runs.push_back(run.tokens_per_second());
   return {{"setting", setting.name},
           {"strategy", strategy_name(measured.plan.policy.strategy)},
-          {"cpu_attention", measured.plan.policy.division.cpu_attention},
+          {"cpu_attention", measured.plan.policy.division.attends_elsewhere()},
           {"n_batches", measured.plan.policy.group.micro_batches},
           {"micro_batch", measured.plan.policy.group.micro_batch},
-          {"expert_slots", measured.plan.policy.layout.slots[index_of(UnitKind::expert)]},
+          {"expert_slots", measured.plan.policy.layout.compute().slots[index_of(UnitKind::expert)]},
           {"tokens_per_second", measured.tokens_per_second()},
           {"tokens_per_second_of_all_runs", runs},
           {"prefill_tokens_per_second", measured.prefill_rate()},

@@ -145,7 +145,7 @@ Json plan_json(const Planning& planning) {
           {"below", below},
           {"policy",
            {{"strategy", strategy_name(policy.strategy)},
-            {"cpu_attention", policy.division.cpu_attention},
+            {"cpu_attention", policy.division.attends_elsewhere()},
             {"micro_batch", policy.group.micro_batch},
             {"micro_batches", policy.group.micro_batches},
             {"hot_experts", policy.cache.hot_experts},

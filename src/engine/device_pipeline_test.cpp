@@ -54,8 +54,8 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   // Fewer slots than the plan has room for: the models of the tests are small.
   void take_slots_away(RunPlan& plan) {
     for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-      int64_t& above = plan.policy.layout.slots[kind];
-      int64_t& below = plan.policy.layout.slots_below[kind];
+      int64_t& above = plan.policy.layout.compute().slots[kind];
+      int64_t& below = plan.policy.layout.find(kHostTier)->slots[kind];
       if (above == 0) continue;
       above = between(random_, 1, above);
       const auto units =
@@ -63,14 +63,14 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
       below = between(random_, 1, units);
     }
     lend_slots(plan.policy);
-    plan.memory.slots = plan.policy.layout.slots;
-    plan.below->slots = plan.policy.layout.slots_below;
+    plan.memory.slots = plan.policy.layout.compute().slots;
+    plan.below->slots = plan.policy.layout.host()->slots;
   }
 
   // Groups of many rows take the memory of the last slots, where these are enough, and compute with
   // what is left of it as far as it goes.
   void lend_slots(Policy& policy) {
-    const int64_t slots = policy.layout.slots[index_of(UnitKind::expert)];
+    const int64_t slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
     if (slots == 0) return;
     const UnitLayouts layouts(test_.description, test_.checkpoint);
     const uint64_t slot = DeviceMemory::rounded(layouts.packed_bytes(UnitKind::expert));
@@ -247,8 +247,8 @@ TEST_P(DevicePipeline, AttentionOnTheCpuGivesTheSameBits) {
     options_.keep_spans = 100000;
     const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
     RunPlan chosen = plan(limits, texts.workload());
-    ASSERT_TRUE(chosen.policy.division.cpu_attention);
-    EXPECT_EQ(chosen.policy.layout.kv_bytes, 0u);
+    ASSERT_TRUE(chosen.policy.division.attends_elsewhere());
+    EXPECT_EQ(chosen.policy.layout.compute().kv_bytes, 0u);
     take_slots_away(chosen);
     share_experts(chosen.policy);
     PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
@@ -306,7 +306,7 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesHaveStagesWhereTheCpuShares) {
   const auto stages_with = [&](Strategy strategy) {
     limits.strategy = strategy;
     const Policy policy = plan(limits, work).policy;
-    EXPECT_GT(policy.layout.kv_spill_bytes, 0u);
+    EXPECT_GT(policy.layout.compute().kv_spill_bytes, 0u);
     return policy.layout.kv_stages;
   };
   EXPECT_EQ(stages_with(Strategy::hybrid), limits.micro_batches);
@@ -394,7 +394,7 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
       EXPECT_LE(chosen.memory.total_bytes(), *limits.vram_bytes);
       EXPECT_LE(chosen.below->total_bytes(), *limits.ram_bytes);
       const Policy& policy = chosen.policy;
-      const int64_t slots = policy.layout.slots[index_of(UnitKind::expert)];
+      const int64_t slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
       EXPECT_LE(policy.cache.kept_experts + policy.layout.lent_slots, slots);
       if (policy.layout.lent_slots > 0) {
         const UnitLayouts layouts(test_.description, test_.checkpoint);

@@ -45,11 +45,11 @@ namespace {
 KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
                    const PipelineOptions& options) {
   KvLimits limits{.type = kv_type(policy.precision),
-                  .memory_bytes = policy.layout.kv_bytes,
-                  .spill_bytes = policy.layout.kv_spill_bytes,
+                  .memory_bytes = policy.layout.compute().kv_bytes,
+                  .spill_bytes = policy.layout.compute().kv_spill_bytes,
                   .streaming = {policy.visible.sinks, policy.visible.window}};
   if (memory.device) {
-    limits.memory = memory.device->take("KV cache", policy.layout.kv_bytes).data();
+    limits.memory = memory.device->take("KV cache", policy.layout.compute().kv_bytes).data();
     limits.spill_store = [&memory](uint64_t bytes) -> std::unique_ptr<SpillStore> {
       return std::make_unique<DeviceSpill>(memory.device->device(), *memory.below, bytes);
     };
@@ -64,9 +64,11 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
 static_assert(kMostComputations <= ProcessorMemory::kMostPlaces);
 static_assert(2 * kMostComputations <= ProcessorMemory::kMostLandings);  // choices and gaps
 
-// Beside a device tasks are short and many, and of many processors some are left to their threads.
-ExecutorOptions with_looks(ExecutorOptions options, const ComputeMemory& memory) {
+// The lanes of the machine. Beside a device tasks are short and many, and of many processors some
+// are left to their threads.
+ExecutorOptions for_machine(ExecutorOptions options, const ComputeMemory& memory) {
   constexpr int kSpareProcessors = 8;
+  options.lanes = (memory.device ? device_over_host() : cpu_over_disk()).lanes();
   const bool given = options.look_before_sleep.count() > 0;
   if (memory.device && usable_cpus() >= kSpareProcessors && !given) {
     options.look_before_sleep = std::chrono::microseconds(200);
@@ -119,7 +121,7 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
                                    const TimelineSpan& span) { audit_.observe(task, span); },
                  .begin = [this](Executor::Tasks tasks) { tasks_.begin_ahead(tasks); },
                  .finish = [this](Executor::Tasks tasks) { tasks_.finish(tasks); }},
-                timeline_, with_looks(options.executor, memory), lane_rules(memory)) {}
+                timeline_, for_machine(options.executor, memory), lane_rules(memory)) {}
 
 ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
   std::vector<MicroBatchShape> shapes;

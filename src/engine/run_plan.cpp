@@ -46,7 +46,7 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // io_uring is refused, for reading. Memory holds what they touch of them, limits of address space
 // all.
 uint64_t stack_bytes(const PipelineOptions& options) {
-  const size_t threads = kLaneCount + static_cast<size_t>(usable_cpus()) +
+  const size_t threads = device_over_host().lanes().size() + static_cast<size_t>(usable_cpus()) +
                          static_cast<size_t>(options.disk.queue_depth);
   return threads * kThreadStackBytes;
 }
@@ -111,8 +111,8 @@ class MemoryDivision {
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();
     if (target_.device && target_.cpu) {
-      policy.division.cpu_attention = limits_.cpu_attention.value_or(false) ||
-                                      properties_of(policy.strategy).needs_cpu_attention;
+      policy.division.attend_at_host(limits_.cpu_attention.value_or(false) ||
+                                     properties_of(policy.strategy).needs_cpu_attention);
       if (properties_of(policy.strategy).divides_experts) {
         policy.division.shared_rows = std::max(policy.group.sequences(), kSharedRows);
         // The costs decide where one is worth it.
@@ -129,13 +129,13 @@ class MemoryDivision {
       plan = divide(policy, limits);
     }
     choose_what_stays(policy);
-    policy.layout.kv_spill_bytes = std::min(policy.layout.kv_spill_bytes, room_below(policy));
-    if (policy.division.cpu_attention) {  // there is no other place: what does not fit is refused
-      policy.layout.kv_spill_bytes =
-          std::max(policy.layout.kv_spill_bytes, spilled_sequence_bytes(policy));
+    policy.layout.compute().kv_spill_bytes = std::min(policy.layout.compute().kv_spill_bytes, room_below(policy));
+    if (policy.division.attends_elsewhere()) {  // there is no other place: what does not fit is refused
+      policy.layout.compute().kv_spill_bytes =
+          std::max(policy.layout.compute().kv_spill_bytes, spilled_sequence_bytes(policy));
     }
     MemoryPlan below = plan_memory(demand_below(policy), limits_below());
-    policy.layout.slots_below = below.slots;
+    policy.layout.set_host_slots(below.slots);
     return {policy, plan, below};
   }
 
@@ -148,17 +148,17 @@ class MemoryDivision {
     staged.layout.kv_stage_bytes = stage_bytes(policy);
     staged.layout.kv_sequence_pages = kv_pages(policy);
     const MemoryDemand spilling = demand(staged, kStages * staged.layout.kv_stage_bytes);
-    if (policy.division.cpu_attention ||
+    if (policy.division.attends_elsewhere() ||
         (may_spill() && plan.kv_bytes < kv_wanted(policy) && one_fits_below(policy) &&
          least_bytes(spilling) <= limits.bytes)) {
       policy = staged;
       plan = plan_memory(spilling, limits);
-      if (policy.division.shared_rows > 0 && !policy.division.cpu_attention)
+      if (policy.division.shared_rows > 0 && !policy.division.attends_elsewhere())
         add_stages(policy, plan, limits);
-      policy.layout.kv_spill_bytes = spill_bytes(policy, plan.kv_bytes);
+      policy.layout.compute().kv_spill_bytes = spill_bytes(policy, plan.kv_bytes);
     }
-    policy.layout.kv_bytes = plan.kv_bytes;
-    policy.layout.slots = plan.slots;
+    policy.layout.compute().kv_bytes = plan.kv_bytes;
+    policy.layout.compute().slots = plan.slots;
     return plan;
   }
 
@@ -215,7 +215,7 @@ class MemoryDivision {
   // while the CPU computes what is not there, is served best by those that are used most: the link
   // brings them when it has nothing else to do.
   void choose_what_stays(Policy& policy) const {
-    const int64_t slots = policy.layout.slots[index_of(UnitKind::expert)];
+    const int64_t slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
     if (slots == layouts_.units(UnitKind::expert)) return;
     if (policy.division.shared_rows > 0 && uses_few_experts(policy)) {
       if (!limits_.eviction) policy.cache.eviction = "lfu";
@@ -238,7 +238,7 @@ class MemoryDivision {
   // For keys and values in the program's memory, beside what nothing runs without: with less than
   // all want fewer sequences run at a time.
   uint64_t room_below(Policy policy) const {
-    policy.layout.kv_spill_bytes = 0;
+    policy.layout.compute().kv_spill_bytes = 0;
     const uint64_t limit = limits_below().bytes;
     return limit - std::min(limit, least_bytes(demand_below(policy)));
   }
@@ -248,9 +248,9 @@ class MemoryDivision {
   // stay, or too few would be left.
   std::optional<Policy> with_lent_slots(Policy policy, const MemoryLimits& limits) const {
     constexpr size_t kExpert = index_of(UnitKind::expert);
-    if (policy.layout.slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
+    if (policy.layout.compute().slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
     policy.layout.kv_stages = 0;
-    policy.layout.kv_spill_bytes = 0;
+    policy.layout.compute().kv_spill_bytes = 0;
     policy.layout.rows_in_place = policy.group.sequences();
     const uint64_t lent = group_row_bytes(model_, policy, policy.group.rows()) +
                           with_gaps(working_bytes(policy, policy.group.rows()));
@@ -318,7 +318,7 @@ class MemoryDivision {
   }
   // Room for the sequences that memory does not take.
   uint64_t spill_bytes(const Policy& policy, uint64_t memory_bytes) const {
-    if (policy.division.cpu_attention) {
+    if (policy.division.attends_elsewhere()) {
       const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.usual_tokens());
       return std::max(spilled_sequence_bytes(policy),
                       static_cast<uint64_t>(pages) * spilled_page(policy));
@@ -339,7 +339,7 @@ class MemoryDivision {
 
   // Keys and values that the CPU attends to lie below, but those of prompts pass through stages.
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
-    if (policy.division.cpu_attention) stage_bytes = kStages * this->stage_bytes(policy);
+    if (policy.division.attends_elsewhere()) stage_bytes = kStages * this->stage_bytes(policy);
     const int64_t own_rows = policy.most_own_rows();
     uint64_t activations =
         group_row_bytes(model_, policy, own_rows) + working_bytes(policy, own_rows);
@@ -356,7 +356,7 @@ class MemoryDivision {
                         .kv_wanted_bytes = kv_wanted(policy),
                         .kv_stage_bytes = stage_bytes};
     if (stage_bytes > 0) demand.kv_least_bytes = 0;
-    if (policy.division.cpu_attention) demand.kv_wanted_bytes = 0;
+    if (policy.division.attends_elsewhere()) demand.kv_wanted_bytes = 0;
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       demand.units[k] = {.units = layouts_.units(kind),
@@ -405,14 +405,14 @@ class MemoryDivision {
            (policy.division.slices_experts ? DeviceMemory::rounded(slice_bytes(layouts_)) : 0);
   }
   uint64_t shared_attention(const Policy& policy) const {
-    if (!policy.division.cpu_attention) return 0;
+    if (!policy.division.attends_elsewhere()) return 0;
     return kAttentionBuffers * rounded(attention_row_bytes(model_, policy.group.micro_batch));
   }
   static uint64_t rounded(uint64_t bytes) {
     return round_up_to_alignment(DeviceMemory::rounded(bytes));
   }
   uint64_t cpu_scratch_bytes(const Policy& policy) const {
-    if (policy.division.shared_rows == 0 && !policy.division.cpu_attention) return 0;
+    if (policy.division.shared_rows == 0 && !policy.division.attends_elsewhere()) return 0;
     int64_t width = 0;
     int64_t head_dim = 0;
     for (const Layer& layer : model_.layers) {
@@ -435,14 +435,14 @@ class MemoryDivision {
                                             cpu_scratch_bytes(policy),
                         .units = {},
                         .shared_bytes = shared_below(policy),
-                        .kv_least_bytes = policy.layout.kv_spill_bytes,
-                        .kv_wanted_bytes = policy.layout.kv_spill_bytes};
+                        .kv_least_bytes = policy.layout.compute().kv_spill_bytes,
+                        .kv_wanted_bytes = policy.layout.compute().kv_spill_bytes};
     for (size_t k = 0; k < kUnitKinds; ++k) {
       const auto kind = static_cast<UnitKind>(k);
       const int64_t units = layouts_.units(kind);
       const int64_t least = std::min(kLeastBelow, units);
       const int64_t lent = kind == UnitKind::expert ? policy.layout.lent_slots : 0;
-      demand.units[k] = {.units = policy.layout.slots[k] - lent < units ? units : least,
+      demand.units[k] = {.units = policy.layout.compute().slots[k] - lent < units ? units : least,
                          .least = least,
                          .buffer_bytes = round_up_to_alignment(layouts_.buffer_bytes(kind))};
     }
@@ -492,8 +492,8 @@ int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
   uint64_t spilled_page = 0;
   for (const uint64_t bytes : PagedKvCache::spilled_page_bytes(model, type)) spilled_page += bytes;
   const uint64_t sequences =
-      policy.layout.kv_bytes / (pages * PagedKvCache::page_bytes(model, type)) +
-      policy.layout.kv_spill_bytes / (pages * spilled_page);
+      policy.layout.compute().kv_bytes / (pages * PagedKvCache::page_bytes(model, type)) +
+      policy.layout.compute().kv_spill_bytes / (pages * spilled_page);
   return std::clamp<int64_t>(static_cast<int64_t>(sequences), 1, policy.group.sequences());
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory_limit.h"
 #include "base/thread_stacks.h"
+#include "timeline/lane_map.h"
 
 namespace klotski {
 
@@ -31,10 +32,9 @@ Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& optio
       lanes_(lanes),
       dependencies_({lanes.most_begun, lanes.keep_program_order && !options.stress_seed}),
       random_(options.stress_seed.value_or(0)) {
+  for (const Lane lane : options.lanes) queues_.emplace_back().lane = lane;
   try {
-    for (size_t lane = 0; lane < kLaneCount; ++lane) {
-      workers_.emplace_back([this, lane] { work(static_cast<Lane>(lane)); });
-    }
+    for (Queue& of_lane : queues_) workers_.emplace_back([this, &of_lane] { work(of_lane); });
   } catch (const std::system_error& error) {
     close();
     fail(ErrorKind::does_not_fit, "a thread cannot be started ({}): too many processes, or {}",
@@ -73,12 +73,19 @@ void Executor::wake_sleepers(const std::deque<Call>& calls) {
   const auto next = calls.begin() + std::min<std::ptrdiff_t>(std::ssize(calls), 2);
   if (options_.look_before_sleep.count() == 0) return;
   if (std::none_of(calls.begin(), next, wakes)) return;
-  for (Bell& bell : bells_) bell.wake.notify_all();
+  for (Queue& of_lane : queues_) of_lane.bell.wake.notify_all();
   done_.wake.notify_all();
 }
 
 void Executor::ring_all_lanes() {
-  for (Bell& bell : bells_) bell.ring();
+  for (Queue& of_lane : queues_) of_lane.bell.ring();
+}
+
+Executor::Queue& Executor::queue_of(Lane lane) {
+  for (Queue& of_lane : queues_) {
+    if (of_lane.lane == lane) return of_lane;
+  }
+  fail(ErrorKind::internal, "nobody carries out tasks of the lane \"{}\"", lane_name(lane));
 }
 
 void Executor::close() {
@@ -97,19 +104,17 @@ void Executor::set_step(int64_t step) {
 
 TaskNumber Executor::submit(Fragment fragment) {
   const std::lock_guard lock(mutex_);
-  std::array<bool, kLaneCount> more{};
+  LaneMap<Queue*> more;
   try {
     for (Task& task : fragment) {
-      more[lane_index(task.lane)] = true;
+      more.at(task.lane) = &queue_of(task.lane);
       add(std::move(task));
     }
   } catch (...) {
     ring_all_lanes();  // those that were added run
     throw;
   }
-  for (size_t lane = 0; lane < kLaneCount; ++lane) {
-    if (more[lane]) bells_[lane].ring();
-  }
+  for (const auto& [lane, of_lane] : more) of_lane->bell.ring();
   return dependencies_.next() - 1;
 }
 
@@ -119,7 +124,7 @@ void Executor::add(Task task) {
   }
   const std::vector<Edge> edges = dependencies_.add(task);
   const TaskNumber number = dependencies_.next() - 1;
-  queues_[lane_index(task.lane)].push(number, task.priority);
+  queue_of(task.lane).tasks.push(number, task.priority);
   Node added{.task = std::move(task), .step = step_, .submitted_at = timeline_.now()};
   added.begins_ahead = dependencies_.begins_ahead(added.task);
   for (const Edge& edge : edges) {
@@ -140,7 +145,7 @@ bool Executor::withdraw(TaskNumber number) {
   Node& taken = node(number);
   const bool needed = std::any_of(taken.waited_by.begin(), taken.waited_by.end(),
                                   [&](const Edge& later) { return !node(later.task).withdrawn; });
-  if (needed || !queues_[lane_index(taken.task.lane)].remove(number)) return false;
+  if (needed || !queue_of(taken.task.lane).tasks.remove(number)) return false;
   taken.withdrawn = true;
   dependencies_.withdraw(taken.task, number);
   bell_of(taken.task.lane).ring();  // another may be the first of its priority now
@@ -168,7 +173,7 @@ void Executor::drain(bool loads_may_go_on) {
 void Executor::restart_clock() {
   const std::lock_guard lock(mutex_);
   timeline_.restart();
-  lane_free_.fill(std::chrono::nanoseconds(0));
+  for (Queue& of_lane : queues_) of_lane.free = std::chrono::nanoseconds(0);
 }
 
 bool Executor::failed() const {
@@ -205,8 +210,8 @@ std::optional<size_t> Executor::first_that_may_begin(const LaneQueue& queue) {
 }
 
 // The next task of the lane that may begin, and those joined to it; none: none may.
-Executor::Numbers Executor::pick(Lane lane) {
-  LaneQueue& queue = queues_[lane_index(lane)];
+Executor::Numbers Executor::pick(Queue& of_lane) {
+  LaneQueue& queue = of_lane.tasks;
   const std::optional<size_t> begin = first_that_may_begin(queue);
   if (!begin) return {};
   const size_t end = join(queue, *begin);
@@ -236,15 +241,15 @@ size_t Executor::join(const LaneQueue& queue, size_t begin) {
   return end;
 }
 
-void Executor::work(Lane lane) {
-  const size_t most_begun = lanes_.most_begun[lane_index(lane)];
+void Executor::work(Queue& of_lane) {
+  const size_t most_begun = lanes_.most_begun_on(of_lane.lane);
   std::unique_lock lock(mutex_);
   std::deque<Call> calls;  // under way
   while (true) {
     Numbers picked;
-    wait_until(lock, bell_of(lane), [&] {
+    wait_until(lock, of_lane.bell, [&] {
       const bool another = calls.empty() || (calls.back().begun && calls.size() < most_begun);
-      if (another && !closed_) picked = pick(lane);
+      if (another && !closed_) picked = pick(of_lane);
       return closed_ || !picked.empty() || (!calls.empty() && is_due(calls.front()));
     });
     if (!picked.empty()) {
@@ -299,7 +304,7 @@ void Executor::have_begun(const Numbers& numbers) {
 
 // One task less keeps it from beginning.
 void Executor::let_go(Node& waiting) {
-  if (--waiting.held_by == 0) bell_of(waiting.task.lane).ring();
+  if (--waiting.held_by == 0) queue_of(waiting.task.lane).bell.ring();
 }
 
 void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
@@ -308,7 +313,7 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
   if (options_.stress_seed) {
     delay = options_.stress_delay * static_cast<int64_t>(random_() % 256) / 256;
   }
-  std::chrono::nanoseconds& lane_free = lane_free_[lane_index(call.tasks[0]->lane)];
+  std::chrono::nanoseconds& lane_free = queue_of(call.tasks[0]->lane).free;
   std::chrono::nanoseconds could_begin = std::max(lane_free, call.begun_at);
   for (const TaskNumber number : call.numbers) {
     const Node& running = node(number);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "hardware/machine.h"
 #include "schedule/dependencies.h"
 #include "schedule/lane_queue.h"
 #include "timeline/timeline.h"
@@ -21,6 +21,8 @@
 namespace klotski {
 
 struct ExecutorOptions {
+  // Lanes that get a worker each: those of the machine that the schedule is for.
+  std::vector<Lane> lanes = device_over_host().lanes();
   // Every lane takes any of its tasks that may run, instead of the first, after a random delay:
   // what was not declared as read or written then goes wrong. For tests.
   std::optional<uint64_t> stress_seed;
@@ -102,7 +104,7 @@ class Executor {
     std::vector<Edge> waited_by{};        // the later tasks, each with when it may begin
     std::chrono::nanoseconds ready_at{};  // when the last task it waited for ended
     std::chrono::nanoseconds submitted_at{};
-    Lane ready_by = Lane::compute;
+    Lane ready_by{};
     bool begun = false;
     bool withdrawn = false;
     bool done = false;
@@ -121,13 +123,21 @@ class Executor {
       wake.notify_all();
     }
   };
-  Bell& bell_of(Lane lane) { return bells_[lane_index(lane)]; }
   void ring_all_lanes();
 
   void close();
+  // What the worker of a lane has to do.
+  struct Queue {
+    Lane lane;
+    LaneQueue tasks{};                // that have not begun
+    std::chrono::nanoseconds free{};  // when its last call ended
+    Bell bell{};
+  };
+  Queue& queue_of(Lane lane);
+
   void add(Task task);
-  void work(Lane lane);
-  Numbers pick(Lane lane);
+  void work(Queue& of_lane);
+  Numbers pick(Queue& of_lane);
   std::optional<size_t> first_that_may_begin(const LaneQueue& queue);
   size_t join(const LaneQueue& queue, size_t begin);
   // A call on its way: its tasks, which stay where they are since only done ones are removed.
@@ -166,9 +176,7 @@ class Executor {
   Dependencies dependencies_;
   std::deque<Node> nodes_;  // those before `first_` are done and gone
   TaskNumber first_ = 0;
-  std::array<LaneQueue, kLaneCount> queues_;  // tasks that have not begun
-  std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
-  std::array<Bell, kLaneCount> bells_;
+  std::deque<Queue> queues_;  // a lane each
   Bell done_;
   std::mt19937_64 random_;
 

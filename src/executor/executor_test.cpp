@@ -35,7 +35,7 @@ Task task(Work work, Lane lane, std::vector<Resource> reads, std::vector<Resourc
 // Every lane begins ahead what its kind allows, so many calls.
 LaneRules begin_ahead(size_t most = 2) {
   LaneRules lanes;
-  lanes.most_begun.fill(most);
+  for (const Lane lane : device_over_host().lanes()) lanes.most_begun.at(lane) = most;
   return lanes;
 }
 
@@ -89,7 +89,8 @@ class Guarded {
 class RandomSchedules {
  public:
   explicit RandomSchedules(const ExecutorOptions& options)
-      : random_(options.stress_seed.value_or(9)),
+      : lanes_(options.lanes),
+        random_(options.stress_seed.value_or(9)),
         executor_({.run = [this](Executor::Tasks tasks) { run(tasks); },
                    .may_join =
                        [](Executor::Tasks together, const Task& next) {
@@ -140,7 +141,7 @@ class RandomSchedules {
 
   Task random_task() {
     Task made = task(static_cast<Work>(between(random_, 0, kWorkCount - 1)),
-                     static_cast<Lane>(between(random_, 0, kLaneCount - 1)), some_places(true),
+                     lanes_[static_cast<size_t>(between(random_, 0, std::ssize(lanes_) - 1))], some_places(true),
                      some_places(false));
     made.bytes = static_cast<uint64_t>(++number_);
     if (brings_weights(made.work)) made.priority = static_cast<float>(between(random_, 0, 3)) / 2;
@@ -194,6 +195,7 @@ class RandomSchedules {
     expected_.clear();
   }
 
+  std::vector<Lane> lanes_;
   std::mt19937_64 random_;
   Guarded memory_{kPlaces};
   std::vector<int64_t> last_writer_ = std::vector<int64_t>(kPlaces, 0);
@@ -276,6 +278,7 @@ TEST(Executor, AFailureStopsEverythingBehindItAndIsReported) {
 }
 
 TEST(Executor, EndsWhileTasksAreLeft) {
+  const std::vector<Lane> lanes = ExecutorOptions().lanes;
   std::atomic<int> ran = 0;
   for (int trial = 0; trial < 50; ++trial) {
     Timeline timeline(0);
@@ -284,7 +287,7 @@ TEST(Executor, EndsWhileTasksAreLeft) {
         timeline, {.stress_seed = static_cast<uint64_t>(trial)});
     Fragment fragment;
     for (int i = 0; i < 40; ++i) {
-      fragment.push_back(task(static_cast<Lane>(i % static_cast<int>(kLaneCount)), {place(i % 3)},
+      fragment.push_back(task(lanes[static_cast<size_t>(i) % lanes.size()], {place(i % 3)},
                               {place(i % 4)}));
     }
     executor.submit(std::move(fragment));
@@ -568,7 +571,7 @@ TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
   std::promise<void> computing;
   std::promise<void> begun;
   LaneRules lanes;
-  lanes.most_begun[lane_index(Lane::rows_up)] = 1;
+  lanes.most_begun.at(Lane::rows_up) = 1;
   Executor executor({.run =
                          [&](Executor::Tasks tasks) {
                            if (tasks[0]->lane == Lane::to_device) {

@@ -50,14 +50,15 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       slots_(slots),
       cache_(cache),
       policy_(policy),
-      all_experts_below_(policy.layout.slots_below[index_of(UnitKind::expert)] >=
+      all_experts_below_(policy.layout.host() &&
+                         policy.layout.host()->slots[index_of(UnitKind::expert)] >=
                          std::ssize(units_of(with.model, UnitKind::expert))),
       most_choices_(most_choices(with.model)) {
   if (policy.division.shared_rows > 0) {
     cpu_experts_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, slots, memory,
                          policy.division.shared_rows);
   }
-  if (policy.division.cpu_attention) {
+  if (policy.division.attends_elsewhere()) {
     cpu_attention_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, cache, memory,
                            policy.group.micro_batch);
   }

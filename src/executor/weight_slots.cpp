@@ -55,11 +55,11 @@ WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const P
       below_(memory.weights_below) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
-    if (policy.layout.slots[k] == 0) continue;
+    if (policy.layout.compute().slots[k] == 0) continue;
     pools_[k].emplace(
-        memory.pool(std::string(unit_kind_name(kind)) + " weights", policy.layout.slots[k],
+        memory.pool(std::string(unit_kind_name(kind)) + " weights", policy.layout.compute().slots[k],
                     below_ ? layouts.packed_bytes(kind) : layouts.buffer_bytes(kind)));
-    states_[k].resize(static_cast<size_t>(policy.layout.slots[k]));
+    states_[k].resize(static_cast<size_t>(policy.layout.compute().slots[k]));
   }
   if (!memory.device) return;
   if (policy.division.slices_experts) {
@@ -80,7 +80,7 @@ std::span<std::byte> WeightSlots::last_expert_slots(int64_t count) const {
 }
 
 void WeightSlots::fetch(const Task& task) {
-  below_->fetch(source_, layouts_, task.unit, task.slot_below, cpu_);
+  below_->fetch(source_, layouts_, task.unit, task.slot, cpu_);
 }
 
 void WeightSlots::begin_load(const Task& task) {
@@ -109,7 +109,7 @@ void WeightSlots::await_load(const Task& expert) const {
 
 void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
   std::byte* to = buffer(task.unit, task.slot).data();
-  const std::byte* from = below_->slot(task.unit.kind, task.slot_below);
+  const std::byte* from = below_->slot(task.unit.kind, task.source_slot);
   uint64_t part_begin = 0;  // in the unit's own bytes, of which the task names some
   for (const PlacedPart& part : layouts_.of(task.unit).parts) {
     const uint64_t begin = std::max(task.offset, part_begin);
@@ -123,7 +123,7 @@ void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
 
 void WeightSlots::begin_slice_copies(CopyQueue& link, const Task& task) const {
   const ExpertWeights from =
-      outputs_between(expert_below(task.unit, task.slot_below, 0), 0, task.sliced);
+      outputs_between(expert_below(task.unit, task.source_slot, 0), 0, task.sliced);
   std::byte* to = slice_->buffer(0).data();
   for (const TensorView* part : {&from.gate, &from.up, &from.down}) {
     for (const BytePlane& plane : planes_of(*part)) {

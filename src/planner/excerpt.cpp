@@ -74,18 +74,19 @@ Machinery Excerpt::machinery() const {
 Policy Excerpt::policy(Policy whole) const {
   constexpr size_t kExpert = index_of(UnitKind::expert);
   const int64_t passed_through =  // slots that experts come and go in: as many in any part
-      whole.layout.slots[kExpert] - whole.layout.lent_slots - whole.cache.kept_experts;
+      whole.layout.compute().slots[kExpert] - whole.layout.lent_slots - whole.cache.kept_experts;
   for (size_t k = 0; k < kUnitKinds; ++k) {
     // What needs room for two layers, and has it, has it in an excerpt too.
     const int64_t two_layers = std::min(2 * most_of_layer_[k], units_[k]);
     const bool paged =
-        properties_of(whole.strategy).double_buffers_layers && whole.layout.slots[k] >= two_layers;
+        properties_of(whole.strategy).double_buffers_layers && whole.layout.compute().slots[k] >= two_layers;
     const int64_t least = paged ? two_layers : 1;
-    for (int64_t* slots : {&whole.layout.slots[k], &whole.layout.slots_below[k]}) {
-      if (*slots > 0) *slots = std::max(std::min<int64_t>(least, *slots), scaled(*slots, k));
+    for (TierMemory& memory : whole.layout.tiers) {
+      int64_t& slots = memory.slots[k];
+      if (slots > 0) slots = std::max(std::min<int64_t>(least, slots), scaled(slots, k));
     }
   }
-  const int64_t slots = whole.layout.slots[kExpert];
+  const int64_t slots = whole.layout.compute().slots[kExpert];
   if (whole.layout.lent_slots > 0) {
     whole.layout.lent_slots =
         std::min(std::max<int64_t>(1, scaled(whole.layout.lent_slots, kExpert)), slots - 1);

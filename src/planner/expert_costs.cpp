@@ -20,7 +20,7 @@ Curve by_rows(const Curve& by_bytes, const ModelDescription& model) {
 double seconds_beside_experts(const LayerProfile& layer, const Policy& policy, double positions) {
   const auto rows = static_cast<double>(policy.decode_sequences());
   const Curve& attend =
-      policy.division.cpu_attention ? layer.attend_decode_on_cpu : layer.attend_decode;
+      policy.division.attends_elsewhere() ? layer.attend_decode_on_cpu : layer.attend_decode;
   return static_cast<double>(policy.decode_batches()) *
          (layer.attention_products.at(rows) + rows * attend.at(positions) + layer.route.at(rows) +
           layer.combine.at(rows));
@@ -43,7 +43,7 @@ struct ComingKv {
 
 // `page_bytes`: of the layer.
 ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, double positions) {
-  if (policy.division.cpu_attention || policy.layout.kv_stages == 0) return {};
+  if (policy.division.attends_elsewhere() || policy.layout.kv_stages == 0) return {};
   const double pages = std::ceil(positions / static_cast<double>(PagedKvCache::kPageTokens));
   const double batches =
       policy.layout.spilled_share() * static_cast<double>(policy.group.micro_batches);

@@ -58,11 +58,12 @@ struct LargeMachine {
     policy.group.micro_batch = sequences;
     policy.group.micro_batches = 1;
     policy.group.micro_batch_rows = sequences;
-    policy.layout.slots[index_of(UnitKind::expert)] = 56;
+    policy.layout.compute().slots[index_of(UnitKind::expert)] = 56;
+    std::array<int64_t, kUnitKinds> all_units{};
     for (size_t k = 0; k < kUnitKinds; ++k) {
-      policy.layout.slots_below[k] =
-          static_cast<int64_t>(units_of(model, static_cast<UnitKind>(k)).size());
+      all_units[k] = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(k)).size());
     }
+    policy.layout.set_host_slots(all_units);
     policy.cache.loads_ahead = 3;
     policy.cache.kept_experts = 52;
     if (strategy == Strategy::hybrid) {
@@ -133,7 +134,7 @@ Policy with_kv_below(const LargeMachine& machine, int64_t stages) {
   policy.group.micro_batch = 16;
   policy.group.micro_batches = 4;
   policy.layout.kv_stages = stages;
-  policy.layout.kv_spill_bytes = kGiB;
+  policy.layout.compute().kv_spill_bytes = kGiB;
   policy.division.costs = expert_costs(machine.machinery(), policy, 512);
   return policy;
 }
@@ -208,7 +209,7 @@ TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
   machine.slices = true;  // so that the division turns on every moment of the link
   const Machinery with = machine.machinery();
   Policy policy = with_kv_below(machine, 4);
-  policy.layout.slots[index_of(UnitKind::expert)] = 6;
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 6;
   policy.cache.kept_experts = 0;
   policy.division.costs.kinds.front().kv = 0.3 * policy.division.costs.kinds.front().link;
   const auto second_pass = [&](int asked_before) {

@@ -50,7 +50,7 @@ PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_
                     return experts;
                   },
                   timeline_) {
-  if (!policy.layout.memory_below()) return;
+  if (!policy.layout.host()) return;
   // A device's weights are brought before the first pass.
   FragmentBuilder build(policy_, residency_, sources_.context({}));
   for_each_preloaded(with.model, policy_, build, [&] { build.take(); });
@@ -112,7 +112,7 @@ double PassSimulator::kv_pages(const Task& task) const {
 double PassSimulator::kv_seconds(const Task& task) {
   const double bytes =
       kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
-  if (!policy_.layout.memory_below()) return seconds_at(disk_bytes_per_second(), bytes);
+  if (!policy_.layout.host()) return seconds_at(disk_bytes_per_second(), bytes);
   if (bytes <= 0) return 0.0;
   if (task.work != Work::load_kv) return with_.profile.machine.rows_down.at(bytes);
   kv_bytes_on_bus_ += bytes;
@@ -152,7 +152,7 @@ double PassSimulator::slice_of(const Task& task) const {
 double PassSimulator::expert_seconds(const Task& task) {
   const LayerProfile& layer = with_.profile.model.of_layer(task.layer.value);
   const double rows = rows_of(task);
-  if (policy_.layout.memory_below()) return layer.expert.at(rows);
+  if (policy_.layout.host()) return layer.expert.at(rows);
   const int64_t uses = ++uses_[{Place::slot, task.slot, task.unit.kind}];
   if (uses == 1) return layer.expert.at(rows);
   const double bytes = static_cast<double>(with_.facts(task.unit).read_bytes);
@@ -166,9 +166,7 @@ double PassSimulator::expert_seconds(const Task& task) {
 double PassSimulator::load_seconds(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
   const auto bytes = static_cast<double>(task.bytes);
-  const Resource slot = task.work == Work::fetch
-                            ? Resource{Place::below, task.slot_below, task.unit.kind}
-                            : Resource{Place::slot, task.slot, task.unit.kind};
+  const Resource slot{Place::slot, task.slot, task.unit.kind, task.tier};
   const bool used_before = !uses_.insert_or_assign(slot, 0).second;
   const double rate = disk_bytes_per_second();
   if (used_before || machine.disk_bytes_per_second_into_new_memory <= 0) {
@@ -189,7 +187,7 @@ double PassSimulator::seconds(const Task& task) {
       return load_seconds(task);
     case Work::load:
       if (task.offset == 0 && task.sliced == 0) ++loads_[task.unit];
-      return policy_.layout.memory_below() ? weight_link_seconds(bytes) : load_seconds(task);
+      return policy_.layout.host() ? weight_link_seconds(bytes) : load_seconds(task);
     case Work::load_kv:
     case Work::store_kv:
       return kv_seconds(task);
@@ -239,7 +237,7 @@ double PassSimulator::seconds(const Task& task) {
 // first.
 std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
-  const bool on_device = policy_.layout.memory_below();
+  const bool on_device = policy_.layout.host() != nullptr;
   if (task.lane != Lane::compute || on_device) return nanoseconds(seconds(task));
   const double undisturbed =
       seconds(task) * (1.0 + reading_share_ * (machine.computing_takes_while_reading - 1.0));

@@ -63,7 +63,7 @@ TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
   bench.unit_bytes = 10'000'000;  // ten times as long as computing it
   const Machinery with = bench.machinery();
   Policy policy = resident_policy(bench.model);
-  policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
   const PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 21, .at_once = 8};
   const Prediction found = predict(with, policy, work);
   const double pass = found.decode_seconds / 20;
@@ -108,7 +108,7 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
   Bench bench;
   for (const LinkCurve& one : kLinkCurves) bench.profile.machine.*one.curve = growing(1e-9);
   Policy policy = resident_policy(bench.model);
-  policy.layout.slots_below = policy.layout.slots;
+  policy.layout.set_host_slots(policy.layout.compute().slots);
   policy.layout.rows_in_place = policy.group.sequences();
   const auto loaded = [&](int64_t groups, int64_t generated) {
     const PlannedWork work{.sequences = groups * policy.group.sequences(),
@@ -160,7 +160,7 @@ TEST(Prediction, SpilledKeysAndValuesTakeTime) {
       .sequences = 8, .prompt_tokens = 4000, .generated_tokens = 11, .at_once = 8};
   const Prediction inside = predict(bench.machinery(), policy, work);
   policy.layout.kv_stages = 2;
-  policy.layout.kv_bytes = policy.layout.kv_spill_bytes = kMiB;
+  policy.layout.compute().kv_bytes = policy.layout.compute().kv_spill_bytes = kMiB;
   const Prediction outside = predict(bench.machinery(), policy, work);
   EXPECT_EQ(inside.totals.lane(Lane::kv_in).spans, 0);
   EXPECT_GT(outside.totals.lane(Lane::kv_in).busy, outside.totals.lane(Lane::kv_out).busy);
@@ -180,11 +180,11 @@ struct BesideWeights {
     LayerProfile& layer = bench.profile.model.kinds[0];
     layer.expert = layer.attention_products = constant(1e-6);
     policy = resident_policy(bench.model);
-    policy.layout.slots_below = policy.layout.slots;
-    policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
+    policy.layout.set_host_slots(policy.layout.compute().slots);
+    policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
     policy.layout.kv_stages = 2;
-    policy.layout.kv_bytes = 1;
-    policy.layout.kv_spill_bytes = 64 * kMiB;  // of all sequences
+    policy.layout.compute().kv_bytes = 1;
+    policy.layout.compute().kv_spill_bytes = 64 * kMiB;  // of all sequences
   }
   Prediction predicted(const PlannedWork& work) const {
     Machinery with = bench.machinery();
@@ -258,9 +258,9 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   bench.unit_bytes = 10'000'000;
   widen_keys_and_values(bench.model);
   Policy policy = resident_policy(bench.model);
-  policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
   policy.layout.kv_stages = 2;
-  policy.layout.kv_bytes = policy.layout.kv_spill_bytes = kMiB;
+  policy.layout.compute().kv_bytes = policy.layout.compute().kv_spill_bytes = kMiB;
   const PlannedWork work{.sequences = 8, .prompt_tokens = 64, .generated_tokens = 5, .at_once = 8};
   bench.profile.machine.disk_bytes_per_second = 0;
   for (const double into_new_memory : {0.0, 1e9}) {
@@ -282,7 +282,7 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
 TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
   Bench bench;
   Policy policy = resident_policy(bench.model);
-  policy.layout.slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
   EXPECT_GT(block_model(bench.machinery(), policy, 16.0)->seconds.expert_transfer, 0.0);
   bench.profile.machine.disk_bytes_per_second = 0;
   const BlockModel block = block_model(bench.machinery(), policy, 16.0).value();

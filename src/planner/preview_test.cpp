@@ -36,7 +36,7 @@ TEST(Preview, WhatFitsStaysInMemory) {
 TEST(Preview, WhatDoesNotFitIsReadAgain) {
   const Bench bench;
   Policy policy = resident_policy(bench.model);
-  policy.layout.slots[index_of(UnitKind::expert)] = 8;
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;
   const Preview seen = preview(bench.machinery(), policy, kWork);
   EXPECT_EQ(share_of(seen, UnitKind::attention), 1.0);
   EXPECT_LE(share_of(seen, UnitKind::expert), 0.3);

@@ -153,7 +153,7 @@ TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
     if (size.micro_batch > 16) return {};
     FittedGroup group = resident_group(bench, size, 64);
     group.policy.group.micro_batch_rows = 64;
-    group.policy.layout.slots[index_of(UnitKind::expert)] = expert_slots;
+    group.policy.layout.compute().slots[index_of(UnitKind::expert)] = expert_slots;
     return group;
   };
   const PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 64};
@@ -182,11 +182,11 @@ TEST(Excerpt, StandsForTheWhole) {
   const PlannedWork work{.sequences = 8, .prompt_tokens = 8, .generated_tokens = 6, .at_once = 8};
   for (const int64_t slots : {24, 96, 192}) {
     Policy policy = resident_policy(bench.model);
-    policy.layout.slots[index_of(UnitKind::expert)] = slots;
+    policy.layout.compute().slots[index_of(UnitKind::expert)] = slots;
     const Excerpt excerpt(whole, 6);
     const Machinery part = excerpt.machinery();
     EXPECT_EQ(part.model.layer_count(), 6);
-    EXPECT_EQ(excerpt.policy(policy).layout.slots[index_of(UnitKind::expert)], slots / 4);
+    EXPECT_EQ(excerpt.policy(policy).layout.compute().slots[index_of(UnitKind::expert)], slots / 4);
     const double ratio = predict(whole, policy, work).seconds() /
                          predict(part, excerpt.policy(policy), work).seconds();
     EXPECT_NEAR(ratio, 4.0, 0.4) << slots;
@@ -198,7 +198,7 @@ TEST(Excerpt, OfFewLayersIsAllOfThem) {
   const Excerpt excerpt(bench.machinery(), 9);
   EXPECT_EQ(excerpt.machinery().model.layer_count(), bench.model.layer_count());
   const Policy policy = resident_policy(bench.model);
-  EXPECT_EQ(excerpt.policy(policy).layout.slots, policy.layout.slots);
+  EXPECT_EQ(excerpt.policy(policy).layout.compute().slots, policy.layout.compute().slots);
 }
 
 TEST(Search, NothingFits) {

@@ -41,7 +41,7 @@ inline Policy resident_policy(const ModelDescription& model) {
   policy.group.micro_batches = 2;
   policy.group.micro_batch_rows = 64;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    policy.layout.slots[kind] =
+    policy.layout.compute().slots[kind] =
         static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
   }
   return policy;

@@ -31,72 +31,81 @@ double FragmentBuilder::seconds_until_next(LayerId layer) const {
          (last ? policy_.division.costs.between_passes : 0.0);
 }
 
-Resource FragmentBuilder::slot_of(const WeightUnit& unit) const {
-  return {Place::slot, residency_.slot(unit), unit.kind};
+Resource FragmentBuilder::slot_of(const WeightUnit& unit, TierId tier) const {
+  return {Place::slot, residency_.slot(unit, tier), unit.kind, tier};
 }
 
 int32_t FragmentBuilder::stage_of(int32_t micro_batch) const {
   return micro_batch % static_cast<int32_t>(policy_.layout.kv_stages);
 }
 
-// Brings a unit from disk into the memory below unless it is there; returns its slot there.
-int32_t FragmentBuilder::fetch(const WeightUnit& unit, LoadReason reason,
-                               std::vector<Resource> after) {
-  const Residency::Leased below = residency_.below(unit);
-  if (!below.must_load) return below.slot;
-  fragment_.push_back({.work = Work::fetch,
-                       .lane = Lane::disk_read,
-                       .unit = unit,
-                       .slot_below = below.slot,
-                       .layer = unit.layer,
-                       .bytes = context_.facts(unit).read_bytes,
-                       .reason = reason,
-                       .writes = {{Place::below, below.slot, unit.kind}},
-                       .after = std::move(after)});
-  return below.slot;
+// Lets a task that fills a slot have its bytes from the source of the slot's tier: over a link,
+// after the unit was brought there, or from a disk.
+void FragmentBuilder::come_from_source(Task& task, const Order& order) {
+  const TierMemory& memory = *policy_.layout.find(task.tier);
+  task.lane = weights_lane(memory.source, task.tier);
+  if (!policy_.layout.find(memory.source)) return;
+  task.source_slot = fetch(task.unit, memory.source, order);
+  task.reads.push_back({Place::slot, task.source_slot, task.unit.kind, memory.source});
 }
 
-bool FragmentBuilder::bring(const WeightUnit& unit, LoadReason reason,
-                            std::vector<Resource> after) {
-  const auto leased = residency_.lease(unit);
+// Brings a unit into a memory that other tiers have their weights from, unless it is there; returns
+// its slot there.
+int32_t FragmentBuilder::fetch(const WeightUnit& unit, TierId tier, const Order& order) {
+  const Residency::Leased here = residency_.pass_through(unit, tier);
+  if (!here.must_load) return here.slot;
+  Task task{.work = Work::fetch,
+            .unit = unit,
+            .tier = tier,
+            .slot = here.slot,
+            .layer = unit.layer,
+            .bytes = context_.facts(unit).read_bytes,
+            .reason = order.reason,
+            .writes = {{Place::slot, here.slot, unit.kind, tier}},
+            .after = order.after};
+  come_from_source(task, order);
+  fragment_.push_back(std::move(task));
+  return here.slot;
+}
+
+bool FragmentBuilder::bring(const WeightUnit& unit, TierId tier, const Order& order) {
+  const auto leased = residency_.lease(unit, tier);
   if (!leased) return false;
   if (!leased->must_load) return true;
   const UnitFacts facts = context_.facts(unit);
   Task load{.work = Work::load,
-            .lane = Lane::disk_read,
             .unit = unit,
+            .tier = tier,
             .slot = leased->slot,
             .layer = unit.layer,
-            .bytes = facts.read_bytes,
-            .reason = reason,
-            .writes = {slot_of(unit)},
-            .after = std::move(after)};
-  link_bytes_ += facts.own_bytes;
-  if (policy_.layout.memory_below()) {
-    load.lane = Lane::to_device;
-    load.bytes = facts.own_bytes;
-    load.slot_below = fetch(unit, reason, load.after);
-    load.reads = {{Place::below, load.slot_below, unit.kind}};
+            .bytes = facts.own_bytes,
+            .reason = order.reason,
+            .writes = {slot_of(unit, tier)},
+            .after = order.after};
+  if (tier == kComputeTier) link_bytes_ += facts.own_bytes;
+  come_from_source(load, order);
+  if (load.source_slot >= 0) {
     fragment_.push_back(std::move(load));
     return true;
   }
+  load.bytes = facts.read_bytes;
   fragment_.push_back(load);
   if (facts.must_settle) {
     load.work = Work::settle;
-    load.lane = Lane::host_copy;
+    load.lane = settle_lane(tier);
     load.after.clear();
     fragment_.push_back(load);
   }
   return true;
 }
 
-void FragmentBuilder::preload(const WeightUnit& unit) {
-  need(unit);
-  done(unit);
-}
-
-void FragmentBuilder::preload_below(const WeightUnit& unit) {
-  fetch(unit, LoadReason::certain, {});
+void FragmentBuilder::preload(const WeightUnit& unit, TierId tier) {
+  if (tier.kind != TierKind::compute) {
+    fetch(unit, tier, {});
+    return;
+  }
+  need(unit, tier);
+  done(unit, tier);
 }
 
 std::vector<Resource> FragmentBuilder::of_all_batches(Place place) const {
@@ -114,17 +123,17 @@ bool FragmentBuilder::enough_ahead(const WeightUnit& unit, LoadReason reason) co
          !residency_.room_beside_kept();
 }
 
-bool FragmentBuilder::request(const WeightUnit& unit, LoadReason reason) {
-  if (enough_ahead(unit, reason)) return false;
+bool FragmentBuilder::request(const WeightUnit& unit, LoadReason reason, TierId tier) {
+  if (tier == kComputeTier && enough_ahead(unit, reason)) return false;
   // A guess at experts rests on what the gates before it chose.
   std::vector<Resource> after;
   if (reason == LoadReason::prefetch) after = of_all_batches(Place::routing);
-  return bring(unit, reason, std::move(after));
+  return bring(unit, tier, {reason, std::move(after)});
 }
 
 bool FragmentBuilder::request_in_step(const WeightUnit& unit, LoadReason reason) {
   if (enough_ahead(unit, reason)) return false;
-  return bring(unit, reason, of_all_batches(Place::hidden));
+  return bring(unit, kComputeTier, {reason, of_all_batches(Place::hidden)});
 }
 
 void FragmentBuilder::request_chosen(LayerId layer, int32_t micro_batch,
@@ -132,14 +141,15 @@ void FragmentBuilder::request_chosen(LayerId layer, int32_t micro_batch,
   for (const ExpertId expert : chosen) {
     const WeightUnit unit = expert_of(layer, expert);
     if (enough_ahead(unit, LoadReason::demand)) return;
-    if (!bring(unit, LoadReason::demand, {{Place::routing, micro_batch}})) return;
+    const Order order{LoadReason::demand, {{Place::routing, micro_batch}}};
+    if (!bring(unit, kComputeTier, order)) return;
   }
 }
 
-void FragmentBuilder::need(const WeightUnit& unit) {
+void FragmentBuilder::need(const WeightUnit& unit, TierId tier) {
   const LoadReason reason =
       unit.kind == UnitKind::expert ? LoadReason::demand : LoadReason::certain;
-  while (!bring(unit, reason, {})) residency_.give_way(unit);
+  while (!bring(unit, tier, {reason, {}})) residency_.give_way(unit, tier);
 }
 
 std::vector<WeightUnit> FragmentBuilder::requested(LayerId layer) const {
@@ -164,7 +174,7 @@ void FragmentBuilder::embed(int32_t micro_batch) {
 }
 
 bool FragmentBuilder::comes_through_stage(int32_t micro_batch) const {
-  return context_.group[static_cast<size_t>(micro_batch)].spilled && !attends_below(micro_batch);
+  return context_.group[static_cast<size_t>(micro_batch)].spilled && !attends_elsewhere(micro_batch);
 }
 
 bool FragmentBuilder::loads_kv() const {
@@ -177,7 +187,7 @@ bool FragmentBuilder::loads_kv() const {
 void FragmentBuilder::load_kv(LayerId layer, int32_t micro_batch) {
   if (micro_batch >= micro_batches() || !comes_through_stage(micro_batch)) return;
   fragment_.push_back({.work = Work::load_kv,
-                       .lane = Lane::kv_in,
+                       .lane = kv_in_lane(kComputeTier),
                        .layer = layer,
                        .micro_batch = micro_batch,
                        .stage = stage_of(micro_batch),
@@ -188,7 +198,7 @@ void FragmentBuilder::load_kv(LayerId layer, int32_t micro_batch) {
 void FragmentBuilder::store_kv(LayerId layer, int32_t micro_batch) {
   if (!context_.group[static_cast<size_t>(micro_batch)].spilled) return;
   fragment_.push_back({.work = Work::store_kv,
-                       .lane = Lane::kv_out,
+                       .lane = kv_out_lane(kComputeTier),
                        .layer = layer,
                        .micro_batch = micro_batch,
                        .stage = stage_of(micro_batch),
@@ -208,9 +218,9 @@ void FragmentBuilder::attention(LayerId layer, int32_t micro_batch) {
   fragment_.push_back(std::move(task));
 }
 
-bool FragmentBuilder::attends_below(int32_t micro_batch) const {
+bool FragmentBuilder::attends_elsewhere(int32_t micro_batch) const {
   const MicroBatchShape& shape = context_.group[static_cast<size_t>(micro_batch)];
-  return policy_.division.cpu_attention && shape.spilled && shape.decodes;
+  return policy_.division.attends_elsewhere() && shape.spilled && shape.decodes;
 }
 
 // In the order in which they begin, from layer to layer: with one more than begin ahead, none is
@@ -233,25 +243,30 @@ Task FragmentBuilder::exchange(Work work, Lane lane, LayerId layer, int32_t micr
           .bytes = static_cast<uint64_t>(rows * floats) * sizeof(float)};
 }
 
-void FragmentBuilder::begin_attention_below(LayerId layer, int32_t micro_batch) {
+void FragmentBuilder::begin_attention_elsewhere(LayerId layer, int32_t micro_batch) {
   Task project = compute(Work::project, attention_unit(layer), layer, micro_batch);
   project.buffer = attention_buffer(layer, micro_batch);
   const auto buffer = [&](Place place) { return Resource{place, project.buffer}; };
   project.reads.push_back({Place::hidden, micro_batch});
   project.writes = {buffer(Place::queries)};
-  Task down = exchange(Work::queries_down, Lane::rows_down, layer, micro_batch);
+  const TierId there = policy_.division.decode_attention;
+  const auto buffer_there = [&](Place place) {
+    return Resource{.place = place, .number = project.buffer, .tier = there};
+  };
+  Task down = exchange(Work::queries_down, rows_lane(kComputeTier, there), layer, micro_batch);
   down.reads = {buffer(Place::queries)};
-  down.writes = {buffer(Place::queries_below)};
-  Task attention = exchange(Work::attention_on_cpu, Lane::cpu, layer, micro_batch);
+  down.writes = {buffer_there(Place::queries)};
+  Task attention = exchange(Work::attention_on_cpu, compute_lane(there), layer, micro_batch);
   attention.bytes = 0;
-  attention.reads = {buffer(Place::queries_below)};
-  attention.writes = {{Place::kv, micro_batch}, buffer(Place::attended_below)};
+  attention.reads = {buffer_there(Place::queries)};
+  attention.writes = {{Place::kv, micro_batch}, buffer_there(Place::attended)};
   for (Task* task : {&project, &down, &attention}) fragment_.push_back(std::move(*task));
 }
 
 void FragmentBuilder::attended_up(LayerId layer, int32_t micro_batch) {
-  Task task = exchange(Work::attended_up, Lane::rows_up, layer, micro_batch);
-  task.reads = {{Place::attended_below, task.buffer}};
+  const TierId there = policy_.division.decode_attention;
+  Task task = exchange(Work::attended_up, rows_lane(there, kComputeTier), layer, micro_batch);
+  task.reads = {{.place = Place::attended, .number = task.buffer, .tier = there}};
   task.writes = {{Place::attended, task.buffer}};
   fragment_.push_back(std::move(task));
 }
@@ -272,10 +287,10 @@ std::vector<WeightUnit> FragmentBuilder::units_of_layer(LayerId layer) const {
 }
 
 bool FragmentBuilder::has_double_buffer() const {
-  if (!policy_.layout.memory_below()) return false;
+  if (!policy_.layout.source_of(kComputeTier)) return false;
   const std::array<int64_t, kUnitKinds> most = most_units_of_layer(context_.model);
   for (size_t k = 0; k < kUnitKinds; ++k) {
-    int64_t slots = policy_.layout.slots[k];
+    int64_t slots = policy_.layout.compute().slots[k];
     if (k == index_of(UnitKind::expert)) slots -= residency_.lent_slots();
     const auto units =
         static_cast<int64_t>(units_of(context_.model, static_cast<UnitKind>(k)).size());
@@ -295,23 +310,21 @@ std::vector<PagedUnit> FragmentBuilder::lease_layer(LayerId layer) {
 }
 
 void FragmentBuilder::pin_page(const std::vector<PagePiece>& page) {
-  for (const PagePiece& piece : page) fetch(piece.unit, LoadReason::certain, {});
+  const TierId source = policy_.layout.compute().source;
+  for (const PagePiece& piece : page) fetch(piece.unit, source, {});
 }
 
 void FragmentBuilder::load_page(const std::vector<PagePiece>& page) {
   for (const PagePiece& piece : page) {
-    const int32_t below = fetch(piece.unit, LoadReason::certain, {});
     link_bytes_ += piece.bytes;
     Task load{.work = Work::load,
-              .lane = Lane::to_device,
               .unit = piece.unit,
               .slot = residency_.slot(piece.unit),
-              .slot_below = below,
               .layer = piece.unit.layer,
               .offset = piece.offset,
               .bytes = piece.bytes,
-              .partial = piece.bytes < known_.facts(piece.unit).own_bytes,
-              .reads = {{Place::below, below, piece.unit.kind}}};
+              .partial = piece.bytes < context_.facts(piece.unit).own_bytes};
+    come_from_source(load, {});
     // The first part waits for whatever the slot held, the others for that one.
     std::vector<Resource>& touched = piece.offset == 0 ? load.writes : load.fills;
     touched.push_back(slot_of(piece.unit));
@@ -355,55 +368,64 @@ void FragmentBuilder::count_choices(LayerId layer, const std::vector<ExpertId>& 
   }
 }
 
-void FragmentBuilder::rows_down(LayerId layer) {
+void FragmentBuilder::rows_to(TierId tier, LayerId layer) {
   Task task{
       .work = Work::rows_down,
-      .lane = Lane::rows_down,
+      .lane = rows_lane(kComputeTier, tier),
       .layer = layer,
       .bytes = static_cast<uint64_t>(context_.group_rows() * context_.model.hidden) * sizeof(float),
       .reads = of_all_batches(Place::normed),
-      .writes = {{Place::rows_below, 0}}};
+      .writes = {{.place = Place::normed, .tier = tier}}};
   for (const Resource& routing : of_all_batches(Place::routing)) task.reads.push_back(routing);
   fragment_.push_back(std::move(task));
 }
 
-void FragmentBuilder::expert_below(LayerId layer, ExpertId expert, int64_t sliced) {
+// The slot of a tier from which a processor takes an expert that gates have chosen.
+int32_t FragmentBuilder::slot_of_chosen(const WeightUnit& expert, TierId tier) {
+  if (tier.kind != TierKind::compute) {
+    return fetch(expert, tier, {LoadReason::demand, of_all_batches(Place::routing)});
+  }
+  need(expert, tier);
+  return residency_.slot(expert, tier);
+}
+
+void FragmentBuilder::expert_at(TierId tier, LayerId layer, ExpertId expert, int64_t sliced) {
   const WeightUnit unit = expert_of(layer, expert);
-  residency_.chosen(unit, 1);  // as the lease of one above counts
-  const int32_t slot = fetch(unit, LoadReason::demand, of_all_batches(Place::routing));
+  residency_.chosen(unit, 1);  // as a lease in the compute tier counts
+  const int32_t slot = slot_of_chosen(unit, tier);
   fragment_.push_back({.work = Work::expert_on_cpu,
-                       .lane = Lane::cpu,
+                       .lane = compute_lane(tier),
                        .unit = unit,
-                       .slot_below = slot,
+                       .tier = tier,
+                       .slot = slot,
                        .layer = layer,
                        .sliced = sliced,
-                       .reads = {{Place::below, slot, unit.kind}, {Place::rows_below, 0}},
-                       .writes = {{Place::outputs_below, expert.value}}});
+                       .reads = {{Place::slot, slot, unit.kind, tier},
+                                 {.place = Place::normed, .tier = tier}},
+                       .writes = {{.place = Place::results, .number = expert.value, .tier = tier}}});
   const double rows = context_.rows(expert) * static_cast<double>(context_.model.hidden);
   fragment_.push_back({.work = Work::rows_up,
-                       .lane = Lane::rows_up,
+                       .lane = rows_lane(tier, kComputeTier),
                        .unit = unit,
                        .layer = layer,
                        .bytes = static_cast<uint64_t>(rows) * sizeof(float),
-                       .reads = {{Place::outputs_below, expert.value}},
-                       .writes = {{Place::arrived, expert.value}}});
+                       .reads = {{.place = Place::results, .number = expert.value, .tier = tier}},
+                       .writes = {{Place::results, expert.value}}});
+  if (tier.kind == TierKind::compute) done(unit, tier);
 }
 
 void FragmentBuilder::expert_slice(LayerId layer, ExpertId expert, int64_t outputs) {
   const WeightUnit unit = expert_of(layer, expert);
   const auto width = static_cast<uint64_t>(context_.model.layer(layer).feed_forward.width);
-  const int32_t slot = fetch(unit, LoadReason::demand, of_all_batches(Place::routing));
   Task load{.work = Work::load,
-            .lane = Lane::to_device,
             .unit = unit,
-            .slot_below = slot,
             .layer = layer,
             .bytes = context_.facts(unit).own_bytes / width * static_cast<uint64_t>(outputs),
             .sliced = outputs,
             .reason = LoadReason::demand,
-            .reads = {{Place::below, slot, unit.kind}},
             .writes = {{Place::slice, 0}},
             .after = of_all_batches(Place::routing)};
+  come_from_source(load, {LoadReason::demand, load.after});
   link_bytes_ += load.bytes;
   fragment_.push_back(std::move(load));
   Task compute{.work = Work::expert,
@@ -423,7 +445,7 @@ void FragmentBuilder::scatter(LayerId layer, ExpertId expert, int64_t sliced) {
             .sliced = sliced,
             .reads = of_all_batches(Place::routing),
             .fills = of_all_batches(Place::outputs)};
-  task.reads.push_back({Place::arrived, expert.value});
+  task.reads.push_back({Place::results, expert.value});
   if (sliced > 0) task.reads.push_back({Place::slice_outputs, 0});  // it is added to these
   fragment_.push_back(std::move(task));
 }

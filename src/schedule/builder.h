@@ -18,15 +18,17 @@ class FragmentBuilder {
   FragmentBuilder(const Policy& policy, Residency& residency, ScheduleContext context);
 
   const ScheduleContext& context() const { return context_; }
-  // Whether the CPU computes some of the group's experts.
+  // Whether another processor computes some of the group's experts.
   bool shares_experts() const;
-  // What the layer's experts cost here and there, where the CPU shares them; else nothing.
+  // What the layer's experts cost here and there, where another processor shares them; else nothing.
   const ExpertCosts* shared_costs(LayerId layer) const;
   // Whether keys and values have to come for attention on the compute tier.
   bool loads_kv() const;
   // From the end of a layer's experts to the choices of the layer that follows, by these costs.
   double seconds_until_next(LayerId layer) const;
-  bool resident(const WeightUnit& unit) const { return residency_.resident(unit); }
+  bool resident(const WeightUnit& unit, TierId tier = kComputeTier) const {
+    return residency_.resident(unit, tier);
+  }
   // A layer's experts, those chosen most first, as far as that is known.
   const std::vector<ExpertId>& ranked(LayerId layer) const { return residency_.ranked(layer); }
   // Bytes that the link to the compute tier was asked for since the last call.
@@ -35,11 +37,10 @@ class FragmentBuilder {
   WeightUnit expert_of(LayerId layer, ExpertId expert) const;
 
   // Brings a unit unless it is there or on its way; false where no slot is free for it.
-  bool request(const WeightUnit& unit, LoadReason reason);
-  // Puts a unit where a pass would have left it: into the compute tier, or into the memory below
-  // alone.
-  void preload(const WeightUnit& unit);
-  void preload_below(const WeightUnit& unit);
+  bool request(const WeightUnit& unit, LoadReason reason, TierId tier = kComputeTier);
+  // Puts a unit where a pass would have left it: into the memory of a tier and those it comes
+  // through.
+  void preload(const WeightUnit& unit, TierId tier);
   // As request, but not before the layer that runs now is done: block schedules load a layer while
   // the one before it runs, and wait for both before they go on.
   bool request_in_step(const WeightUnit& unit, LoadReason reason);
@@ -47,9 +48,9 @@ class FragmentBuilder {
   // have been known before.
   void request_chosen(LayerId layer, int32_t micro_batch, const std::vector<ExpertId>& chosen);
   // The same for what is used next: takes the slot of something requested for later if it must.
-  void need(const WeightUnit& unit);
+  void need(const WeightUnit& unit, TierId tier = kComputeTier);
   // Gives the slot back at once.
-  void done(const WeightUnit& unit) { residency_.release(unit); }
+  void done(const WeightUnit& unit, TierId tier = kComputeTier) { residency_.release(unit, tier); }
   // Experts of the layer requested and not done, in the order of their requests.
   std::vector<WeightUnit> requested(LayerId layer) const;
 
@@ -57,17 +58,17 @@ class FragmentBuilder {
   void load_kv(LayerId layer, int32_t micro_batch);
   void attention(LayerId layer, int32_t micro_batch);
   void store_kv(LayerId layer, int32_t micro_batch);
-  // Whether the CPU computes a micro-batch's attention; then in parts: until it has begun, the way
-  // of its results, and what follows.
-  bool attends_below(int32_t micro_batch) const;
-  void begin_attention_below(LayerId layer, int32_t micro_batch);
+  // Whether another processor computes a micro-batch's attention; then in parts: until it has begun,
+  // the way of its results, and what follows.
+  bool attends_elsewhere(int32_t micro_batch) const;
+  void begin_attention_elsewhere(LayerId layer, int32_t micro_batch);
   void attended_up(LayerId layer, int32_t micro_batch);
   void project_back(LayerId layer, int32_t micro_batch);
 
   // A layer's weights in pages. There are slots for the units of any two layers.
   bool has_double_buffer() const;
   // Takes leases on all units of the layer; of those that have to come, the bytes. They come page
-  // by page: first to the memory below, which is pinned, then from there.
+  // by page: first to the compute tier's source, which is pinned, then from there.
   std::vector<PagedUnit> lease_layer(LayerId layer);
   void pin_page(const std::vector<PagePiece>& page);
   void load_page(const std::vector<PagePiece>& page);
@@ -77,14 +78,15 @@ class FragmentBuilder {
   void expert(LayerId layer, ExpertId expert, int32_t micro_batch);
   // What stays is decided by how many rows chose it, wherever it was computed.
   void count_choices(LayerId layer, const std::vector<ExpertId>& experts);
-  // The same where the expert lies below, on the CPU: rows of the group go there once, results come
-  // back when they are there, and are put in their places when everything else is.
-  void rows_down(LayerId layer);
-  // `sliced`: the device computes so many outputs of it, expert_slice(), and the CPU the rest.
-  void expert_below(LayerId layer, ExpertId expert, int64_t sliced);
+  // Experts that the processor of another tier computes: the group's rows go there once, results
+  // come back when they are computed, and are put in their places when everything else is.
+  void rows_to(TierId tier, LayerId layer);
+  // `sliced`: the compute tier computes so many outputs of it, expert_slice(), this one the rest.
+  void expert_at(TierId tier, LayerId layer, ExpertId expert, int64_t sliced);
   void expert_slice(LayerId layer, ExpertId expert, int64_t outputs);
   void scatter(LayerId layer, ExpertId expert, int64_t sliced);
-  // Brings an expert that was computed below, for the next time, if it is used more than another.
+  // Brings an expert that was computed elsewhere, for the next time, if it is used more than
+  // another.
   void refill(LayerId layer, ExpertId expert);
   void combine(LayerId layer, int32_t micro_batch);
   void logits(int32_t micro_batch);
@@ -95,13 +97,20 @@ class FragmentBuilder {
   Fragment take();
 
  private:
-  bool bring(const WeightUnit& unit, LoadReason reason, std::vector<Resource> after);
+  // Why a unit is brought, and what the decision rests on.
+  struct Order {
+    LoadReason reason = LoadReason::certain;
+    std::vector<Resource> after{};
+  };
+  bool bring(const WeightUnit& unit, TierId tier, const Order& order);
   bool enough_ahead(const WeightUnit& unit, LoadReason reason) const;
-  int32_t fetch(const WeightUnit& unit, LoadReason reason, std::vector<Resource> after);
+  void come_from_source(Task& task, const Order& order);
+  int32_t fetch(const WeightUnit& unit, TierId tier, const Order& order);
+  int32_t slot_of_chosen(const WeightUnit& expert, TierId tier);
   std::vector<Resource> of_all_batches(Place place) const;
   Task compute(Work work, const WeightUnit& unit, LayerId layer, int32_t micro_batch) const;
   void on_rows_of(Task& expert, int32_t micro_batch) const;
-  Resource slot_of(const WeightUnit& unit) const;
+  Resource slot_of(const WeightUnit& unit, TierId tier = kComputeTier) const;
   bool comes_through_stage(int32_t micro_batch) const;
   int32_t stage_of(int32_t micro_batch) const;
   std::vector<WeightUnit> units_of_layer(LayerId layer) const;

@@ -34,7 +34,7 @@ class CgoPipe : public Schedule {
     // j counts on into the next layer: its first batches are done with this one by then.
     const auto pre_attention = [&](int32_t i, int32_t j) {
       i += j / batches;
-      if (i < layer_count) build.begin_attention_below(layer_of(i), j % batches);
+      if (i < layer_count) build.begin_attention_elsewhere(layer_of(i), j % batches);
     };
 
     blocks_->prefetch(build, LayerId(0));  // what the pass before has not left there
@@ -63,7 +63,7 @@ class CgoPipe : public Schedule {
   // All rows decode with attention on the CPU, and there are slots for two layers.
   static bool fits(const FragmentBuilder& build) {
     for (int32_t k = 0; k < build.micro_batches(); ++k) {
-      if (!build.attends_below(k)) return false;
+      if (!build.attends_elsewhere(k)) return false;
     }
     return build.has_double_buffer();
   }

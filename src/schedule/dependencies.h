@@ -1,12 +1,12 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <vector>
 
 #include "schedule/task.h"
+#include "timeline/lane_map.h"
 
 namespace klotski {
 
@@ -27,10 +27,15 @@ struct Edge {
 
 // How lanes take tasks, said by whoever carries them out.
 struct LaneRules {
-  // Calls of each lane that have begun and are not over, at most. 0: the lane begins nothing
-  // ahead, as all lanes of a host.
-  std::array<size_t, kLaneCount> most_begun{};
+  // Calls of a lane that have begun and are not over, at most. 0, or not named: the lane begins
+  // nothing ahead, as all lanes of a host.
+  LaneMap<size_t> most_begun{};
   bool keep_program_order = true;  // on all lanes but those of weights
+
+  size_t most_begun_on(Lane lane) const {
+    const size_t* most = most_begun.find(lane);
+    return most ? *most : 0;
+  }
 };
 
 // Derives from what tasks read and write which earlier tasks each has to wait for: a reader for the
@@ -48,7 +53,7 @@ class Dependencies {
 
   // Whether the task's work is set going before it may be waited for.
   bool begins_ahead(const Task& task) const {
-    return kind_of(task.work).begins_ahead && lanes_.most_begun[lane_index(task.lane)] > 0;
+    return kind_of(task.work).begins_ahead && lanes_.most_begun_on(task.lane) > 0;
   }
 
   // Every task before `number` is done: nobody needs to wait for it any more.

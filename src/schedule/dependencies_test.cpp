@@ -132,7 +132,7 @@ Task of_kind(Work work, Lane lane, std::vector<Resource> reads, std::vector<Reso
 
 LaneRules all_begin_ahead() {
   LaneRules lanes;
-  lanes.most_begun.fill(4);
+  for (const Lane lane : device_over_host().lanes()) lanes.most_begun.at(lane) = 4;
   return lanes;
 }
 
@@ -171,10 +171,10 @@ TEST(EdgeKinds, AnExpertWaitsByItselfForAWholeLoadThatBeginsAhead) {
   const Task expert = of_kind(Work::expert, Lane::compute, {kA}, {});
   EXPECT_EQ(edge_between(all_begin_ahead(), load, expert), After::begun);
   LaneRules link_does_not = all_begin_ahead();
-  link_does_not.most_begun[lane_index(Lane::to_device)] = 0;
+  link_does_not.most_begun.at(Lane::to_device) = 0;
   EXPECT_EQ(edge_between(link_does_not, load, expert), After::done);
   LaneRules processor_does_not = all_begin_ahead();
-  processor_does_not.most_begun[lane_index(Lane::compute)] = 0;
+  processor_does_not.most_begun.at(Lane::compute) = 0;
   EXPECT_EQ(edge_between(processor_does_not, load, expert), After::done);
   load.partial = true;
   EXPECT_EQ(edge_between(all_begin_ahead(), load, expert), After::done);

@@ -14,7 +14,7 @@ namespace klotski {
 // Seconds, as measured, of what can become of an expert of a layer.
 struct ExpertCosts {
   Curve device;         // computing it there, by rows
-  Curve cpu;            // computing it where it lies below, by rows
+  Curve cpu;            // computing it on the CPU beside the device, by rows
   double link = 0;      // bringing it to the device
   Curve down;           // bringing the group's rows to the CPU, by rows
   Curve up;             // bringing an expert's results back, by rows

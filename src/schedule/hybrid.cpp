@@ -42,7 +42,7 @@ class Hybrid : public Schedule {
   void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) override {
     build.gate(layer, micro_batch);
     const bool last = micro_batch + 1 == build.micro_batches();
-    if (last && build.shared_costs(layer)) build.rows_down(layer);
+    if (last && build.shared_costs(layer)) build.rows_to(kHostTier, layer);
   }
 
   // With all choices known more can be said than with those of one micro-batch.
@@ -166,7 +166,7 @@ class Hybrid : public Schedule {
     const ExpertId last = division.cpu.empty() ? ExpertId(-1) : division.cpu.back();
     const int64_t slice = slice_outputs(build, layer, division.slice);
     const auto sliced = [&](ExpertId expert) { return expert == last ? slice : 0; };
-    for (const ExpertId expert : division.cpu) build.expert_below(layer, expert, sliced(expert));
+    for (const ExpertId expert : division.cpu) build.expert_at(kHostTier, layer, expert, sliced(expert));
     for (size_t i = 0; i < division.device.size(); ++i) {
       request_more(build, layer, division.device, i);
       const WeightUnit unit = build.expert_of(layer, division.device[i]);

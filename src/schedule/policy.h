@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/tier.h"
 #include "kernels/ops.h"
 #include "model/units.h"
 #include "schedule/division.h"
@@ -29,28 +30,45 @@ struct GroupShape {
   int64_t rows() const { return micro_batch_rows * micro_batches; }
 };
 
+// What lies in one memory.
+struct TierMemory {
+  TierId tier = kComputeTier;
+  TierId source = kDiskTier;                // the tier that its weights come from
+  std::array<int64_t, kUnitKinds> slots{};  // buffers, by kind of unit
+  uint64_t kv_bytes = 0;                    // keys and values of a compute tier that lie in it
+  uint64_t kv_spill_bytes = 0;              // and those that lie in the tier it has weights from
+};
+
 // What lies in which memory. Written by the memory plan, read by residency, cache and executor.
 struct TierLayout {
-  std::array<int64_t, kUnitKinds> slots{};  // buffers of the compute tier, by kind of unit
-  // Buffers of the memory below, where the compute tier is a device's; none: weights come from disk
-  // straight into the compute tier.
-  std::array<int64_t, kUnitKinds> slots_below{};
+  // Memories with slots, nearest to the processors first: each before its source. A memory whose
+  // source is a disk ends the list's ways; a second device is one more entry.
+  std::vector<TierMemory> tiers = {TierMemory{}};
   // A group of more than rows_in_place rows takes the memory of the last lent_slots expert slots
   // for its rows, and to compute with, while it runs; what they held has to be loaded again.
   int64_t lent_slots = 0;
   int64_t rows_in_place = 0;
-  uint64_t kv_bytes = 0;        // of the compute tier
-  uint64_t kv_spill_bytes = 0;  // of the tier below
   int64_t kv_stages = 0;  // buffers through which spilled keys and values pass: none, or two and up
   uint64_t kv_stage_bytes = 0;    // of one of them
   int64_t kv_sequence_pages = 0;  // with stages: most pages of a sequence that passes through them
 
-  bool memory_below() const { return slots_below[index_of(UnitKind::model)] > 0; }
+  // The memory of the first compute tier, where the rows of a group lie.
+  const TierMemory& compute() const { return tiers.front(); }
+  TierMemory& compute() { return tiers.front(); }
+  // A memory of the list; null where the tier has none.
+  const TierMemory* find(TierId tier) const;
+  TierMemory* find(TierId tier);
+  // The memory that a tier's weights come from; null where they come from a disk.
+  const TierMemory* source_of(TierId tier) const;
+  // The program's memory, where a device is the compute tier; null where there is no device.
+  const TierMemory* host() const { return find(kHostTier); }
+  // Lets the compute tier, a device's, have its weights from the program's memory with these slots.
+  void set_host_slots(const std::array<int64_t, kUnitKinds>& slots);
   int64_t slots_lent_to(int64_t rows) const { return rows > rows_in_place ? lent_slots : 0; }
   // The share of all keys and values that find no room in the compute tier.
   double spilled_share() const {
-    const auto spilled = static_cast<double>(kv_spill_bytes);
-    return spilled > 0 ? spilled / (spilled + static_cast<double>(kv_bytes)) : 0.0;
+    const auto spilled = static_cast<double>(compute().kv_spill_bytes);
+    return spilled > 0 ? spilled / (spilled + static_cast<double>(compute().kv_bytes)) : 0.0;
   }
 };
 
@@ -83,8 +101,13 @@ struct WorkDivision {
   LayerCosts costs{};
   // The device may compute a slice of an expert, up to kMostSlice, while the CPU computes the rest.
   bool slices_experts = false;
-  // The CPU beside a device computes the attention of decoding rows, where all keys and values lie.
-  bool cpu_attention = false;
+  // The tier whose processor computes the attention of decoding rows. If it is not the compute tier
+  // all keys and values lie there.
+  TierId decode_attention = kComputeTier;
+
+  // Whether another processor than that of the compute tier attends.
+  bool attends_elsewhere() const { return decode_attention != kComputeTier; }
+  void attend_at_host(bool at_host) { decode_attention = at_host ? kHostTier : kComputeTier; }
 };
 
 // Lossy: attention to the first `sinks` and the last `window` positions only; window 0: to all.
@@ -110,9 +133,9 @@ struct Policy {
   VisibleWindow visible{};
 
   // Micro-batches that are merged while all sequences decode. Where keys and values pass through
-  // stages, or the CPU attends to them, those of one are on their way while another is computed.
+  // stages, or another processor attends to them, those of one are on their way while another is computed.
   int64_t merged_batches() const {
-    if (layout.kv_stages > 0 || division.cpu_attention) return 1;
+    if (layout.kv_stages > 0 || division.attends_elsewhere()) return 1;
     const int64_t most = std::min(group.decode_batch, group.micro_batch_rows) / group.micro_batch;
     return std::clamp<int64_t>(most, 1, group.micro_batches);
   }

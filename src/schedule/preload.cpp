@@ -1,34 +1,44 @@
 #include "schedule/preload.h"
 
+#include <ranges>
+
 namespace klotski {
+
+namespace {
+
+// Whether a memory that others have their weights from holds every unit of a kind: each then lies
+// in the slot of its number, whatever goes up, and a later run finds it there.
+bool holds_all(const TierMemory& memory, UnitKind kind, const std::vector<WeightUnit>& units) {
+  return memory.tier.kind != TierKind::compute &&
+         memory.slots[index_of(kind)] >= std::ssize(units);
+}
+
+}  // namespace
 
 void for_each_preloaded(const ModelDescription& model, const Policy& policy, FragmentBuilder& build,
                         const std::function<void()>& after_each) {
+  const TierLayout& layout = policy.layout;
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     const std::vector<WeightUnit> units = units_of(model, kind);
-    const int64_t below = policy.layout.memory_below() ? policy.layout.slots_below[k] : 0;
-    // As they are numbered, whatever goes up: a later run finds each in the same slot.
-    const bool all_below = below >= std::ssize(units);
-    if (all_below) {
-      for (const WeightUnit& unit : units) {
-        build.preload_below(unit);
-        after_each();
-      }
-    }
-    // Those that stay come first, into the slots that are never lent. A unit goes to the compute
-    // tier through the memory below, and stays there as long as nothing else takes its slot.
-    int64_t above = policy.layout.slots[k];
-    int64_t in_all = above + (all_below ? 0 : below);
-    const bool by_rank = kind == UnitKind::expert && policy.layout.memory_below();
-    for (const WeightUnit& unit : by_rank ? experts_by_rank(model, policy) : units) {
-      if (in_all-- == 0) break;
-      if (above-- > 0) {
-        build.preload(unit);
-      } else {
-        build.preload_below(unit);
-      }
+    const auto put = [&](const WeightUnit& unit, TierId tier) {
+      build.preload(unit, tier);
       after_each();
+    };
+    for (const TierMemory& memory : std::views::reverse(layout.tiers)) {
+      if (!holds_all(memory, kind, units)) continue;
+      for (const WeightUnit& unit : units) put(unit, memory.tier);
+    }
+    // Those that stay come first, into the slots that are never lent. A unit goes to a compute tier
+    // through the memories on its way, and stays there as long as nothing else takes its slot.
+    const bool by_rank = kind == UnitKind::expert && layout.source_of(kComputeTier);
+    const std::vector<WeightUnit> ordered = by_rank ? experts_by_rank(model, policy) : units;
+    auto next = ordered.begin();
+    for (const TierMemory& memory : layout.tiers) {
+      if (holds_all(memory, kind, units)) continue;
+      for (int64_t slot = 0; slot < memory.slots[k] && next != ordered.end(); ++slot) {
+        put(*next++, memory.tier);
+      }
     }
   }
 }

@@ -7,7 +7,7 @@
 namespace klotski {
 
 // Builds what brings units to where passes leave them: every kind in the order of use, into the
-// compute tier as long as it has slots, then, where there is a memory below, into its slots.
+// memories one after the other as long as they have slots, nearest to the processors first.
 // `after_each` is called after each unit.
 void for_each_preloaded(const ModelDescription& model, const Policy& policy, FragmentBuilder& build,
                         const std::function<void()>& after_each);

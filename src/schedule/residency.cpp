@@ -1,7 +1,6 @@
 #include "schedule/residency.h"
 
 #include <algorithm>
-#include <functional>
 #include <span>
 #include <utility>
 
@@ -15,17 +14,16 @@ namespace {
 // Units that every pass uses come round in a fixed order, whatever rule experts follow.
 constexpr std::string_view kCyclicRule = "furthest";
 
-// Units that keep their place in the memory below while others are asked for: one is copied to the
-// device while the disk reads the next, and one more evens out what differs.
+// Units that keep their place in a memory that they pass through while others are asked for: one is
+// copied to the device while the disk reads the next, and one more evens out what differs.
 constexpr size_t kFetchedAhead = 3;
 
 // A rule's choice among the experts that leave first, or among all where none does.
 class SomeLeaveFirst : public EvictionRule {
  public:
-  using LeavesFirst = std::function<bool(ExpertKey)>;
+  explicit SomeLeaveFirst(std::unique_ptr<EvictionRule> rule) : rule_(std::move(rule)) {}
 
-  SomeLeaveFirst(std::unique_ptr<EvictionRule> rule, LeavesFirst leaves_first)
-      : rule_(std::move(rule)), leaves_first_(std::move(leaves_first)) {}
+  virtual bool leaves_first(ExpertKey key) const = 0;
 
   void used(ExpertKey key, int64_t times) override { rule_->used(key, times); }
   bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
@@ -36,7 +34,7 @@ class SomeLeaveFirst : public EvictionRule {
     std::vector<ExpertKey> first;
     std::vector<size_t> places;
     for (size_t i = 0; i < candidates.size(); ++i) {
-      if (!leaves_first_(candidates[i])) continue;
+      if (!leaves_first(candidates[i])) continue;
       first.push_back(candidates[i]);
       places.push_back(i);
     }
@@ -45,7 +43,34 @@ class SomeLeaveFirst : public EvictionRule {
 
  private:
   std::unique_ptr<EvictionRule> rule_;
-  LeavesFirst leaves_first_;
+};
+
+// Experts that are kept leave only where all others are under lease.
+class KeptLeaveLast : public SomeLeaveFirst {
+ public:
+  KeptLeaveLast(std::unique_ptr<EvictionRule> rule, const std::vector<ExpertKey>& kept)
+      : SomeLeaveFirst(std::move(rule)), kept_(kept) {}
+  bool leaves_first(ExpertKey key) const override {
+    return !std::binary_search(kept_.begin(), kept_.end(), key);
+  }
+
+ private:
+  const std::vector<ExpertKey>& kept_;  // ascending
+};
+
+// What lies in a nearer memory as well is not missed: it leaves first, so that all memories
+// together hold as much as they can.
+class HeldNearerLeaveFirst : public SomeLeaveFirst {
+ public:
+  HeldNearerLeaveFirst(std::unique_ptr<EvictionRule> rule, std::vector<const ExpertCache*> nearer)
+      : SomeLeaveFirst(std::move(rule)), nearer_(std::move(nearer)) {}
+  bool leaves_first(ExpertKey key) const override {
+    return std::any_of(nearer_.begin(), nearer_.end(),
+                       [&](const ExpertCache* cache) { return cache->resident(key); });
+  }
+
+ private:
+  std::vector<const ExpertCache*> nearer_;
 };
 
 CacheCounters sum_of(CacheCounters sum, const ExpertCache* cache) {
@@ -98,57 +123,75 @@ Residency::Residency(const ModelDescription& model, const Policy& policy)
   for (int64_t i = 0; i < layers_; ++i) {
     ranked_.push_back(ranked_experts(model, policy, LayerId(i)));
   }
-  make_shelves();
+  for (const TierMemory& memory : policy_.layout.tiers) {
+    shelves_.push_back({.tier = memory.tier, .source = memory.source, .of_kind = {}});
+  }
+  make_caches();
 }
 
 void Residency::forget_everything() {
-  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    for (Shelf* of_kind : {&shelves_[kind], &below_[kind]}) {
-      of_kind->held.clear();
-      of_kind->before = sum_of(of_kind->before, of_kind->cache.get());
+  for (Shelves& shelves : shelves_) {
+    for (Shelf& of_kind : shelves.of_kind) {
+      of_kind.held.clear();
+      of_kind.before = sum_of(of_kind.before, of_kind.cache.get());
     }
   }
-  make_shelves();
+  make_caches();
   if (shelf(UnitKind::expert).cache) shelf(UnitKind::expert).cache->withhold(lent_);
 }
 
-void Residency::make_shelves() {
-  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    if (policy_.layout.slots[kind] == 0) continue;  // the model has no such units
-    const std::string_view rule =
-        kind == index_of(UnitKind::expert) ? std::string_view(policy_.cache.eviction) : kCyclicRule;
-    below_[kind].cache.reset();  // before what it refers to
-    std::unique_ptr<EvictionRule> leaves_first = make_eviction_rule(rule, layers_);
-    if (kind == index_of(UnitKind::expert) && !kept_.empty()) {
-      // Those that are kept leave only where all others are under lease.
-      leaves_first = std::make_unique<SomeLeaveFirst>(std::move(leaves_first),
-                                                      [this](ExpertKey key) { return !kept(key); });
+void Residency::make_caches() {
+  for (size_t i = 0; i < shelves_.size(); ++i) {
+    for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+      const int64_t slots = policy_.layout.tiers[i].slots[kind];
+      if (slots == 0) continue;  // the model has no such units
+      shelves_[i].of_kind[kind].cache =
+          std::make_unique<ExpertCache>(slots, rule_for(shelves_[i], static_cast<UnitKind>(kind)));
     }
-    shelves_[kind].cache =
-        std::make_unique<ExpertCache>(policy_.layout.slots[kind], std::move(leaves_first));
-    if (policy_.layout.slots_below[kind] == 0) continue;
-    // What lies above as well is not missed: it leaves first, so that both memories together hold
-    // as much as they can.
-    const ExpertCache& above = *shelves_[kind].cache;
-    below_[kind].cache = std::make_unique<ExpertCache>(
-        policy_.layout.slots_below[kind],
-        std::make_unique<SomeLeaveFirst>(make_eviction_rule(rule, layers_),
-                                         [&above](ExpertKey key) { return above.resident(key); }));
   }
 }
 
-const Residency::Held* Residency::find(const WeightUnit& unit) const {
-  for (const Held& held : shelf(unit.kind).held) {
+std::unique_ptr<EvictionRule> Residency::rule_for(const Shelves& shelves, UnitKind kind) const {
+  const bool experts = kind == UnitKind::expert;
+  std::unique_ptr<EvictionRule> rule =
+      make_eviction_rule(experts ? std::string_view(policy_.cache.eviction) : kCyclicRule, layers_);
+  std::vector<const ExpertCache*> nearer;  // caches of tiers that have their weights from here
+  for (const Shelves& other : shelves_) {
+    const ExpertCache* cache = other.of_kind[index_of(kind)].cache.get();
+    if (other.source == shelves.tier && cache) nearer.push_back(cache);
+  }
+  if (!nearer.empty()) {
+    return std::make_unique<HeldNearerLeaveFirst>(std::move(rule), std::move(nearer));
+  }
+  if (experts && !kept_.empty() && shelves.tier == kComputeTier) {
+    return std::make_unique<KeptLeaveLast>(std::move(rule), kept_);
+  }
+  return rule;
+}
+
+const Residency::Shelf& Residency::shelf(UnitKind kind, TierId tier) const {
+  for (const Shelves& shelves : shelves_) {
+    if (shelves.tier == tier) return shelves.of_kind[index_of(kind)];
+  }
+  fail(ErrorKind::internal, "there are no slots at {}", tier_name(tier));
+}
+
+Residency::Shelf& Residency::shelf(UnitKind kind, TierId tier) {
+  return const_cast<Shelf&>(std::as_const(*this).shelf(kind, tier));
+}
+
+const Residency::Held* Residency::find(const WeightUnit& unit, TierId tier) const {
+  for (const Held& held : shelf(unit.kind, tier).held) {
     if (held.unit == unit) return &held;
   }
   return nullptr;
 }
 
-std::optional<Residency::Leased> Residency::lease(const WeightUnit& unit) {
-  if (const Held* held = find(unit)) {
+std::optional<Residency::Leased> Residency::lease(const WeightUnit& unit, TierId tier) {
+  if (const Held* held = find(unit, tier)) {
     return Leased{static_cast<int32_t>(held->lease.slot()), false};
   }
-  Shelf& of_kind = shelf(unit.kind);
+  Shelf& of_kind = shelf(unit.kind, tier);
   auto grant = of_kind.cache->acquire({unit.layer, unit.expert});
   if (!grant) return std::nullopt;
   const Leased leased{static_cast<int32_t>(grant->lease.slot()), grant->must_load};
@@ -156,8 +199,8 @@ std::optional<Residency::Leased> Residency::lease(const WeightUnit& unit) {
   return leased;
 }
 
-bool Residency::resident(const WeightUnit& unit) const {
-  return shelf(unit.kind).cache->resident({unit.layer, unit.expert});
+bool Residency::resident(const WeightUnit& unit, TierId tier) const {
+  return shelf(unit.kind, tier).cache->resident({unit.layer, unit.expert});
 }
 
 bool Residency::kept(ExpertKey key) const {
@@ -190,8 +233,8 @@ void Residency::lend_slots(int64_t count) {
   experts.cache->withhold(count);
 }
 
-Residency::Leased Residency::below(const WeightUnit& unit) {
-  Shelf& of_kind = below_[index_of(unit.kind)];
+Residency::Leased Residency::pass_through(const WeightUnit& unit, TierId tier) {
+  Shelf& of_kind = shelf(unit.kind, tier);
   const size_t most = std::min(kFetchedAhead, static_cast<size_t>(of_kind.cache->slots()) - 1);
   std::erase_if(of_kind.held, [&](const Held& held) { return held.unit == unit; });
   while (of_kind.held.size() > most) of_kind.held.erase(of_kind.held.begin());
@@ -201,8 +244,8 @@ Residency::Leased Residency::below(const WeightUnit& unit) {
   return leased;
 }
 
-void Residency::give_way(const WeightUnit& unit) {
-  std::vector<Held>& held = shelf(unit.kind).held;
+void Residency::give_way(const WeightUnit& unit, TierId tier) {
+  std::vector<Held>& held = shelf(unit.kind, tier).held;
   for (size_t i = held.size(); i-- > 0;) {
     if (held[i].unit == unit) continue;
     held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
@@ -211,12 +254,12 @@ void Residency::give_way(const WeightUnit& unit) {
   fail(ErrorKind::internal, "no slot for {}", format_unit(unit));
 }
 
-void Residency::release(const WeightUnit& unit) {
-  std::erase_if(shelf(unit.kind).held, [&](const Held& held) { return held.unit == unit; });
+void Residency::release(const WeightUnit& unit, TierId tier) {
+  std::erase_if(shelf(unit.kind, tier).held, [&](const Held& held) { return held.unit == unit; });
 }
 
-int32_t Residency::slot(const WeightUnit& unit) const {
-  const Held* held = find(unit);
+int32_t Residency::slot(const WeightUnit& unit, TierId tier) const {
+  const Held* held = find(unit, tier);
   if (!held) fail(ErrorKind::internal, "{} is used without a lease", format_unit(unit));
   return static_cast<int32_t>(held->lease.slot());
 }
@@ -230,8 +273,8 @@ std::vector<WeightUnit> Residency::leased_of(UnitKind kind, LayerId layer) const
 }
 
 void Residency::now_at(LayerId layer) {
-  for (auto* shelves : {&shelves_, &below_}) {
-    for (Shelf& of_kind : *shelves) {
+  for (Shelves& shelves : shelves_) {
+    for (Shelf& of_kind : shelves.of_kind) {
       if (of_kind.cache) of_kind.cache->now_at(layer);
     }
   }

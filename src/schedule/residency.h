@@ -22,13 +22,15 @@ std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Pol
 // Those that a policy keeps, in the order in which they are brought.
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy);
 
-// Which unit lies in which slot of the compute tier and of the memory below it, and which are under
-// lease. The state is that
-// after the last task given out, not that of the moment: it follows from the schedule alone, never
-// from the clock.
+// Which unit lies in which slot of which memory, and which are under lease. The state is that after
+// the last task given out, not that of the moment: it follows from the schedule alone, never from
+// the clock. Where no tier is named the first compute tier is meant.
 class Residency {
  public:
   Residency(const ModelDescription& model, const Policy& policy);
+  // Eviction rules refer to the caches of memories that lie nearer to the processors.
+  Residency(const Residency&) = delete;
+  Residency& operator=(const Residency&) = delete;
 
   struct Leased {
     int32_t slot = 0;
@@ -36,23 +38,23 @@ class Residency {
   };
 
   // Takes a lease unless there is one already. Nothing where all slots of the kind are under lease.
-  [[nodiscard]] std::optional<Leased> lease(const WeightUnit& unit);
+  [[nodiscard]] std::optional<Leased> lease(const WeightUnit& unit, TierId tier = kComputeTier);
   // Gives up the lease that was taken last on another unit of the kind.
-  void give_way(const WeightUnit& unit);
-  void release(const WeightUnit& unit);
+  void give_way(const WeightUnit& unit, TierId tier = kComputeTier);
+  void release(const WeightUnit& unit, TierId tier = kComputeTier);
 
-  // The slot of the memory below through which the unit goes to the compute tier. It keeps its
-  // place there until some others of its kind were asked for, so that the disk reads those
-  // meanwhile.
-  Leased below(const WeightUnit& unit);
+  // The slot of a memory that other tiers have their weights from, through which the unit goes
+  // there. It keeps its place until some others of its kind were asked for, so that those are
+  // brought meanwhile.
+  Leased pass_through(const WeightUnit& unit, TierId tier);
 
   // As ranked_experts says.
   const std::vector<ExpertId>& ranked(LayerId layer) const {
     return ranked_[static_cast<size_t>(layer.value)];
   }
 
-  // Lies in the compute tier, under lease or not.
-  bool resident(const WeightUnit& unit) const;
+  // Whether the unit lies in the memory, under lease or not.
+  bool resident(const WeightUnit& unit, TierId tier = kComputeTier) const;
   // Whether an expert can come without one leaving that is to be kept.
   bool room_beside_kept() const;
   // So many rows chose an expert, wherever it is computed: it counts as used so often.
@@ -66,8 +68,8 @@ class Residency {
   void lend_slots(int64_t count);
   int64_t lent_slots() const { return lent_; }
 
-  bool leased(const WeightUnit& unit) const { return find(unit) != nullptr; }
-  int32_t slot(const WeightUnit& unit) const;  // of a unit under lease
+  // The slot of a unit under lease.
+  int32_t slot(const WeightUnit& unit, TierId tier = kComputeTier) const;
   // Units of the kind and layer under lease, in the order in which they were leased.
   std::vector<WeightUnit> leased_of(UnitKind kind, LayerId layer) const;
 
@@ -89,18 +91,27 @@ class Residency {
     CacheCounters before;                // of caches that were forgotten
   };
 
+  // The slots of one memory.
+  struct Shelves {
+    TierId tier;
+    TierId source;
+    std::array<Shelf, kUnitKinds> of_kind;
+  };
+
   bool kept(ExpertKey key) const;
-  void make_shelves();
-  const Held* find(const WeightUnit& unit) const;
-  Shelf& shelf(UnitKind kind) { return shelves_[index_of(kind)]; }
-  const Shelf& shelf(UnitKind kind) const { return shelves_[index_of(kind)]; }
+  void make_caches();
+  std::unique_ptr<EvictionRule> rule_for(const Shelves& shelves, UnitKind kind) const;
+  const Held* find(const WeightUnit& unit, TierId tier) const;
+  const Shelf& shelf(UnitKind kind, TierId tier = kComputeTier) const;
+  Shelf& shelf(UnitKind kind, TierId tier = kComputeTier);
 
   int64_t layers_;
   std::vector<std::vector<ExpertId>> ranked_;  // by layer
   std::vector<ExpertKey> kept_;                // ascending
   Policy policy_;
-  std::array<Shelf, kUnitKinds> shelves_;
-  std::array<Shelf, kUnitKinds> below_;  // held: those asked for last
+  // As the policy lists the memories: each before its source, whose eviction rule asks it. Of
+  // memories that are sources `held` are the units asked for last.
+  std::vector<Shelves> shelves_;
   int64_t lent_ = 0;
 };
 

@@ -42,23 +42,24 @@ class Replay {
     const Slot slot{task.unit.kind, task.slot};
     switch (task.work) {
       case Work::fetch:
-        EXPECT_LT(task.slot_below, policy_.layout.slots_below[index_of(task.unit.kind)]);
+        EXPECT_EQ(task.tier, kHostTier);
+        EXPECT_LT(task.slot, policy_.layout.host()->slots[index_of(task.unit.kind)]);
         EXPECT_EQ(task.lane, Lane::disk_read);
-        below_[{task.unit.kind, task.slot_below}] = task.unit;
+        below_[slot] = task.unit;
         return;
       case Work::load:
-        EXPECT_LT(task.slot, policy_.layout.slots[index_of(task.unit.kind)]);
-        EXPECT_EQ(task.lane, policy_.layout.memory_below() ? Lane::to_device : Lane::disk_read);
+        EXPECT_LT(task.slot, policy_.layout.compute().slots[index_of(task.unit.kind)]);
+        EXPECT_EQ(task.lane, policy_.layout.host() ? Lane::to_device : Lane::disk_read);
         EXPECT_GT(task.bytes, 0u);
-        if (policy_.layout.memory_below()) {
-          EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
+        if (policy_.layout.host()) {
+          EXPECT_EQ(below_.at({task.unit.kind, task.source_slot}), task.unit);
         }
         if (task.sliced > 0) {
           slice_ = {task.unit, task.sliced, Work::load};
           return;
         }
         load(slot, task);
-        settled_[slot] = policy_.layout.memory_below() || task.unit.expert.value != 1;
+        settled_[slot] = policy_.layout.host() || task.unit.expert.value != 1;
         return;
       case Work::settle:
         EXPECT_EQ(holds_.at(slot), task.unit);
@@ -168,7 +169,7 @@ class Replay {
   // Where it lies, on the rows of its layer; its results have to come back before they count.
   void run_below(const Task& task) {
     EXPECT_EQ(task.work, Work::expert_on_cpu);
-    EXPECT_EQ(below_.at({task.unit.kind, task.slot_below}), task.unit);
+    EXPECT_EQ(below_.at({task.unit.kind, task.slot}), task.unit);
     EXPECT_EQ(rows_below_, task.layer);
     EXPECT_TRUE(below_way_.emplace(task.unit, Work::expert_on_cpu).second);
     const auto width = static_cast<double>(model_.layer(task.layer).feed_forward.width);
@@ -295,8 +296,8 @@ TEST(Schedule, KeptExpertsStayAndFewComeAhead) {
   ModelDescription model = shape_of(4, 8, 2);
   Policy policy;
   policy.group.micro_batches = 2;
-  policy.layout.slots = {1, 4, 4, 0, 12};
-  policy.layout.slots_below = {1, 4, 4, 0, 32};
+  policy.layout.compute().slots = {1, 4, 4, 0, 12};
+  policy.layout.set_host_slots({1, 4, 4, 0, 32});
   policy.cache.kept_experts = 8;
   policy.cache.loads_ahead = 3;
   std::vector<ExpertId> all;
@@ -357,10 +358,11 @@ TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
   const ModelDescription model = shape_of(3, 4, 2);
   Policy policy;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    policy.layout.slots[kind] = policy.layout.slots_below[kind] =
+    policy.layout.compute().slots[kind] =
         std::ssize(units_of(model, static_cast<UnitKind>(kind)));
   }
-  policy.layout.slots[index_of(UnitKind::expert)] = 5;
+  policy.layout.set_host_slots(policy.layout.compute().slots);
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 5;
   const auto tasks_of = [&](Work work) {
     Residency residency(model, policy);
     FragmentBuilder build(policy, residency,
@@ -375,7 +377,7 @@ TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
     for_each_preloaded(model, policy, build, [&] {
       for (const Task& task : build.take()) {
         if (task.work == work && task.unit.kind == UnitKind::expert) {
-          EXPECT_TRUE(slots.emplace(task.unit, task.slot_below).second) << "once";
+          EXPECT_TRUE(slots.emplace(task.unit, task.slot).second) << "once";
         }
       }
     });
@@ -393,7 +395,7 @@ TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
 TEST(Residency, LentSlotsAreForgottenAndGivenBack) {
   const ModelDescription model = shape_of(1, 8, 2);
   Policy policy;
-  policy.layout.slots = {1, 1, 1, 0, 6};
+  policy.layout.compute().slots = {1, 1, 1, 0, 6};
   Residency residency(model, policy);
   const auto bring = [&](int64_t expert) {
     const WeightUnit unit = expert_unit(model, LayerId(0), ExpertId(expert));
@@ -422,7 +424,7 @@ struct Example {
   explicit Example(Strategy strategy) {
     policy.strategy = strategy;
     policy.group.micro_batches = 2;
-    policy.layout.slots = {1, 2, 2, 0, 4};
+    policy.layout.compute().slots = {1, 2, 2, 0, 4};
   }
 
   Fragment tasks() {
@@ -478,9 +480,9 @@ TEST(Schedule, CgoPipesOrder) {
   const ModelDescription model = shape_of(2, 2, 1);
   Policy policy;
   policy.strategy = Strategy::cgopipe;
-  policy.division.cpu_attention = true;
-  policy.layout.slots = {1, 2, 2, 0, 4};
-  policy.layout.slots_below = {1, 2, 2, 0, 4};
+  policy.division.attend_at_host(true);
+  policy.layout.compute().slots = {1, 2, 2, 0, 4};
+  policy.layout.set_host_slots({1, 2, 2, 0, 4});
   const RoutingTable routing(2, Activated(3, {ExpertId(0)}));
   Residency residency(model, policy);
   ScheduleContext context{
@@ -625,7 +627,7 @@ TEST_F(SimulatedLoads, AreOvertakenWhileTheyWait) {
 // The load of a higher priority comes from a slot below that is filled at 10 ns: one load goes
 // ahead of it, since the link would be idle, and no other.
 TEST_F(SimulatedLoads, GoOnWhileAHigherPriorityHasToWait) {
-  const Resource below{Place::below, 0, UnitKind::expert};
+  const Resource below{Place::slot, 0, UnitKind::expert, kHostTier};
   Task fetch{.work = Work::fetch, .lane = Lane::disk_read, .writes = {below}};
   simulation.submit({load(1, 0), load(2, 0), fetch, load(3, 1, {below})});
   EXPECT_EQ(order(), std::vector<uint64_t>({1, 3, 2}));

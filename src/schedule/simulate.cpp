@@ -13,12 +13,24 @@ void Simulation::begin_pass() {
   played_.erase(played_.begin(), played_.begin() + (last_pass_ - first_played_));
   first_played_ = last_pass_;
   last_pass_ = dependencies_.next();
-  const std::chrono::nanoseconds ended = pass_end();
-  for (std::chrono::nanoseconds& free : lane_free_) free = std::max(free, ended);
+  pass_began_ = pass_end();
+  for (auto& [lane, free] : lane_free_) free = std::max(free, pass_began_);
+}
+
+// When the last task of the lane ended, or the pass began where that is later.
+std::chrono::nanoseconds Simulation::lane_free(Lane lane) const {
+  const std::chrono::nanoseconds* free = lane_free_.find(lane);
+  return free ? *free : pass_began_;
 }
 
 std::chrono::nanoseconds Simulation::pass_end() {
-  return std::max(end(Lane::compute), end(Lane::kv_out));
+  play_out();
+  std::chrono::nanoseconds end = pass_began_;
+  for (const auto& [lane, free] : lane_free_) {
+    const bool of_pass = lane.kind == LaneKind::compute || lane.kind == LaneKind::kv_out;
+    if (of_pass) end = std::max(end, free);
+  }
+  return end;
 }
 
 std::chrono::nanoseconds Simulation::end() {
@@ -28,7 +40,7 @@ std::chrono::nanoseconds Simulation::end() {
 
 std::chrono::nanoseconds Simulation::end(Lane lane) {
   play_out();
-  return lane_free_[lane_index(lane)];
+  return lane_free(lane);
 }
 
 void Simulation::submit(Fragment fragment) {
@@ -37,7 +49,7 @@ void Simulation::submit(Fragment fragment) {
     played_.push_back({.lane = task.lane, .waiting = waiting_.size()});
     const TaskNumber number = dependencies_.next() - 1;
     if (brings_weights(task.work)) {
-      queues_[lane_index(task.lane)].push(number, task.priority);
+      queues_.at(task.lane).push(number, task.priority);
       waiting_.push_back(std::move(added));
       ++left_;
       continue;
@@ -58,30 +70,30 @@ void Simulation::play_out() {
 // Of all lanes the task that begins first: whatever could be ready by then has been played.
 void Simulation::play_next() {
   std::optional<Next> first;
-  for (size_t lane = 0; lane < kLaneCount; ++lane) {
-    const std::optional<Next> next = next_of(lane);
+  for (const auto& [lane, queue] : queues_) {
+    const std::optional<Next> next = next_of(lane, queue);
     if (next && (!first || next->start < first->start)) first = next;
   }
   play(first->number, waiting_[played(first->number).waiting]);
-  queues_[first->lane].erase(first->place, first->place + 1);
+  queues_.at(first->lane).erase(first->place, first->place + 1);
   if (--left_ == 0) waiting_.clear();
 }
 
 // The task that the lane takes next, of those that wait for nothing that is not played: the first
 // one that can begin as early as any.
-std::optional<Simulation::Next> Simulation::next_of(size_t lane) const {
-  const LaneQueue& queue = queues_[lane];
+std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& queue) const {
+  const std::chrono::nanoseconds free = lane_free(lane);
   std::optional<Next> next;
   for (size_t place = 0; place < queue.size(); place = queue.next_priority(place)) {
     const Waiting& task = waiting(queue[place]);
-    std::chrono::nanoseconds start = lane_free_[lane];
+    std::chrono::nanoseconds start = free;
     bool known = true;
     for (const Edge& edge : task.edges) {
       known &= played(edge.task).over;
       start = std::max(start, played(edge.task).end);
     }
     if (known && (!next || start < next->start)) next = Next{lane, place, queue[place], start};
-    if (next && next->start == lane_free_[lane]) break;  // nobody can be earlier
+    if (next && next->start == free) break;  // nobody can be earlier
   }
   return next;
 }
@@ -90,7 +102,7 @@ std::optional<Simulation::Next> Simulation::next_of(size_t lane) const {
 // task then has begun, but goes on no sooner.
 void Simulation::play(TaskNumber number, Waiting& task) {
   TimelineSpan& span = task.span;
-  std::chrono::nanoseconds& lane_free = lane_free_[lane_index(span.lane)];
+  std::chrono::nanoseconds& lane_free = lane_free_.at(span.lane, pass_began_);
   span.start = lane_free;
   for (const Edge& edge : task.edges) {
     const Played& earlier = played(edge.task);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -9,6 +8,7 @@
 #include "schedule/dependencies.h"
 #include "schedule/lane_queue.h"
 #include "schedule/pass.h"
+#include "timeline/lane_map.h"
 #include "timeline/timeline.h"
 
 namespace klotski {
@@ -45,7 +45,7 @@ class Simulation : public TaskSink {
  private:
   struct Played {
     std::chrono::nanoseconds end{0};
-    Lane lane = Lane::compute;
+    Lane lane{};
     bool over = false;
     size_t waiting = 0;  // its place in waiting_, until it is over
   };
@@ -55,7 +55,7 @@ class Simulation : public TaskSink {
     std::vector<Edge> edges;
   };
   struct Next {
-    size_t lane;
+    Lane lane;
     size_t place;  // in the lane's queue
     TaskNumber number;
     std::chrono::nanoseconds start;
@@ -67,7 +67,8 @@ class Simulation : public TaskSink {
   const Waiting& waiting(TaskNumber number) const { return waiting_[played(number).waiting]; }
   void play_until(TaskNumber number);
   void play_next();
-  std::optional<Next> next_of(size_t lane) const;
+  std::optional<Next> next_of(Lane lane, const LaneQueue& queue) const;
+  std::chrono::nanoseconds lane_free(Lane lane) const;
   void play(TaskNumber number, Waiting& task);
 
   Cost cost_;
@@ -77,10 +78,11 @@ class Simulation : public TaskSink {
   TaskNumber last_pass_ = 0;                  // its first task
   std::vector<Played> played_;                // by task number, from last_pass_ on or earlier
   TaskNumber first_played_ = 0;               // the number of the first one there
-  std::array<LaneQueue, kLaneCount> queues_;  // of tasks that bring weights
+  LaneMap<LaneQueue> queues_;                 // of tasks that bring weights
   std::vector<Waiting> waiting_;              // the tasks of these queues, and some that are over
   size_t left_ = 0;                           // tasks of these queues
-  std::array<std::chrono::nanoseconds, kLaneCount> lane_free_{};
+  std::chrono::nanoseconds pass_began_{0};    // no lane does anything of the pass before
+  LaneMap<std::chrono::nanoseconds> lane_free_;
   std::chrono::nanoseconds end_{0};
 };
 

@@ -26,17 +26,18 @@ std::string_view span_name(const Task& task) {
 }
 
 std::string format_resource(const Resource& resource) {
-  constexpr std::array<std::string_view, 18> kNames = {
-      "slot",    "below",         "hidden",         "normed",     "routing",       "outputs",
-      "kv",      "stage",         "logits",         "rows below", "outputs below", "arrived",
-      "queries", "queries below", "attended below", "attended",   "slice",         "slice outputs"};
+  constexpr std::array<std::string_view, 13> kNames = {
+      "slot",   "hidden",  "normed",  "routing",  "outputs", "kv",           "stage",
+      "logits", "results", "queries", "attended", "slice",   "slice outputs"};
   static_assert(kNames.size() == static_cast<size_t>(Place::slice_outputs) + 1);
   static_assert(!kNames.back().empty());
-  const std::string_view name = kNames[static_cast<size_t>(resource.place)];
+  std::string text =
+      fmt::format("{} {}", kNames[static_cast<size_t>(resource.place)], resource.number);
   if (resource.kind != UnitKind::count_) {
-    return fmt::format("{}-{} {}", unit_kind_name(resource.kind), name, resource.number);
+    text = fmt::format("{}-{}", unit_kind_name(resource.kind), text);
   }
-  return fmt::format("{} {}", name, resource.number);
+  return resource.tier == kComputeTier ? text
+                                       : fmt::format("{} at {}", text, tier_name(resource.tier));
 }
 
 std::string format_resources(std::string_view label, const std::vector<Resource>& resources) {

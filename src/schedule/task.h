@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/tier.h"
 #include "model/units.h"
 #include "schedule/task_kind.h"
 #include "timeline/span.h"
@@ -17,25 +18,21 @@ namespace klotski {
 
 // Places that tasks read and write, as physical as the memory behind them: whoever writes a place
 // waits for its readers, so double buffering follows from there being two buffers.
-enum class Place {
+enum class Place : uint8_t {
   slot,     // of a kind of unit: `number` is the slot, `kind` says of which
-  below,    // likewise, a slot of the memory below
   hidden,   // rows of a micro-batch; so are the following
-  normed,   // rows as the experts take them
+  normed,   // rows as the experts take them; away from the first compute tier the group's, number 0
   routing,  // what the gate chose
   outputs,  // of the experts, by row and choice
   kv,       // keys and values, wherever they live
   stage,    // a staging buffer of spilled keys and values
   logits,   // one buffer for all micro-batches
-  // Beside a device: rows of the group as the CPU's experts take them, and what each expert
-  // (`number`) made of its own, before and after the way back.
-  rows_below,
-  outputs_below,
-  arrived,
-  // Likewise buffers of attention: what it needs and what it gives, on the device and below.
+  // What an expert (`number`) that is computed away from the first compute tier made of its rows,
+  // there and after the way back.
+  results,
+  // Buffers of attention that is computed away from the first compute tier: what it needs and what
+  // it gives, on both sides.
   queries,
-  queries_below,
-  attended_below,
   attended,
   // A slice of an expert on the device, and what it made of the rows there.
   slice,
@@ -45,7 +42,8 @@ enum class Place {
 struct Resource {
   Place place = Place::hidden;
   int32_t number = 0;
-  UnitKind kind = UnitKind::count_;  // of slots of either memory only
+  UnitKind kind = UnitKind::count_;  // of slots only
+  TierId tier = kComputeTier;        // whose memory it is
 
   auto operator<=>(const Resource&) const = default;
 };
@@ -61,10 +59,11 @@ inline constexpr int32_t kAttentionBuffers = kAttentionAhead + 1;
 
 struct Task {
   Work work = Work::embed;
-  Lane lane = Lane::compute;
+  Lane lane{};
   WeightUnit unit{};                  // loaded or read
-  int32_t slot = 0;                   // where the unit lies
-  int32_t slot_below = -1;            // of a fetch, and of a load or a use that comes from there
+  TierId tier = kComputeTier;         // whose memory the unit lies in, or comes to
+  int32_t slot = 0;                   // there
+  int32_t source_slot = -1;           // where a unit comes from in the tier's source; -1: a disk
   LayerId layer{};                    // of the pass
   int32_t micro_batch = kWholeGroup;  // or the whole group
   int32_t stage = -1;                 // of spilled keys and values

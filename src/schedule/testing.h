@@ -71,18 +71,21 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   const bool below = between(random, 0, 1) == 1;
   const bool two_layers =
       properties_of(policy.strategy).double_buffers_layers && between(random, 0, 1) == 1;
+  std::array<int64_t, kUnitKinds> host_slots{};
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+    int64_t& slots = policy.layout.compute().slots[kind];
     const auto units = static_cast<int64_t>(units_of(model, static_cast<UnitKind>(kind)).size());
-    policy.layout.slots[kind] = units == 0 ? 0 : between(random, 1, units);
+    slots = units == 0 ? 0 : between(random, 1, units);
     if (two_layers && units > 0) {
       const int64_t of_layer = kind == index_of(UnitKind::expert) ? kMostExperts : 1;
-      policy.layout.slots[kind] = between(random, std::min(units, 2 * of_layer), units);
+      slots = between(random, std::min(units, 2 * of_layer), units);
     }
-    if (below && units > 0) policy.layout.slots_below[kind] = between(random, 1, units);
+    if (below && units > 0) host_slots[kind] = between(random, 1, units);
   }
+  if (below) policy.layout.set_host_slots(host_slots);
   policy.cache.loads_ahead = between(random, 0, 4);
   policy.cache.kept_experts =
-      between(random, 0, policy.layout.slots[static_cast<size_t>(UnitKind::expert)]);
+      between(random, 0, policy.layout.compute().slots[index_of(UnitKind::expert)]);
   if (between(random, 0, 1) == 1) {
     for (const Layer& layer : model.layers) {
       std::vector<double>& shares = policy.cache.expert_shares.emplace_back();
@@ -91,7 +94,7 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
       }
     }
   }
-  policy.division.cpu_attention = below && between(random, 0, 1) == 1;
+  policy.division.attend_at_host(below && between(random, 0, 1) == 1);
   if (below && properties_of(policy.strategy).divides_experts) {
     policy.division.shared_rows = between(random, 0, 60);
     policy.division.costs = {{random_costs(random)},

@@ -45,7 +45,7 @@ void remember_run(const ComparedRun& run) {
             .command = run.command,
             .model = run.opened.folder.filename().string(),
             .machine = machine_name(usable_cpus()),
-            .strategy = describe_strategy(policy.strategy, policy.division.cpu_attention),
+            .strategy = describe_strategy(policy.strategy, policy.division.attends_elsewhere()),
             .micro_batch = policy.group.micro_batch,
             .micro_batches = policy.group.micro_batches,
             .ram_bytes = run.plan.memory.limit_bytes,

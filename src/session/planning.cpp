@@ -56,11 +56,11 @@ std::string hot_count_name(const Choice& choice) {
 }  // namespace
 
 Lane binding_lane(const TimelineTotals& totals) {
-  size_t busiest = 0;
-  for (size_t i = 1; i < kLaneCount; ++i) {
-    if (totals.lanes[i].busy > totals.lanes[busiest].busy) busiest = i;
+  Lane busiest = Lane::compute;
+  for (const Lane lane : totals.used_lanes()) {
+    if (totals.lane(lane).busy > totals.lane(busiest).busy) busiest = lane;
   }
-  return static_cast<Lane>(busiest);
+  return busiest;
 }
 
 Planning::Planning(const OpenedModel& opened, Foresight foresight, const RunLimits& limits,
@@ -100,8 +100,8 @@ std::vector<Reason> Planning::reasons() const {
   reasons.push_back(
       {"KV cache",
        format_bytes(plan.memory.kv_bytes) + " in memory" +
-           (plan.policy.layout.kv_spill_bytes > 0
-                ? fmt::format(", {} {}", format_bytes(plan.policy.layout.kv_spill_bytes),
+           (plan.policy.layout.compute().kv_spill_bytes > 0
+                ? fmt::format(", {} {}", format_bytes(plan.policy.layout.compute().kv_spill_bytes),
                               plan.below ? "in RAM" : "in a file")
                 : ""),
        fmt::format("room for {} sequences of {} tokens at once, {} wanted", at_once,
@@ -110,7 +110,7 @@ std::vector<Reason> Planning::reasons() const {
        {UnitKind::attention, UnitKind::gate, UnitKind::dense, UnitKind::expert}) {
     const int64_t units = foresight_.layouts().units(kind);
     if (units == 0) continue;
-    const int64_t slots = plan.policy.layout.slots[index_of(kind)];
+    const int64_t slots = plan.policy.layout.compute().slots[index_of(kind)];
     reasons.push_back({std::string(unit_kind_name(kind)),
                        fmt::format("{} of {} in memory", std::min(slots, units), units),
                        slots >= units ? "all fit" : why_these(kind, plan.policy)});
@@ -146,7 +146,7 @@ double Planning::rate_with_small_experts() const {
     return found;
   };
   Policy policy = run().policy;
-  int64_t& slots = policy.layout.slots[index_of(UnitKind::expert)];
+  int64_t& slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
   const int64_t more = std::min(foresight_.layouts().units(UnitKind::expert),
                                 static_cast<int64_t>(static_cast<double>(slots) / share)) -
                        slots;

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
 
 #include "base/json.h"
+#include "timeline/lane_map.h"
 
 namespace klotski {
 
@@ -27,20 +27,20 @@ std::string microseconds(std::chrono::nanoseconds time) {
 }
 
 // Names the track and puts it in its place.
-std::string track_events(size_t lane) {
-  const std::string name = json_text(lane_name(static_cast<Lane>(lane)));
+std::string track_events(Lane lane, int track) {
+  const std::string name = json_text(lane_name(lane));
   return fmt::format(
       R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_name","args":{{"name":{2}}}}},)"
       "\n"
       R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_sort_index","args":{{"sort_index":{1}}}}})",
-      kProcess, lane + 1, name);
+      kProcess, track, name);
 }
 
 std::string name_of(const TimelineSpan& span) {
   return span.expert < 0 ? std::string(span.work) : fmt::format("{} {}", span.work, span.expert);
 }
 
-std::string complete_event(const TimelineSpan& span) {
+std::string complete_event(const TimelineSpan& span, int track) {
   std::string arguments = fmt::format(R"("step":{})", span.step);
   const auto add_index = [&](const char* key, int32_t value) {
     if (value >= 0) arguments += fmt::format(R"(,"{}":{})", key, value);
@@ -54,24 +54,26 @@ std::string complete_event(const TimelineSpan& span) {
   }
   return fmt::format(
       R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":{},"ts":{},"dur":{},"args":{{{}}}}})",
-      kProcess, lane_index(span.lane) + 1, json_text(name_of(span)), json_text(span.work),
+      kProcess, track, json_text(name_of(span)), json_text(span.work),
       microseconds(span.start), microseconds(span.duration()), arguments);
 }
 
 }  // namespace
 
 void write_chrome_trace(std::ostream& out, std::span<const TimelineSpan> spans) {
-  std::array<bool, kLaneCount> used{};
-  for (const TimelineSpan& span : spans) used[lane_index(span.lane)] = true;
+  LaneMap<int> tracks;
+  for (const TimelineSpan& span : spans) tracks.at(span.lane);
+  int next = 1;
+  for (auto& [lane, track] : tracks) track = next++;
   out << R"({"displayTimeUnit":"ms","traceEvents":[)";
   const char* separator = "\n";
-  for (size_t lane = 0; lane < kLaneCount; ++lane) {
-    if (!used[lane]) continue;
-    out << separator << track_events(lane);
+  for (const auto& [lane, track] : tracks) {
+    out << separator << track_events(lane, track);
     separator = ",\n";
   }
-  for (const TimelineSpan& span : spans) out << separator << complete_event(span);
-  separator = ",\n";
+  for (const TimelineSpan& span : spans) {
+    out << separator << complete_event(span, *tracks.find(span.lane));
+  }
   out << "\n]}\n";
 }
 

@@ -1,53 +1,70 @@
 #pragma once
 
-#include <cstddef>
-#include <string_view>
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "base/tier.h"
 
 namespace klotski {
 
-// What can be busy by itself: one thing at a time happens on a lane. Drawings show lanes in this
-// order.
-enum class Lane {
-  compute,    // where the compute tier is: the CPU, or a device
-  cpu,        // what the CPU computes beside a device
-  to_device,  // weights
-  rows_down,  // rows from a device to the CPU
-  rows_up,    // and their results back
-  disk_read,
-  host_copy,
-  kv_in,
-  kv_out,
-  count_
+// What a lane does. Drawings show lanes in this order.
+enum class LaneKind : uint8_t {
+  compute,  // the processor of a tier computes
+  copy,     // weights go from one memory to another
+  rows,     // rows of a group, or results of them, go from one memory to another
+  read,     // a disk is read for weights, whichever memory they go to
+  settle,   // weights are moved to where the kernels want them, within a memory
+  kv_in,    // spilled keys and values come to the stages of a compute tier
+  kv_out,   // keys and values go from there to where they are spilled
 };
 
-inline constexpr size_t kLaneCount = static_cast<size_t>(Lane::count_);
+// What can be busy by itself: one thing at a time happens on a lane. A lane is a value: each
+// processor, link and disk of a machine has its own, and so a second device brings its lanes along.
+struct Lane {
+  LaneKind kind = LaneKind::compute;
+  TierId from{};  // of copies and rows where they come from; of other lanes as `at`
+  TierId at{};    // where the work is done or the bytes arrive; of reads the disk
 
-constexpr size_t lane_index(Lane lane) { return static_cast<size_t>(lane); }
+  auto operator<=>(const Lane&) const = default;
 
-constexpr std::string_view lane_name(Lane lane) {
-  switch (lane) {
-    case Lane::compute:
-      return "compute";
-    case Lane::cpu:
-      return "CPU";
-    case Lane::rows_down:
-      return "rows down";
-    case Lane::rows_up:
-      return "rows up";
-    case Lane::to_device:
-      return "to device";
-    case Lane::disk_read:
-      return "disk read";
-    case Lane::host_copy:
-      return "host copy";
-    case Lane::kv_in:
-      return "KV in";
-    case Lane::kv_out:
-      return "KV out";
-    case Lane::count_:
-      break;
-  }
-  return "?";
+  // The lanes of a machine that has one tier of each kind. Machines without a device have those
+  // alone in which no host tier takes part.
+  static const Lane compute;
+  static const Lane cpu;  // beside a device
+  static const Lane to_device;
+  static const Lane rows_down;
+  static const Lane rows_up;
+  static const Lane disk_read;
+  static const Lane host_copy;
+  static const Lane kv_in;
+  static const Lane kv_out;
+};
+
+constexpr Lane compute_lane(TierId tier) { return {LaneKind::compute, tier, tier}; }
+constexpr Lane copy_lane(TierId from, TierId to) { return {LaneKind::copy, from, to}; }
+constexpr Lane rows_lane(TierId from, TierId to) { return {LaneKind::rows, from, to}; }
+constexpr Lane read_lane(TierId disk) { return {LaneKind::read, disk, disk}; }
+constexpr Lane settle_lane(TierId tier) { return {LaneKind::settle, tier, tier}; }
+constexpr Lane kv_in_lane(TierId tier) { return {LaneKind::kv_in, tier, tier}; }
+constexpr Lane kv_out_lane(TierId tier) { return {LaneKind::kv_out, tier, tier}; }
+
+// The lane on which weights come from one tier to another.
+constexpr Lane weights_lane(TierId from, TierId to) {
+  return from.kind == TierKind::disk ? read_lane(from) : copy_lane(from, to);
 }
+
+inline constexpr Lane Lane::compute = compute_lane(kComputeTier);
+inline constexpr Lane Lane::cpu = compute_lane(kHostTier);
+inline constexpr Lane Lane::to_device = copy_lane(kHostTier, kComputeTier);
+inline constexpr Lane Lane::rows_down = rows_lane(kComputeTier, kHostTier);
+inline constexpr Lane Lane::rows_up = rows_lane(kHostTier, kComputeTier);
+inline constexpr Lane Lane::disk_read = read_lane(kDiskTier);
+inline constexpr Lane Lane::host_copy = settle_lane(kComputeTier);
+inline constexpr Lane Lane::kv_in = kv_in_lane(kComputeTier);
+inline constexpr Lane Lane::kv_out = kv_out_lane(kComputeTier);
+
+// "compute", "to device", "disk read"; of a second device "compute 1", "to device 1".
+std::string lane_name(Lane lane);
 
 }  // namespace klotski

@@ -12,7 +12,7 @@ namespace klotski {
 // One piece of work on one lane. Times count from the timeline's start. (Span alone is a stretch of
 // text, in text/.)
 struct TimelineSpan {
-  Lane lane = Lane::compute;
+  Lane lane{};
   // Static text: "attention", "gate", "expert", "combine", and for transfers the same after "load "
   // ("load expert") or another short name. Drawings give a work and its load one hue.
   std::string_view work;

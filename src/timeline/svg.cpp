@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <string>
 
 #include "base/error.h"
 #include "timeline/escaped.h"
+#include "timeline/lane_map.h"
 #include "timeline/svg_block.h"
 #include "timeline/svg_colours.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 // All lengths are in pixels.
 constexpr double kWidth = 1200;
-constexpr double kLeft = 100;  // where time begins; lane names lie before it
+constexpr double kLeastLeft = 100;
 constexpr double kRight = 24;
 constexpr double kLegendTop = 66;
 constexpr double kLegendRow = 22;
@@ -38,16 +38,20 @@ class Drawing {
  public:
   Drawing(std::ostream& out, const BlockView& view, TimelineBlock block)
       : out_(out), view_(view), block_(block), colours_(view.spans) {
-    for (const TimelineSpan& span : view.spans) rows_[lane_index(span.lane)] = true;
+    for (const TimelineSpan& span : view.spans) rows_.at(span.lane).push_back(&span);
+    for (const auto& [lane, spans] : rows_) {
+      const auto characters = static_cast<double>(lane_name(lane).size());
+      left_ = std::max(left_, 10 + kCharacter * characters);
+    }
   }
 
   void write(std::string_view title) {
     const double rows_top = kLegendTop + kLegendRow * place_legend(false) + 12;
-    const auto lanes = static_cast<double>(std::count(rows_.begin(), rows_.end(), true));
+    const auto lanes = static_cast<double>(rows_.size());
     const double rows_bottom = rows_top + kRowPitch * lanes;
     open(rows_bottom + kAxisHeight);
-    text(kLeft, 26, title, R"(font-size="16" font-weight="bold")");
-    text(kLeft, 48, summary(), "");
+    text(left_, 26, title, R"(font-size="16" font-weight="bold")");
+    text(left_, 48, summary(), "");
     place_legend(true);
     if (!view_.spans.empty()) {
       axis(rows_top - 4, rows_bottom);
@@ -60,7 +64,7 @@ class Drawing {
   double x(std::chrono::nanoseconds time) const {
     const double window = std::max(milliseconds(view_.end - view_.start), 1e-6);
     const double place = milliseconds(time - view_.start) / window;
-    return kLeft + std::clamp(place, 0.0, 1.0) * (kWidth - kLeft - kRight);
+    return left_ + std::clamp(place, 0.0, 1.0) * (kWidth - left_ - kRight);
   }
 
   void open(double height) {
@@ -104,11 +108,11 @@ class Drawing {
 
   // Returns the number of rows the legend takes.
   int place_legend(bool draw) {
-    double left = kLeft;
+    double left = left_;
     int row = 0;
     const auto entry = [&](std::string_view name, std::string_view fill) {
       const double width = 30 + kCharacter * static_cast<double>(name.size());
-      if (left + width > kWidth - kRight) left = kLeft, ++row;
+      if (left + width > kWidth - kRight) left = left_, ++row;
       if (draw) {
         const double top = kLegendTop + kLegendRow * row;
         box(left, top, 14, 14, fill);
@@ -129,25 +133,21 @@ class Drawing {
     const double tick = power * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
     const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(tick) + 1e-9)));
     for (int i = 0; i * tick <= window * (1 + 1e-9); ++i) {
-      const double at = kLeft + i * tick / window * (kWidth - kLeft - kRight);
+      const double at = left_ + i * tick / window * (kWidth - left_ - kRight);
       out_ << fmt::format(
           R"(<line x1="{0:.2f}" y1="{1:.2f}" x2="{0:.2f}" y2="{2:.2f}" stroke="#d5dade"/>)"
           "\n",
           at, top, bottom + 4);
       text(at, bottom + 18, fmt::format("{:.{}f}", i * tick, decimals), R"(text-anchor="middle")");
     }
-    text(kLeft - 10, bottom + 18, "ms", R"(text-anchor="end")");
+    text(left_ - 10, bottom + 18, "ms", R"(text-anchor="end")");
   }
 
   void rows(double top) {
-    for (size_t lane = 0; lane < kLaneCount; ++lane) {
-      if (!rows_[lane]) continue;
-      text(kLeft - 10, top + kRowHeight / 2 + 4, lane_name(static_cast<Lane>(lane)),
-           R"(text-anchor="end")");
-      if (static_cast<Lane>(lane) == Lane::compute) draw_bubbles(top);
-      for (const TimelineSpan& span : view_.spans) {
-        if (lane_index(span.lane) == lane) draw_span(span, top);
-      }
+    for (const auto& [lane, spans] : rows_) {
+      text(left_ - 10, top + kRowHeight / 2 + 4, lane_name(lane), R"(text-anchor="end")");
+      if (lane == Lane::compute) draw_bubbles(top);
+      for (const TimelineSpan* span : spans) draw_span(*span, top);
       top += kRowPitch;
     }
   }
@@ -188,7 +188,8 @@ class Drawing {
   const BlockView& view_;
   TimelineBlock block_;
   WorkColours colours_;
-  std::array<bool, kLaneCount> rows_{};
+  double left_ = kLeastLeft;  // where time begins; lane names lie before it
+  LaneMap<std::vector<const TimelineSpan*>> rows_{};  // spans by lane
 };
 
 }  // namespace

@@ -151,5 +151,18 @@ TEST(TimelineSvg, TypicalBlockIsTheMedianOfTheLastStep) {
   EXPECT_FALSE(longest_typical_block(std::vector{span_of(Lane::kv_in, "load", 0, 1)}).has_value());
 }
 
+TEST(TimelineSvg, LanesOfTwoDevicesHaveARowEachAndRoomForTheirNames) {
+  const TierId second{TierKind::compute, 1};
+  const std::string svg = svg_of({span_of(Lane::compute, "gate", 0, 10),
+                                  span_of(compute_lane(second), "expert", 10, 20),
+                                  span_of(rows_lane(kComputeTier, second), "rows down", 5, 10),
+                                  span_of(copy_lane(kHostTier, second), "load expert", 0, 10)});
+  expect_well_formed(svg);
+  for (const char* name :
+       {">compute<", ">compute 1<", ">rows compute to compute 1<", ">to device 1<"}) {
+    EXPECT_EQ(occurrences(svg, name), 1u) << name;
+  }
+}
+
 }  // namespace
 }  // namespace klotski

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <random>
@@ -9,6 +10,10 @@
 
 // Helpers of the tests of this folder only.
 namespace klotski::testing_timeline {
+
+inline constexpr std::array kNamedLanes = {
+    Lane::compute,   Lane::cpu,       Lane::to_device, Lane::rows_down, Lane::rows_up,
+    Lane::disk_read, Lane::host_copy, Lane::kv_in,     Lane::kv_out};
 
 inline TimelineSpan span_of(Lane lane, std::string_view work, int64_t start_us, int64_t end_us) {
   TimelineSpan span;
@@ -37,11 +42,15 @@ inline std::vector<TimelineSpan> random_spans(uint32_t seed, int count) {
   const auto below = [&](int bound) {
     return static_cast<int>(random() % static_cast<uint32_t>(bound));
   };
-  std::chrono::nanoseconds ends[kLaneCount] = {};
+  const auto any_lane = [&] {
+    return static_cast<size_t>(below(static_cast<int>(kNamedLanes.size())));
+  };
+  std::array<std::chrono::nanoseconds, kNamedLanes.size()> ends{};
   std::vector<TimelineSpan> spans;
   for (int i = 0; i < count; ++i) {
     TimelineSpan span;
-    span.lane = static_cast<Lane>(below(static_cast<int>(kLaneCount)));
+    const size_t lane = any_lane();
+    span.lane = kNamedLanes[lane];
     span.is_expert_work = span.lane == Lane::compute && below(3) > 0;
     span.work = span.is_expert_work          ? "expert"
                 : span.lane == Lane::compute ? "attention"
@@ -50,10 +59,10 @@ inline std::vector<TimelineSpan> random_spans(uint32_t seed, int count) {
     span.layer = i * 4 / count % 2;
     span.expert = below(3) - 1;
     span.bytes = static_cast<uint64_t>(below(1000));
-    auto& end = ends[lane_index(span.lane)];
+    auto& end = ends[lane];
     span.start = end + std::chrono::nanoseconds(below(3) * below(500));
     span.end = end = span.start + std::chrono::nanoseconds(below(2000));
-    if (below(2) > 0) span.waited_for = static_cast<Lane>(below(static_cast<int>(kLaneCount)));
+    if (below(2) > 0) span.waited_for = kNamedLanes[any_lane()];
     spans.push_back(span);
   }
   return spans;

@@ -12,10 +12,11 @@ namespace {
 template <typename Change>
 TimelineTotals& change_all(TimelineTotals& totals, const TimelineTotals& other,
                            const Change& change) {
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    change(totals.lanes[i].busy, other.lanes[i].busy);
-    change(totals.lanes[i].spans, other.lanes[i].spans);
-    change(totals.lanes[i].bytes, other.lanes[i].bytes);
+  for (const auto& [lane, of_other] : other.lanes) {
+    LaneTotals& of_lane = totals.lanes.at(lane);
+    change(of_lane.busy, of_other.busy);
+    change(of_lane.spans, of_other.spans);
+    change(of_lane.bytes, of_other.bytes);
   }
   change(totals.elapsed, other.elapsed);
   change(totals.inter_layer, other.inter_layer);
@@ -35,10 +36,15 @@ std::chrono::nanoseconds times(std::chrono::nanoseconds time, double factor) {
 
 std::vector<Lane> TimelineTotals::used_lanes() const {
   std::vector<Lane> used;
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    if (lanes[i].spans > 0) used.push_back(static_cast<Lane>(i));
+  for (const auto& [lane, totals] : lanes) {
+    if (totals.spans > 0) used.push_back(lane);
   }
   return used;
+}
+
+LaneTotals TimelineTotals::lane(Lane lane) const {
+  const LaneTotals* found = lanes.find(lane);
+  return found ? *found : LaneTotals{};
 }
 
 TimelineTotals& TimelineTotals::operator+=(const TimelineTotals& other) {
@@ -65,7 +71,7 @@ void Timeline::record(const TimelineSpan& span) {
 }
 
 void Timeline::add_to_totals(const TimelineSpan& span) {
-  LaneTotals& lane = totals_.lanes[lane_index(span.lane)];
+  LaneTotals& lane = totals_.lanes.at(span.lane);
   lane.busy += span.duration();
   lane.bytes += span.bytes;
   ++lane.spans;

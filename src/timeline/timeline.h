@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "timeline/lane.h"
+#include "timeline/lane_map.h"
 #include "timeline/span.h"
 
 namespace klotski {
@@ -24,14 +23,14 @@ struct LaneTotals {
 };
 
 struct TimelineTotals {
-  std::array<LaneTotals, kLaneCount> lanes{};
+  LaneMap<LaneTotals> lanes{};  // those with spans
   std::chrono::nanoseconds elapsed{0};  // from the first start to the last end
-  // Idle time of the compute lane before spans that waited for a transfer; see bubble.h.
+  // Idle time of Lane::compute before spans that waited for a transfer; see bubble.h.
   std::chrono::nanoseconds inter_layer{0};
   std::chrono::nanoseconds intra_layer{0};
 
-  const LaneTotals& lane(Lane lane) const { return lanes[lane_index(lane)]; }
-  std::vector<Lane> used_lanes() const;  // those with spans
+  LaneTotals lane(Lane lane) const;      // zeros where it has no spans
+  std::vector<Lane> used_lanes() const;  // those with spans, in their order
   TimelineTotals& operator+=(const TimelineTotals& other);
   TimelineTotals& operator-=(const TimelineTotals& other);  // what was there before
   TimelineTotals& operator*=(double factor);

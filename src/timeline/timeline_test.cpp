@@ -26,9 +26,10 @@ TimelineTotals from_scratch(const std::vector<TimelineSpan>& spans) {
   if (spans.empty()) return totals;
   nanoseconds first = spans[0].start, last = spans[0].end;
   for (const TimelineSpan& span : spans) {
-    totals.lanes[lane_index(span.lane)].busy += span.end - span.start;
-    totals.lanes[lane_index(span.lane)].bytes += span.bytes;
-    totals.lanes[lane_index(span.lane)].spans += 1;
+    LaneTotals& of_lane = totals.lanes.at(span.lane);
+    of_lane.busy += span.end - span.start;
+    of_lane.bytes += span.bytes;
+    of_lane.spans += 1;
     first = std::min(first, span.start);
     last = std::max(last, span.end);
   }
@@ -49,10 +50,11 @@ TimelineTotals from_scratch(const std::vector<TimelineSpan>& spans) {
 }
 
 void expect_same(const TimelineTotals& a, const TimelineTotals& b) {
-  for (size_t lane = 0; lane < kLaneCount; ++lane) {
-    EXPECT_EQ(a.lanes[lane].busy, b.lanes[lane].busy);
-    EXPECT_EQ(a.lanes[lane].spans, b.lanes[lane].spans);
-    EXPECT_EQ(a.lanes[lane].bytes, b.lanes[lane].bytes);
+  EXPECT_EQ(a.used_lanes(), b.used_lanes());
+  for (const Lane lane : a.used_lanes()) {
+    EXPECT_EQ(a.lane(lane).busy, b.lane(lane).busy);
+    EXPECT_EQ(a.lane(lane).spans, b.lane(lane).spans);
+    EXPECT_EQ(a.lane(lane).bytes, b.lane(lane).bytes);
   }
   EXPECT_EQ(a.elapsed, b.elapsed);
   EXPECT_EQ(a.inter_layer, b.inter_layer);
@@ -159,7 +161,7 @@ TEST(Timeline, ManyThreadsRecordAtOnce) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&timeline, t] {
       for (int i = 0; i < kEach; ++i) {
-        TimelineSpan span = span_of(static_cast<Lane>(t), "load expert", i, i + 1);
+        TimelineSpan span = span_of(kNamedLanes[static_cast<size_t>(t)], "load expert", i, i + 1);
         span.bytes = 3;
         timeline.record(span);
         if (i % 100 == 0) (void)timeline.totals(), (void)timeline.spans();
@@ -169,21 +171,27 @@ TEST(Timeline, ManyThreadsRecordAtOnce) {
   for (std::thread& thread : threads) thread.join();
   const TimelineTotals totals = timeline.totals();
   for (size_t lane = 0; lane < kThreads; ++lane) {
-    EXPECT_EQ(totals.lanes[lane].spans, kEach);
-    EXPECT_EQ(totals.lanes[lane].busy, microseconds(kEach));
-    EXPECT_EQ(totals.lanes[lane].bytes, 3u * kEach);
+    const LaneTotals of_lane = totals.lane(kNamedLanes[lane]);
+    EXPECT_EQ(of_lane.spans, kEach);
+    EXPECT_EQ(of_lane.busy, microseconds(kEach));
+    EXPECT_EQ(of_lane.bytes, 3u * kEach);
   }
   EXPECT_EQ(totals.elapsed, microseconds(kEach));
   EXPECT_EQ(timeline.spans().size(), 1000u);
   EXPECT_EQ(timeline.dropped(), kThreads * kEach - 1000);
 }
 
-TEST(Timeline, LanesHaveDistinctNames) {
-  for (size_t a = 0; a < kLaneCount; ++a) {
-    for (size_t b = 0; b < a; ++b) {
-      EXPECT_NE(lane_name(static_cast<Lane>(a)), lane_name(static_cast<Lane>(b)));
-    }
-  }
+TEST(Timeline, TotalsOfOneMachineAddToThoseOfAnother) {
+  const Lane second = compute_lane({TierKind::compute, 1});
+  TimelineTotals totals = recorded({span_of(Lane::compute, "expert", 0, 10)});
+  totals += recorded({span_of(second, "expert", 0, 7)});
+  EXPECT_EQ(totals.used_lanes(), (std::vector{Lane::compute, second}));
+  EXPECT_EQ(totals.lane(second).busy, microseconds(7));
+  EXPECT_EQ(totals.lane(Lane::cpu).spans, 0);
+  totals -= recorded({span_of(second, "expert", 0, 7)});
+  EXPECT_EQ(totals.used_lanes(), std::vector{Lane::compute});
+  totals *= 0.5;
+  EXPECT_EQ(totals.lane(Lane::compute).busy, microseconds(5));
 }
 
 }  // namespace

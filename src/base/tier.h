@@ -1,0 +1,33 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace klotski {
+
+// How near a memory is to the processor that computes with it, nearest first.
+enum class TierKind : uint8_t {
+  compute,  // a device's memory; where no device is, the program's own
+  host,     // the program's own memory, where a device computes
+  remote,   // memory of another machine
+  disk,
+};
+
+// One memory of a machine, and the processor that computes there, if one does. A second device is
+// compute tier 1, the memory of a second NUMA node beside a device is host tier 1.
+struct TierId {
+  TierKind kind = TierKind::compute;
+  uint8_t number = 0;
+
+  auto operator<=>(const TierId&) const = default;
+};
+
+inline constexpr TierId kComputeTier{TierKind::compute};
+inline constexpr TierId kHostTier{TierKind::host};
+inline constexpr TierId kDiskTier{TierKind::disk};
+
+// "host", "compute 1": the first tier of a kind goes without its number.
+std::string tier_name(TierId tier);
+
+}  // namespace klotski
