@@ -24,7 +24,7 @@ const TierMemory* TierLayout::source_of(TierId tier) const {
   return memory ? find(memory->source) : nullptr;
 }
 
-void TierLayout::set_host_slots(const std::array<int64_t, kUnitKinds>& slots) {
+void TierLayout::set_host_slots(std::array<int64_t, kUnitKinds> slots) {
   if (!host()) tiers.push_back({.tier = kHostTier});
   compute().source = kHostTier;
   find(kHostTier)->slots = slots;

@@ -63,7 +63,7 @@ struct TierLayout {
   // The program's memory, where a device is the compute tier; null where there is no device.
   const TierMemory* host() const { return find(kHostTier); }
   // Lets the compute tier, a device's, have its weights from the program's memory with these slots.
-  void set_host_slots(const std::array<int64_t, kUnitKinds>& slots);
+  void set_host_slots(std::array<int64_t, kUnitKinds> slots);
   int64_t slots_lent_to(int64_t rows) const { return rows > rows_in_place ? lent_slots : 0; }
   // The share of all keys and values that find no room in the compute tier.
   double spilled_share() const {
