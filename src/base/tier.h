@@ -2,7 +2,9 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace klotski {
 
@@ -29,5 +31,7 @@ inline constexpr TierId kDiskTier{TierKind::disk};
 
 // "host", "compute 1": the first tier of a kind goes without its number.
 std::string tier_name(TierId tier);
+// The tier of that name; nothing where no tier is called so.
+std::optional<TierId> tier_named(std::string_view name);
 
 }  // namespace klotski

@@ -42,7 +42,7 @@ std::vector<std::string> machine_advice(ReadMethod disk_reads, const MachineProf
         "io_uring is refused, so disk reads take threads: allow it (kernel.io_uring_disabled, the "
         "container's seccomp profile) or build with liburing");
   }
-  if (machine != nullptr && !machine->disk.empty()) {
+  if (machine != nullptr && !machine->disk().rates.empty()) {
     double best = 0.0;
     for (const DiskRate& rate : machine->disk) best = std::max(best, rate.bytes_per_second);
     if (best < kSlowDisk) {

@@ -93,7 +93,7 @@ std::string plan_text(const Planning& planning) {
   const MachineProfile& machine = probed.profile.machine;
   text += fmt::format(
       "\nmachine: memory {:.1f} GB/s, disk {:.2f} GB/s ({})\n",
-      machine.memory_bytes_per_second / 1e9, machine.disk_bytes_per_second / 1e9,
+      machine.cpu().memory_bytes_per_second / 1e9, machine.disk().bytes_per_second / 1e9,
       probed.cached ? "measured before" : fmt::format("measured in {:.1f} s", probed.seconds));
   return text;
 }
@@ -163,8 +163,9 @@ Json plan_json(const Planning& planning) {
           {"relief", relief},
           {"groups", groups},
           {"machine",
-           {{"memory_bytes_per_second", planning.probed().profile.machine.memory_bytes_per_second},
-            {"disk_bytes_per_second", planning.probed().profile.machine.disk_bytes_per_second}}}};
+           {{"memory_bytes_per_second",
+             planning.probed().profile.machine.cpu().memory_bytes_per_second},
+            {"disk_bytes_per_second", planning.probed().profile.machine.disk().bytes_per_second}}}};
 }
 
 }  // namespace klotski

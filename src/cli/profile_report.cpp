@@ -72,10 +72,11 @@ std::vector<KindReport> kinds_of(const OpenedModel& model, const ModelProfile& p
 std::string rate(double per_second) { return fmt::format("{:.1f} GB/s", per_second * 1e-9); }
 
 std::string disk_text(const MachineProfile& machine) {
-  if (machine.disk.empty()) return fmt::format("{:<14}none: weights are generated\n", "disk");
+  if (machine.disk().rates.empty())
+    return fmt::format("{:<14}none: weights are generated\n", "disk");
   std::string text;
   uint64_t block = 0;
-  for (const DiskRate& entry : machine.disk) {
+  for (const DiskRate& entry : machine.disk().rates) {
     if (entry.block_bytes != block) {
       text += fmt::format("{}{:<14}{:>9} blocks:", block == 0 ? "" : "\n",
                           block == 0 ? "disk GB/s" : "", format_bytes(entry.block_bytes));
@@ -84,8 +85,8 @@ std::string disk_text(const MachineProfile& machine) {
     text += fmt::format("  {:.2f} ({} at once)", entry.bytes_per_second * 1e-9, entry.queue_depth);
   }
   return text + fmt::format("\n{:<14}{} as the engine reads, {} while it computes\n", "",
-                            rate(machine.disk_bytes_per_second),
-                            rate(machine.disk_bytes_per_second_while_computing));
+                            rate(machine.disk().bytes_per_second),
+                            rate(machine.disk().bytes_per_second_while_computing));
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ std::string profile_text(const OpenedModel& model, const Probed& probed) {
       fmt::format("{:<14}{}, {}\n", "model", model.folder.native(),
                   probed.cached ? "cached" : fmt::format("measured in {:.1f} s", probed.seconds));
   text += fmt::format("{:<14}{} by {} threads\n", "memory reads",
-                      rate(machine.memory_bytes_per_second), machine.threads);
+                      rate(machine.cpu().memory_bytes_per_second), machine.cpu().threads);
   text += disk_text(machine);
   for (const KindReport& kind : kinds_of(model, probed.profile.model)) {
     text += fmt::format("{:<14}{:<17}", fmt::format("{} layers", kind.layers), "rows");
@@ -117,7 +118,7 @@ std::string profile_text(const OpenedModel& model, const Probed& probed) {
 Json profile_json(const OpenedModel& model, const Probed& probed) {
   const MachineProfile& machine = probed.profile.machine;
   Json disk = Json::array();
-  for (const DiskRate& entry : machine.disk) {
+  for (const DiskRate& entry : machine.disk().rates) {
     disk.push_back({{"block_bytes", entry.block_bytes},
                     {"queue_depth", entry.queue_depth},
                     {"bytes_per_second", entry.bytes_per_second}});
@@ -137,9 +138,9 @@ Json profile_json(const OpenedModel& model, const Probed& probed) {
   }
   return {{"cached", probed.cached},
           {"seconds", probed.seconds},
-          {"memory_bytes_per_second", machine.memory_bytes_per_second},
+          {"memory_bytes_per_second", machine.cpu().memory_bytes_per_second},
           {"disk", std::move(disk)},
-          {"disk_bytes_per_second", machine.disk_bytes_per_second},
+          {"disk_bytes_per_second", machine.disk().bytes_per_second},
           {"layers", std::move(kinds)}};
 }
 

@@ -16,8 +16,8 @@ Curve line(double seconds, double seconds_a_row) {
 // A machine that reads so many bytes a second and computes a row of anything in a microsecond.
 Profile profile_of(const ModelDescription& model, double disk) {
   Profile profile;
-  profile.machine.memory_bytes_per_second = 1e12;
-  profile.machine.disk_bytes_per_second = disk;
+  profile.machine.cpu().memory_bytes_per_second = 1e12;
+  profile.machine.disk().bytes_per_second = disk;
   LayerProfile layer;
   for (Curve* curve : {&layer.attention_products, &layer.attend_decode, &layer.attend_prefill,
                        &layer.route, &layer.expert, &layer.expert_arranged, &layer.combine}) {

@@ -43,7 +43,8 @@ TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
         EXPECT_LE(prepared.policy().layout.compute().kv_bytes, *limits.kv_bytes);
       }
       if (limits.expert_slots) {
-        EXPECT_LE(prepared.policy().layout.compute().slots[index_of(UnitKind::expert)], *limits.expert_slots);
+        EXPECT_LE(prepared.policy().layout.compute().slots[index_of(UnitKind::expert)],
+                  *limits.expert_slots);
       }
       ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random), expected) << "trial " << trial;
       EXPECT_LE(prepared.compute_tier().peak_bytes(), prepared.plan().memory.total_bytes());

@@ -129,8 +129,10 @@ class MemoryDivision {
       plan = divide(policy, limits);
     }
     choose_what_stays(policy);
-    policy.layout.compute().kv_spill_bytes = std::min(policy.layout.compute().kv_spill_bytes, room_below(policy));
-    if (policy.division.attends_elsewhere()) {  // there is no other place: what does not fit is refused
+    policy.layout.compute().kv_spill_bytes =
+        std::min(policy.layout.compute().kv_spill_bytes, room_below(policy));
+    if (policy.division
+            .attends_elsewhere()) {  // there is no other place: what does not fit is refused
       policy.layout.compute().kv_spill_bytes =
           std::max(policy.layout.compute().kv_spill_bytes, spilled_sequence_bytes(policy));
     }

@@ -287,8 +287,8 @@ TEST(Executor, EndsWhileTasksAreLeft) {
         timeline, {.stress_seed = static_cast<uint64_t>(trial)});
     Fragment fragment;
     for (int i = 0; i < 40; ++i) {
-      fragment.push_back(task(lanes[static_cast<size_t>(i) % lanes.size()], {place(i % 3)},
-                              {place(i % 4)}));
+      fragment.push_back(
+          task(lanes[static_cast<size_t>(i) % lanes.size()], {place(i % 3)}, {place(i % 4)}));
     }
     executor.submit(std::move(fragment));
   }

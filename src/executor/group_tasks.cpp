@@ -52,7 +52,7 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       policy_(policy),
       all_experts_below_(policy.layout.host() &&
                          policy.layout.host()->slots[index_of(UnitKind::expert)] >=
-                         std::ssize(units_of(with.model, UnitKind::expert))),
+                             std::ssize(units_of(with.model, UnitKind::expert))),
       most_choices_(most_choices(with.model)) {
   if (policy.division.shared_rows > 0) {
     cpu_experts_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, slots, memory,

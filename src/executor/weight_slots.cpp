@@ -56,9 +56,9 @@ WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const P
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     if (policy.layout.compute().slots[k] == 0) continue;
-    pools_[k].emplace(
-        memory.pool(std::string(unit_kind_name(kind)) + " weights", policy.layout.compute().slots[k],
-                    below_ ? layouts.packed_bytes(kind) : layouts.buffer_bytes(kind)));
+    pools_[k].emplace(memory.pool(
+        std::string(unit_kind_name(kind)) + " weights", policy.layout.compute().slots[k],
+        below_ ? layouts.packed_bytes(kind) : layouts.buffer_bytes(kind)));
     states_[k].resize(static_cast<size_t>(policy.layout.compute().slots[k]));
   }
   if (!memory.device) return;

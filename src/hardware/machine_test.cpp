@@ -15,8 +15,8 @@ std::vector<std::string> lane_names(const Machine& machine) {
 }
 
 TEST(Machine, LanesOfTodaysMachines) {
-  EXPECT_EQ(lane_names(cpu_over_disk()), (std::vector<std::string>{"compute", "disk read",
-                                                                   "host copy", "KV in", "KV out"}));
+  EXPECT_EQ(lane_names(cpu_over_disk()),
+            (std::vector<std::string>{"compute", "disk read", "host copy", "KV in", "KV out"}));
   EXPECT_EQ(lane_names(device_over_host()),
             (std::vector<std::string>{"compute", "CPU", "to device", "rows down", "rows up",
                                       "disk read", "KV in", "KV out"}));

@@ -43,4 +43,12 @@ double Curve::at(double size) const {
   return beyond ? std::max(value, seconds_.back()) : value;
 }
 
+const LinkProfile& MachineProfile::link(TierId from, TierId to) const {
+  static const LinkProfile kNone;
+  for (const LinkProfile& link : links) {
+    if (link.from == from && link.to == to) return link;
+  }
+  return kNone;
+}
+
 }  // namespace klotski

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/tier.h"
+
 namespace klotski {
 
 // Seconds of a piece of work by its size, known at the sizes that were measured.
@@ -48,30 +50,60 @@ struct DiskRate {
   bool operator==(const DiskRate&) const = default;
 };
 
+// One processor, and how much longer it takes while something else goes on.
+struct ProcessorProfile {
+  TierId tier = kComputeTier;          // where it computes
+  std::string name{};                  // a device in words; a CPU's instruction set of inner loops
+  int threads = 0;                     // of a CPU, that compute
+  double memory_bytes_per_second = 0;  // of a CPU, read by these threads together
+  // Times as long: while weights are copied to a device all the time, which takes of the memory's
+  // rate; while a disk is read, which takes processor time too; and while a disk is read into
+  // memory that the process has not used before, which the system has to find first.
+  double takes_while_copying = 1;
+  double takes_while_reading = 1;
+  double takes_while_finding_memory = 1;
+
+  bool operator==(const ProcessorProfile&) const = default;
+};
+
+// One link between a device and pinned memory: seconds by bytes copied.
+struct LinkProfile {
+  TierId from = kHostTier;
+  TierId to = kComputeTier;  // the device's
+  Curve weights{};           // to the device, one of several copies that follow each other
+  Curve rows_up{};           // to the device, one by itself that something waits for
+  Curve rows_down{};         // from the device, likewise
+  double rows_take_while_copying = 1;  // on their way up, times as long beside weights
+  double takes_while_computing = 1;    // weights, times as long while the CPU computes
+
+  bool operator==(const LinkProfile&) const = default;
+};
+
+// One disk. Rates of 0 were not measured.
+struct DiskProfile {
+  TierId tier = kDiskTier;
+  std::vector<DiskRate> rates{};
+  double bytes_per_second = 0;                  // as the engine reads, over much of the file
+  double bytes_per_second_while_computing = 0;  // while the CPU computes
+  // While the CPU computes, into memory that the process has not used before.
+  double bytes_per_second_into_new_memory = 0;
+
+  bool operator==(const DiskProfile&) const = default;
+};
+
+// All that was measured of a machine: one entry for each processor, link and disk.
 struct MachineProfile {
-  std::string kernels;                 // the instruction set of the inner loops
-  int threads = 0;                     // that compute
-  double memory_bytes_per_second = 0;  // read by these threads together
-  std::string device{};                // that computes, in words; empty: the CPU
-  // Seconds by bytes copied between the device and pinned memory: one of several copies that follow
-  // each other, and one by itself of rows that something waits for.
-  Curve link{};                        // to the device
-  Curve rows_up{};                     // to the device
-  Curve rows_down{};                   // from it
-  double rows_take_while_copying = 1;  // on their way up, times as long
-  // While the CPU computes beside a device and weights are copied to it all the time: both take of
-  // the memory's rate.
-  double cpu_takes_while_copying = 1;           // times as long an expert takes
-  double copying_takes_while_cpu_computes = 1;  // times as long
-  std::vector<DiskRate> disk;
-  double disk_bytes_per_second = 0;  // as the engine reads, over much of the file
-  // While both go on: reading takes processor time and some of the memory's rate.
-  double disk_bytes_per_second_while_computing = 0;
-  double computing_takes_while_reading = 1;  // times as long
-  // While both go on and what is read goes into memory that the process has not used before: the
-  // system has to find it first, which takes processor time as well.
-  double disk_bytes_per_second_into_new_memory = 0;
-  double computing_takes_while_finding_memory = 1;  // times as long
+  std::vector<ProcessorProfile> processors = {ProcessorProfile{}};  // the CPU, then devices
+  std::vector<LinkProfile> links{};
+  std::vector<DiskProfile> disks = {DiskProfile{}};  // that of the model first
+
+  const ProcessorProfile& cpu() const { return processors.front(); }
+  ProcessorProfile& cpu() { return processors.front(); }
+  const DiskProfile& disk() const { return disks.front(); }
+  DiskProfile& disk() { return disks.front(); }
+  bool has_device() const { return processors.size() > 1; }
+  // Nothing measured, which takes no time, where there is no such link.
+  const LinkProfile& link(TierId from = kHostTier, TierId to = kComputeTier) const;
 
   bool operator==(const MachineProfile&) const = default;
 };
@@ -79,16 +111,16 @@ struct MachineProfile {
 // All that a faster or slower link changes.
 struct LinkCurve {
   const char* name;
-  Curve MachineProfile::*curve;
+  Curve LinkProfile::*curve;
 };
-inline constexpr std::array<LinkCurve, 3> kLinkCurves{{{"link", &MachineProfile::link},
-                                                       {"rows_up", &MachineProfile::rows_up},
-                                                       {"rows_down", &MachineProfile::rows_down}}};
+inline constexpr std::array<LinkCurve, 3> kLinkCurves{{{"weights", &LinkProfile::weights},
+                                                       {"rows_up", &LinkProfile::rows_up},
+                                                       {"rows_down", &LinkProfile::rows_down}}};
 
 // All that a faster or slower disk changes.
-inline constexpr std::array<double MachineProfile::*, 3> kDiskRates{
-    &MachineProfile::disk_bytes_per_second, &MachineProfile::disk_bytes_per_second_while_computing,
-    &MachineProfile::disk_bytes_per_second_into_new_memory};
+inline constexpr std::array<double DiskProfile::*, 3> kDiskRates{
+    &DiskProfile::bytes_per_second, &DiskProfile::bytes_per_second_while_computing,
+    &DiskProfile::bytes_per_second_into_new_memory};
 
 // One kind of layer. Seconds by rows unless said. Weights come from memory, never from a cache;
 // those that every row uses are arranged (Processor::arrange), as they are in a run that keeps

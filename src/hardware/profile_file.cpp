@@ -10,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kProfileFormat = 8;  // of the document; another one is not read
+constexpr int kProfileFormat = 9;  // of the document; another one is not read
 constexpr const char* kProfile = "profile";
 constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
 
@@ -19,29 +19,50 @@ Json to_json(const Curve& curve) {
           {"seconds", std::vector<double>(curve.seconds().begin(), curve.seconds().end())}};
 }
 
-Json to_json(const MachineProfile& machine) {
-  Json disk = Json::array();
-  for (const DiskRate& rate : machine.disk) {
-    disk.push_back({{"block_bytes", rate.block_bytes},
-                    {"queue_depth", rate.queue_depth},
-                    {"bytes_per_second", rate.bytes_per_second}});
-  }
-  Json json{
-      {"kernels", machine.kernels},
-      {"threads", machine.threads},
-      {"memory_bytes_per_second", machine.memory_bytes_per_second},
-      {"device", machine.device},
-      {"rows_take_while_copying", machine.rows_take_while_copying},
-      {"cpu_takes_while_copying", machine.cpu_takes_while_copying},
-      {"copying_takes_while_cpu_computes", machine.copying_takes_while_cpu_computes},
-      {"disk", std::move(disk)},
-      {"disk_bytes_per_second", machine.disk_bytes_per_second},
-      {"disk_bytes_per_second_while_computing", machine.disk_bytes_per_second_while_computing},
-      {"computing_takes_while_reading", machine.computing_takes_while_reading},
-      {"disk_bytes_per_second_into_new_memory", machine.disk_bytes_per_second_into_new_memory},
-      {"computing_takes_while_finding_memory", machine.computing_takes_while_finding_memory}};
-  for (const LinkCurve& one : kLinkCurves) json[one.name] = to_json(machine.*one.curve);
+Json to_json(const ProcessorProfile& processor) {
+  return {{"tier", tier_name(processor.tier)},
+          {"name", processor.name},
+          {"threads", processor.threads},
+          {"memory_bytes_per_second", processor.memory_bytes_per_second},
+          {"takes_while_copying", processor.takes_while_copying},
+          {"takes_while_reading", processor.takes_while_reading},
+          {"takes_while_finding_memory", processor.takes_while_finding_memory}};
+}
+
+Json to_json(const LinkProfile& link) {
+  Json json{{"from", tier_name(link.from)},
+            {"to", tier_name(link.to)},
+            {"rows_take_while_copying", link.rows_take_while_copying},
+            {"takes_while_computing", link.takes_while_computing}};
+  for (const LinkCurve& one : kLinkCurves) json[one.name] = to_json(link.*one.curve);
   return json;
+}
+
+Json to_json(const DiskProfile& disk) {
+  Json rates = Json::array();
+  for (const DiskRate& rate : disk.rates) {
+    rates.push_back({{"block_bytes", rate.block_bytes},
+                     {"queue_depth", rate.queue_depth},
+                     {"bytes_per_second", rate.bytes_per_second}});
+  }
+  return {{"tier", tier_name(disk.tier)},
+          {"rates", std::move(rates)},
+          {"bytes_per_second", disk.bytes_per_second},
+          {"bytes_per_second_while_computing", disk.bytes_per_second_while_computing},
+          {"bytes_per_second_into_new_memory", disk.bytes_per_second_into_new_memory}};
+}
+
+template <typename Entry>
+Json list_to_json(const std::vector<Entry>& entries) {
+  Json list = Json::array();
+  for (const Entry& entry : entries) list.push_back(to_json(entry));
+  return list;
+}
+
+Json to_json(const MachineProfile& machine) {
+  return {{"processors", list_to_json(machine.processors)},
+          {"links", list_to_json(machine.links)},
+          {"disks", list_to_json(machine.disks)}};
 }
 
 Json to_json(const ModelProfile& model) {
@@ -83,36 +104,68 @@ Curve curve_in(const JsonFields& fields, std::string_view key, bool may_be_empty
   return {std::move(sizes), std::move(seconds)};
 }
 
-MachineProfile machine_in(const JsonFields& fields) {
-  MachineProfile machine;
-  machine.kernels = fields.string("kernels");
-  machine.threads = static_cast<int>(fields.integer("threads", 1, 1 << 20));
-  machine.memory_bytes_per_second = fields.number("memory_bytes_per_second", 1.0, kMost);
-  machine.device = fields.string("device");
-  if (!machine.device.empty()) {
-    for (const LinkCurve& one : kLinkCurves) machine.*one.curve = curve_in(fields, one.name);
-  }
-  machine.rows_take_while_copying = fields.number("rows_take_while_copying", 1.0, kMost);
-  machine.cpu_takes_while_copying = fields.number("cpu_takes_while_copying", 1.0, kMost);
-  machine.copying_takes_while_cpu_computes =
-      fields.number("copying_takes_while_cpu_computes", 1.0, kMost);
-  for (const Json& entry : array_in(fields, "disk")) {
-    const JsonFields rate(entry, kProfile, "disk");
-    machine.disk.push_back(
+TierId tier_in(const JsonFields& fields, std::string_view key) {
+  const std::optional<TierId> tier = tier_named(fields.string(key));
+  if (!tier) fields.refuse(key, "a tier");
+  return *tier;
+}
+
+// The first processor is a CPU, which has threads.
+ProcessorProfile processor_in(const JsonFields& fields, bool is_cpu) {
+  const int64_t least = is_cpu ? 1 : 0;
+  const auto times = [&](std::string_view key) { return fields.number(key, 1.0, kMost); };
+  return {.tier = tier_in(fields, "tier"),
+          .name = fields.string("name"),
+          .threads = static_cast<int>(fields.integer("threads", least, 1 << 20)),
+          .memory_bytes_per_second =
+              fields.number("memory_bytes_per_second", static_cast<double>(least), kMost),
+          .takes_while_copying = times("takes_while_copying"),
+          .takes_while_reading = times("takes_while_reading"),
+          .takes_while_finding_memory = times("takes_while_finding_memory")};
+}
+
+LinkProfile link_in(const JsonFields& fields) {
+  LinkProfile link{.from = tier_in(fields, "from"), .to = tier_in(fields, "to")};
+  for (const LinkCurve& one : kLinkCurves) link.*one.curve = curve_in(fields, one.name);
+  link.rows_take_while_copying = fields.number("rows_take_while_copying", 1.0, kMost);
+  link.takes_while_computing = fields.number("takes_while_computing", 1.0, kMost);
+  return link;
+}
+
+DiskProfile disk_in(const JsonFields& fields) {
+  DiskProfile disk{.tier = tier_in(fields, "tier")};
+  for (const Json& entry : array_in(fields, "rates")) {
+    const JsonFields rate(entry, kProfile, "rates");
+    disk.rates.push_back(
         {.block_bytes = static_cast<uint64_t>(rate.integer("block_bytes", 1, int64_t{1} << 40)),
          .queue_depth = static_cast<int>(rate.integer("queue_depth", 1, 1 << 20)),
          .bytes_per_second = rate.number("bytes_per_second", 1.0, kMost)});
   }
-  machine.disk_bytes_per_second =
-      fields.number("disk_bytes_per_second", machine.disk.empty() ? 0.0 : 1.0, kMost);
-  machine.disk_bytes_per_second_while_computing =
-      fields.number("disk_bytes_per_second_while_computing", 0.0, kMost);
-  machine.computing_takes_while_reading =
-      fields.number("computing_takes_while_reading", 1.0, kMost);
-  machine.disk_bytes_per_second_into_new_memory =
-      fields.number("disk_bytes_per_second_into_new_memory", 0.0, kMost);
-  machine.computing_takes_while_finding_memory =
-      fields.number("computing_takes_while_finding_memory", 1.0, kMost);
+  const double least = disk.rates.empty() ? 0.0 : 1.0;
+  disk.bytes_per_second = fields.number("bytes_per_second", least, kMost);
+  disk.bytes_per_second_while_computing =
+      fields.number("bytes_per_second_while_computing", 0.0, kMost);
+  disk.bytes_per_second_into_new_memory =
+      fields.number("bytes_per_second_into_new_memory", 0.0, kMost);
+  return disk;
+}
+
+// A machine has a CPU and a disk, and every device a link.
+MachineProfile machine_in(const JsonFields& fields) {
+  MachineProfile machine{.processors = {}, .links = {}, .disks = {}};
+  for (const Json& entry : array_in(fields, "processors")) {
+    const JsonFields processor(entry, kProfile, "processors");
+    machine.processors.push_back(processor_in(processor, machine.processors.empty()));
+  }
+  for (const Json& entry : array_in(fields, "links")) {
+    machine.links.push_back(link_in(JsonFields(entry, kProfile, "links")));
+  }
+  for (const Json& entry : array_in(fields, "disks")) {
+    machine.disks.push_back(disk_in(JsonFields(entry, kProfile, "disks")));
+  }
+  if (machine.processors.empty()) fields.refuse("processors", "one at least");
+  if (machine.disks.empty()) fields.refuse("disks", "one at least");
+  if (machine.links.size() + 1 < machine.processors.size()) fields.refuse("links", "one a device");
   return machine;
 }
 
@@ -152,7 +205,7 @@ std::optional<Profile> read_profile(std::string_view text, std::string_view fing
     if (fields.integer("format", 0, 1 << 20) != kProfileFormat) return std::nullopt;
     if (fields.string("fingerprint") != fingerprint) return std::nullopt;
     MachineProfile machine = machine_in(object_in(fields, "machine"));
-    const bool on_device = !machine.device.empty();
+    const bool on_device = machine.has_device();
     return Profile{.machine = std::move(machine),
                    .model = model_in(object_in(fields, "model"), on_device)};
   } catch (const Error&) {

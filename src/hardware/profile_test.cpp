@@ -87,15 +87,16 @@ TEST(Curve, StaysBetweenItsNeighboursAndNeverFallsAtTheEnd) {
 
 Profile random_profile(std::mt19937& random) {
   Profile profile;
-  profile.machine = {.kernels = "neon_bf16",
-                     .threads = 2,
-                     .memory_bytes_per_second = 5.3e10,
-                     .disk = {{1 << 20, 8, 5.1e9}, {1 << 24, 4, 6.2e9}, {1 << 18, 1, 1.0 / 3 + 1}},
-                     .disk_bytes_per_second = 4.9e9,
-                     .disk_bytes_per_second_while_computing = 1.0 / 3 + 4e9,
-                     .computing_takes_while_reading = 1.0 / 7 + 1,
-                     .disk_bytes_per_second_into_new_memory = 1.3e9,
-                     .computing_takes_while_finding_memory = 1.7};
+  profile.machine = {
+      .processors = {{.name = "neon_bf16",
+                      .threads = 2,
+                      .memory_bytes_per_second = 5.3e10,
+                      .takes_while_reading = 1.0 / 7 + 1,
+                      .takes_while_finding_memory = 1.7}},
+      .disks = {{.rates = {{1 << 20, 8, 5.1e9}, {1 << 24, 4, 6.2e9}, {1 << 18, 1, 1.0 / 3 + 1}},
+                 .bytes_per_second = 4.9e9,
+                 .bytes_per_second_while_computing = 1.0 / 3 + 4e9,
+                 .bytes_per_second_into_new_memory = 1.3e9}}};
   for (int kind = 0; kind < 2; ++kind) {
     LayerProfile layer;
     for (Curve* curve : {&layer.attention_products, &layer.attend_decode, &layer.attend_prefill,
@@ -110,13 +111,21 @@ Profile random_profile(std::mt19937& random) {
   return profile;
 }
 
+void add_device(MachineProfile& machine, std::mt19937& random, uint8_t number) {
+  const TierId tier{TierKind::compute, number};
+  machine.processors.push_back({.tier = tier, .name = "a device"});
+  LinkProfile link{.to = tier};
+  for (const LinkCurve& one : kLinkCurves) link.*one.curve = random_curve(random);
+  link.rows_take_while_copying = 1.0 / 7 + 1;
+  link.takes_while_computing = 1.0 / 9 + 1;
+  machine.links.push_back(link);
+}
+
 Profile random_device_profile(std::mt19937& random) {
   Profile profile = random_profile(random);
-  profile.machine.device = "a device";
-  for (const LinkCurve& one : kLinkCurves) profile.machine.*one.curve = random_curve(random);
-  profile.machine.rows_take_while_copying = 1.0 / 7 + 1;
-  profile.machine.cpu_takes_while_copying = 1.0 / 3 + 1;
-  profile.machine.copying_takes_while_cpu_computes = 1.0 / 9 + 1;
+  profile.machine.cpu().tier = kHostTier;
+  profile.machine.cpu().takes_while_copying = 1.0 / 3 + 1;
+  add_device(profile.machine, random, 0);
   for (LayerProfile& layer : profile.model.kinds) {
     layer.expert_on_cpu = random_curve(random);
     layer.attend_decode_on_cpu = random_curve(random);
@@ -138,6 +147,16 @@ TEST(Profile, WhatIsWrittenIsReadBitForBit) {
   }
 }
 
+TEST(Profile, ASecondDeviceIsOneMoreEntry) {
+  std::mt19937 random(12);
+  Profile profile = random_device_profile(random);
+  add_device(profile.machine, random, 1);
+  expect_read_as_written(profile);
+  const TierId second{TierKind::compute, 1};
+  EXPECT_EQ(&profile.machine.link(kHostTier, second), &profile.machine.links[1]);
+  EXPECT_TRUE(profile.machine.link(second, kHostTier).weights.empty()) << "there is none";
+}
+
 TEST(Profile, BesideADeviceTheCpuMayBeUnknown) {
   std::mt19937 random(7);
   Profile profile = random_device_profile(random);
@@ -152,10 +171,9 @@ TEST(Profile, BesideADeviceTheCpuMayBeUnknown) {
 TEST(Profile, WithoutADeviceNothingIsBesideIt) {
   std::mt19937 random(8);
   Profile profile = random_device_profile(random);
-  profile.machine.device.clear();
+  profile.machine.processors.pop_back();
   const auto read = read_profile(write_profile(profile, "f"), "f");
   ASSERT_TRUE(read.has_value());
-  for (const LinkCurve& one : kLinkCurves) EXPECT_TRUE((read->machine.*one.curve).empty());
   for (const LayerProfile& layer : read->model.kinds) {
     EXPECT_FALSE(layer.expert.empty());
     EXPECT_TRUE(layer.expert_on_cpu.empty());
@@ -166,9 +184,9 @@ TEST(Profile, WithoutADeviceNothingIsBesideIt) {
 TEST(Profile, WithoutADiskItsRateMayBeZero) {
   std::mt19937 random(6);
   Profile profile = random_profile(random);
-  profile.machine.disk_bytes_per_second = 0.0;
+  profile.machine.disk().bytes_per_second = 0.0;
   EXPECT_FALSE(read_profile(write_profile(profile, "f"), "f"));
-  profile.machine.disk.clear();
+  profile.machine.disk().rates.clear();
   const auto read = read_profile(write_profile(profile, "f"), "f");
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(*read, profile);
@@ -196,11 +214,15 @@ TEST(Profile, ABrokenOneIsNotUsed) {
   refused("/format", 3);
   refused("/format", "1");
   refused("/machine", nullptr);
-  refused("/machine/threads", 0);
-  refused("/machine/memory_bytes_per_second", -1);
-  refused("/machine/disk", 3);
-  refused("/machine/disk/0", "x");
-  refused("/machine/disk/0/queue_depth", 0);
+  refused("/machine/processors", Json::array());
+  refused("/machine/processors/0/tier", "tape");
+  refused("/machine/processors/0/threads", 0);
+  refused("/machine/processors/0/memory_bytes_per_second", -1);
+  refused("/machine/links", 3);
+  refused("/machine/disks", Json::array());
+  refused("/machine/disks/0/rates", 3);
+  refused("/machine/disks/0/rates/0", "x");
+  refused("/machine/disks/0/rates/0/queue_depth", 0);
   refused("/model/kinds", nullptr);
   refused("/model/kinds/0", 1);
   refused("/model/kinds/0/route", nullptr);
@@ -223,10 +245,12 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
     changed[Json::json_pointer(place)] = value;
     EXPECT_FALSE(read(changed)) << place << " " << value;
   };
-  refused("/format", 7);
+  refused("/format", 8);
+  refused("/machine/links", Json::array());
+  refused("/machine/links/0/from", "device");
   for (const char* curve :
-       {"/machine/link", "/machine/rows_up", "/machine/rows_down", "/model/kinds/0/expert_on_cpu",
-        "/model/kinds/1/attend_decode_on_cpu"}) {
+       {"/machine/links/0/weights", "/machine/links/0/rows_up", "/machine/links/0/rows_down",
+        "/model/kinds/0/expert_on_cpu", "/model/kinds/1/attend_decode_on_cpu"}) {
     const std::string place(curve);
     for (const Json& value : {Json(), Json(1), Json::array(), Json::object()}) {
       refused(curve, value);
@@ -241,14 +265,15 @@ TEST(Profile, ABrokenOneOfADeviceIsNotUsed) {
     absent[at.parent_pointer()].erase(at.back());
     EXPECT_FALSE(read(absent)) << place;
   }
-  for (const char* ratio : {"/machine/rows_take_while_copying", "/machine/cpu_takes_while_copying",
-                            "/machine/copying_takes_while_cpu_computes"}) {
+  for (const char* ratio :
+       {"/machine/links/0/rows_take_while_copying", "/machine/processors/0/takes_while_copying",
+        "/machine/links/0/takes_while_computing"}) {
     for (const Json& value : {Json(0), Json(0.99), Json(-1), Json(1e300), Json("1"), Json()}) {
       refused(ratio, value);
     }
   }
   const Json nothing{{"sizes", Json::array()}, {"seconds", Json::array()}};
-  refused("/machine/link", nothing);
+  refused("/machine/links/0/weights", nothing);
   refused("/model/kinds/0/expert", nothing);
 }
 

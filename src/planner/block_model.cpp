@@ -16,15 +16,16 @@ std::optional<LayerId> first_routed(const ModelDescription& model) {
 // Of the units of a kind, those for which there is no slot.
 double share_below(const ModelDescription& model, const Policy& policy, UnitKind kind) {
   const auto units = static_cast<double>(units_of(model, kind).size());
-  return std::max(0.0, 1.0 - static_cast<double>(policy.layout.compute().slots[index_of(kind)]) / units);
+  return std::max(0.0,
+                  1.0 - static_cast<double>(policy.layout.compute().slots[index_of(kind)]) / units);
 }
 
 // From the memory below a device's, or from disk: with a rate of 0 weights take no time.
 double transfer_seconds(const Machinery& with, const Policy& policy, const WeightUnit& unit) {
   const MachineProfile& machine = with.profile.machine;
   const UnitFacts facts = with.facts(unit);
-  if (policy.layout.host()) return machine.link.at(static_cast<double>(facts.own_bytes));
-  const double rate = machine.disk_bytes_per_second;
+  if (policy.layout.host()) return machine.link().weights.at(static_cast<double>(facts.own_bytes));
+  const double rate = machine.disk().bytes_per_second;
   return rate > 0 ? static_cast<double>(facts.read_bytes) / rate : 0.0;
 }
 
@@ -68,9 +69,9 @@ LevelPair memory_over_disk(const Machinery& with) {
   const double rows = std::min(kManyRows, expert.sizes().back());
   return {
       .upper = {.peak_flops_per_second = expert_flops(with.model, layer, rows) / expert.at(rows),
-                .memory_bytes_per_second = with.profile.machine.memory_bytes_per_second},
+                .memory_bytes_per_second = with.profile.machine.cpu().memory_bytes_per_second},
       .lower = {},
-      .link_bytes_per_second = with.profile.machine.disk_bytes_per_second};
+      .link_bytes_per_second = with.profile.machine.disk().bytes_per_second};
 }
 
 Operation expert_operation(const Machinery& with, LayerId layer, double rows) {

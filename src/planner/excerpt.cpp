@@ -78,8 +78,8 @@ Policy Excerpt::policy(Policy whole) const {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     // What needs room for two layers, and has it, has it in an excerpt too.
     const int64_t two_layers = std::min(2 * most_of_layer_[k], units_[k]);
-    const bool paged =
-        properties_of(whole.strategy).double_buffers_layers && whole.layout.compute().slots[k] >= two_layers;
+    const bool paged = properties_of(whole.strategy).double_buffers_layers &&
+                       whole.layout.compute().slots[k] >= two_layers;
     const int64_t least = paged ? two_layers : 1;
     for (TierMemory& memory : whole.layout.tiers) {
       int64_t& slots = memory.slots[k];

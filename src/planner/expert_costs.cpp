@@ -57,8 +57,9 @@ ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, double positions) 
 
 LayerCosts expert_costs(const Machinery& with, const Policy& policy, double all_positions) {
   const MachineProfile& machine = with.profile.machine;
+  const LinkProfile& link = machine.link();
   const double positions = policy.visible.attended(all_positions);
-  if (machine.link.empty() || machine.rows_up.empty() || machine.rows_down.empty()) return {};
+  if (link.weights.empty() || link.rows_up.empty() || link.rows_down.empty()) return {};
   const std::vector<LayerProfile>& kinds = with.profile.model.kinds;
   const std::vector<uint64_t> page_bytes =
       PagedKvCache::spilled_page_bytes(with.model, kv_type(policy.precision));
@@ -71,20 +72,19 @@ LayerCosts expert_costs(const Machinery& with, const Policy& policy, double all_
     if (routed && !measured) return {};
     const UnitFacts facts = with.facts(expert_unit(with.model, LayerId(i), ExpertId(0)));
     const ComingKv kv = coming_kv(policy, page_bytes[static_cast<size_t>(i)], positions);
-    const double kv_load = kv.batches > 0 ? machine.rows_up.at(kv.bytes) : 0.0;
-    const double kv_on_link = kv.batches > 0 ? machine.link.at(kv.batches * kv.bytes) : 0.0;
+    const double kv_load = kv.batches > 0 ? link.rows_up.at(kv.bytes) : 0.0;
+    const double kv_on_link = kv.batches > 0 ? link.weights.at(kv.batches * kv.bytes) : 0.0;
     // Keys and values are asked for when a pass begins, not by the one before.
     if (i == 0) costs.between_passes = seconds_besides_layers(with, policy) + kv.hidden * kv_load;
     costs.kinds[kind] = {
         .device = profile.expert,
-        .cpu = profile.expert_on_cpu.faster(1.0 / machine.cpu_takes_while_copying),
-        .link = machine.link.at(static_cast<double>(facts.own_bytes)) *
-                machine.copying_takes_while_cpu_computes,
-        .down = by_rows(machine.rows_down, with.model),
-        .up = by_rows(machine.rows_up.faster(1.0 / machine.rows_take_while_copying), with.model),
+        .cpu = profile.expert_on_cpu.faster(1.0 / machine.cpu().takes_while_copying),
+        .link = link.weights.at(static_cast<double>(facts.own_bytes)) * link.takes_while_computing,
+        .down = by_rows(link.rows_down, with.model),
+        .up = by_rows(link.rows_up.faster(1.0 / link.rows_take_while_copying), with.model),
         .between =
             seconds_beside_experts(profile, policy, positions) + (kv.batches - kv.hidden) * kv_load,
-        .kv = kv_on_link * machine.copying_takes_while_cpu_computes,
+        .kv = kv_on_link * link.takes_while_computing,
         .slices = policy.division.slices_experts};
   }
   return costs;

@@ -26,9 +26,8 @@ struct LargeMachine {
 
   explicit LargeMachine(int64_t layers = 32) : model(shape_of(layers, 8, 2)) {
     model.hidden = 4096;
-    for (const LinkCurve& one : kLinkCurves) {
-      profile.machine.*one.curve = Curve({1e3, 1e9}, {1e3 / kLinkRate + 10e-6, 1e9 / kLinkRate});
-    }
+    const Curve link({1e3, 1e9}, {1e3 / kLinkRate + 10e-6, 1e9 / kLinkRate});
+    profile.machine.links = {{.weights = link, .rows_up = link, .rows_down = link}};
     LayerProfile& layer = profile.model.kinds.front();
     layer.attention_products = constant(200e-6);
     layer.attend_decode = constant(2e-6);

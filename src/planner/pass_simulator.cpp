@@ -77,7 +77,8 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
     return std::min(1.0, pass.percent(pass.lane(lane).busy) / 100.0);
   };
   const double kv_bytes = std::exchange(kv_bytes_on_bus_, 0.0);
-  const double on_bus = kv_bytes > 0 ? with_.profile.machine.link.at(kv_bytes) * beside_cpu() : 0.0;
+  const double on_bus =
+      kv_bytes > 0 ? with_.profile.machine.link().weights.at(kv_bytes) * beside_cpu() : 0.0;
   const double elapsed = in_seconds(pass.elapsed);
   kv_share_ = elapsed > 0 ? std::min(kMostOfBus, on_bus / elapsed) : 0.0;
   computing_share_ = busy_share(Lane::compute);
@@ -114,7 +115,7 @@ double PassSimulator::kv_seconds(const Task& task) {
       kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
   if (!policy_.layout.host()) return seconds_at(disk_bytes_per_second(), bytes);
   if (bytes <= 0) return 0.0;
-  if (task.work != Work::load_kv) return with_.profile.machine.rows_down.at(bytes);
+  if (task.work != Work::load_kv) return with_.profile.machine.link().rows_down.at(bytes);
   kv_bytes_on_bus_ += bytes;
   return up_seconds(bytes) * beside_cpu();
 }
@@ -157,7 +158,7 @@ double PassSimulator::expert_seconds(const Task& task) {
   if (uses == 1) return layer.expert.at(rows);
   const double bytes = static_cast<double>(with_.facts(task.unit).read_bytes);
   const double arranging =
-      uses == 2 ? 2.0 * bytes / with_.profile.machine.memory_bytes_per_second : 0.0;
+      uses == 2 ? 2.0 * bytes / with_.profile.machine.cpu().memory_bytes_per_second : 0.0;
   return arranging + layer.expert_arranged.at(rows);
 }
 
@@ -169,12 +170,12 @@ double PassSimulator::load_seconds(const Task& task) {
   const Resource slot{Place::slot, task.slot, task.unit.kind, task.tier};
   const bool used_before = !uses_.insert_or_assign(slot, 0).second;
   const double rate = disk_bytes_per_second();
-  if (used_before || machine.disk_bytes_per_second_into_new_memory <= 0) {
+  if (used_before || machine.disk().bytes_per_second_into_new_memory <= 0) {
     return seconds_at(rate, bytes);
   }
   const double seconds =
-      seconds_at(std::min(machine.disk_bytes_per_second_into_new_memory, rate), bytes);
-  taken_seconds_ += seconds * (1.0 - 1.0 / machine.computing_takes_while_finding_memory);
+      seconds_at(std::min(machine.disk().bytes_per_second_into_new_memory, rate), bytes);
+  taken_seconds_ += seconds * (1.0 - 1.0 / machine.cpu().takes_while_finding_memory);
   return seconds;
 }
 
@@ -192,7 +193,7 @@ double PassSimulator::seconds(const Task& task) {
     case Work::store_kv:
       return kv_seconds(task);
     case Work::settle:
-      return 2.0 * bytes / with_.profile.machine.memory_bytes_per_second;
+      return 2.0 * bytes / with_.profile.machine.cpu().memory_bytes_per_second;
     case Work::embed:
       return operations.embed.at(shape_.rows());
     case Work::logits:
@@ -203,7 +204,7 @@ double PassSimulator::seconds(const Task& task) {
       return layer.attention_products.at(shape_.rows()) * output_share(task.layer);
     case Work::queries_down:
     case Work::rows_down:
-      return with_.profile.machine.rows_down.at(bytes);
+      return with_.profile.machine.link().rows_down.at(bytes);
     case Work::attended_up:
     case Work::rows_up:
       return up_seconds(bytes);
@@ -240,9 +241,9 @@ std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   const bool on_device = policy_.layout.host() != nullptr;
   if (task.lane != Lane::compute || on_device) return nanoseconds(seconds(task));
   const double undisturbed =
-      seconds(task) * (1.0 + reading_share_ * (machine.computing_takes_while_reading - 1.0));
+      seconds(task) * (1.0 + reading_share_ * (machine.cpu().takes_while_reading - 1.0));
   const double taken =
-      std::min(taken_seconds_, undisturbed * (machine.computing_takes_while_finding_memory - 1.0));
+      std::min(taken_seconds_, undisturbed * (machine.cpu().takes_while_finding_memory - 1.0));
   taken_seconds_ -= taken;
   return nanoseconds(undisturbed + taken);
 }
@@ -257,32 +258,32 @@ double PassSimulator::output_share(LayerId layer) const {
 // The CPU and the link read the same memory: each is slower for the other. So many times as long
 // the CPU takes.
 double PassSimulator::beside_copies() const {
-  return 1.0 + copying_share_ * (with_.profile.machine.cpu_takes_while_copying - 1.0);
+  return 1.0 + copying_share_ * (with_.profile.machine.cpu().takes_while_copying - 1.0);
 }
 
 // And so many times as long copies take.
 double PassSimulator::beside_cpu() const {
-  return 1.0 + cpu_share_ * (with_.profile.machine.copying_takes_while_cpu_computes - 1.0);
+  return 1.0 + cpu_share_ * (with_.profile.machine.link().takes_while_computing - 1.0);
 }
 
 // What something waits for on its way to a device, beside the weights that come too.
 double PassSimulator::up_seconds(double bytes) const {
   const MachineProfile& machine = with_.profile.machine;
-  return machine.rows_up.at(bytes) *
-         (1.0 + copying_share_ * (machine.rows_take_while_copying - 1.0));
+  return machine.link().rows_up.at(bytes) *
+         (1.0 + copying_share_ * (machine.link().rows_take_while_copying - 1.0));
 }
 
 double PassSimulator::weight_link_seconds(double bytes) const {
   const MachineProfile& machine = with_.profile.machine;
-  const double alone = bytes > 0 ? machine.link.at(bytes) : 0.0;
+  const double alone = bytes > 0 ? machine.link().weights.at(bytes) : 0.0;
   return alone / (1.0 - kv_share_) * beside_cpu();
 }
 
 double PassSimulator::disk_bytes_per_second() const {
   const MachineProfile& machine = with_.profile.machine;
-  const double alone = machine.disk_bytes_per_second;
-  if (machine.disk_bytes_per_second_while_computing <= 0) return alone;
-  return alone + computing_share_ * (machine.disk_bytes_per_second_while_computing - alone);
+  const double alone = machine.disk().bytes_per_second;
+  if (machine.disk().bytes_per_second_while_computing <= 0) return alone;
+  return alone + computing_share_ * (machine.disk().bytes_per_second_while_computing - alone);
 }
 
 }  // namespace klotski

@@ -69,7 +69,7 @@ TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
   const double pass = found.decode_seconds / 20;
   EXPECT_GT(pass, 0.95 * 24 * 10 * kMillisecond);  // all but the eight that stay
   EXPECT_LT(pass, 1.10 * 32 * 10 * kMillisecond);
-  bench.profile.machine.disk_bytes_per_second *= 2;
+  bench.profile.machine.disk().bytes_per_second *= 2;
   const double faster = predict(with, policy, work).decode_seconds / 20;
   EXPECT_NEAR(faster, pass / 2, 0.1 * pass);
 }
@@ -106,7 +106,8 @@ TEST(Prediction, ManyGroupsAreLikeSome) {
 // Prompts borrow slots that the passes after them fill again: once a group, not once a pass.
 TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
   Bench bench;
-  for (const LinkCurve& one : kLinkCurves) bench.profile.machine.*one.curve = growing(1e-9);
+  const Curve link = growing(1e-9);
+  bench.profile.machine.links = {{.weights = link, .rows_up = link, .rows_down = link}};
   Policy policy = resident_policy(bench.model);
   policy.layout.set_host_slots(policy.layout.compute().slots);
   policy.layout.rows_in_place = policy.group.sequences();
@@ -174,9 +175,8 @@ struct BesideWeights {
 
   BesideWeights() {
     widen_keys_and_values(bench.model);
-    MachineProfile& machine = bench.profile.machine;
-    machine.link = machine.rows_up = growing(1e-9);
-    machine.rows_down = constant(1e-4);
+    bench.profile.machine.links = {
+        {.weights = growing(1e-9), .rows_up = growing(1e-9), .rows_down = constant(1e-4)}};
     LayerProfile& layer = bench.profile.model.kinds[0];
     layer.expert = layer.attention_products = constant(1e-6);
     policy = resident_policy(bench.model);
@@ -262,9 +262,9 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   policy.layout.kv_stages = 2;
   policy.layout.compute().kv_bytes = policy.layout.compute().kv_spill_bytes = kMiB;
   const PlannedWork work{.sequences = 8, .prompt_tokens = 64, .generated_tokens = 5, .at_once = 8};
-  bench.profile.machine.disk_bytes_per_second = 0;
+  bench.profile.machine.disk().bytes_per_second = 0;
   for (const double into_new_memory : {0.0, 1e9}) {
-    bench.profile.machine.disk_bytes_per_second_into_new_memory = into_new_memory;
+    bench.profile.machine.disk().bytes_per_second_into_new_memory = into_new_memory;
     const Prediction none = predict(bench.machinery(), policy, work);
     EXPECT_EQ(none.totals.lane(Lane::disk_read).busy.count(), 0);
     EXPECT_GT(none.totals.lane(Lane::disk_read).bytes, 0u);
@@ -274,7 +274,7 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
     EXPECT_GT(none.tokens_per_second(), 0.0);
   }
   const double without = predict(bench.machinery(), policy, work).decode_seconds;
-  bench.profile.machine.disk_bytes_per_second = 1e18;
+  bench.profile.machine.disk().bytes_per_second = 1e18;
   const double fast = predict(bench.machinery(), policy, work).decode_seconds;
   EXPECT_NEAR(without, fast, 0.01 * fast);
 }
@@ -284,7 +284,7 @@ TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
   Policy policy = resident_policy(bench.model);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
   EXPECT_GT(block_model(bench.machinery(), policy, 16.0)->seconds.expert_transfer, 0.0);
-  bench.profile.machine.disk_bytes_per_second = 0;
+  bench.profile.machine.disk().bytes_per_second = 0;
   const BlockModel block = block_model(bench.machinery(), policy, 16.0).value();
   EXPECT_EQ(block.seconds.expert_transfer, 0.0);
   EXPECT_EQ(block.seconds.attention_transfer, 0.0);
@@ -297,8 +297,8 @@ TEST(Prediction, MemoryIsFoundOnce) {
   const Policy policy = resident_policy(bench.model);
   const PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 5, .at_once = 8};
   const Prediction found = predict(with, policy, work);
-  bench.profile.machine.disk_bytes_per_second_into_new_memory = 0.25e9;
-  bench.profile.machine.computing_takes_while_finding_memory = 2.0;
+  bench.profile.machine.disk().bytes_per_second_into_new_memory = 0.25e9;
+  bench.profile.machine.cpu().takes_while_finding_memory = 2.0;
   const Prediction sought = predict(with, policy, work);
   const auto reading = [](const Prediction& p) {
     return in_seconds(p.totals.lane(Lane::disk_read).busy);

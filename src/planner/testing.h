@@ -18,8 +18,8 @@ inline Curve growing(double seconds_a_row) {
 // A machine that reads a byte in a nanosecond, and layers whose experts take a millisecond.
 inline Profile plain_profile(const ModelDescription& model) {
   Profile profile;
-  profile.machine.memory_bytes_per_second = 1e12;
-  profile.machine.disk_bytes_per_second = 1e9;
+  profile.machine.cpu().memory_bytes_per_second = 1e12;
+  profile.machine.disk().bytes_per_second = 1e9;
   LayerProfile layer;
   layer.attention_products = constant(kMillisecond);
   layer.attend_decode = constant(1e-9);

@@ -83,8 +83,8 @@ void measure_together(const PartsBench& cpu, const ModelDescription& model, Laye
     copies.finish();
     copying[round] = beside.seconds() / static_cast<double>(beside.calls()) / copying_alone;
   }
-  machine.cpu_takes_while_copying = std::max(1.0, median(computing));
-  machine.copying_takes_while_cpu_computes = std::max(1.0, median(copying));
+  machine.cpu().takes_while_copying = std::max(1.0, median(computing));
+  machine.links.front().takes_while_computing = std::max(1.0, median(copying));
 }
 
 }  // namespace

@@ -72,14 +72,17 @@ void expect_nothing_held() {
 TEST(BesideDevice, WhatTheCpuTakes) {
   const Profile profile = measured(TinyModel("mixtral"), &cpu_processor());
   const MachineProfile& machine = profile.machine;
-  EXPECT_EQ(machine.device, "host memory");
+  ASSERT_TRUE(machine.has_device());
+  EXPECT_EQ(machine.cpu().tier, kHostTier);
+  EXPECT_EQ(machine.processors[1], (ProcessorProfile{.tier = kComputeTier, .name = "host memory"}));
   for (const LinkCurve& one : kLinkCurves) {
-    EXPECT_EQ(sizes_of(machine.*one.curve),
+    EXPECT_EQ(sizes_of(machine.link().*one.curve),
               (std::vector<double>{4 * kKiB, 64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB}))
         << one.name;
   }
-  for (const double ratio : {machine.rows_take_while_copying, machine.cpu_takes_while_copying,
-                             machine.copying_takes_while_cpu_computes}) {
+  for (const double ratio :
+       {machine.link().rows_take_while_copying, machine.cpu().takes_while_copying,
+        machine.link().takes_while_computing}) {
     EXPECT_GE(ratio, 1.0);
     EXPECT_LT(ratio, 1000.0);
   }
@@ -95,9 +98,9 @@ TEST(BesideDevice, WhatTheCpuTakes) {
 
 TEST(BesideDevice, WithoutOperationsOfTheCpuNothing) {
   const Profile profile = measured(TinyModel("mixtral"), nullptr);
-  EXPECT_FALSE(profile.machine.rows_down.empty());
-  EXPECT_EQ(profile.machine.cpu_takes_while_copying, 1.0);
-  EXPECT_EQ(profile.machine.copying_takes_while_cpu_computes, 1.0);
+  EXPECT_FALSE(profile.machine.link().rows_down.empty());
+  EXPECT_EQ(profile.machine.cpu().takes_while_copying, 1.0);
+  EXPECT_EQ(profile.machine.link().takes_while_computing, 1.0);
   for (const LayerProfile& kind : profile.model.kinds) {
     EXPECT_FALSE(kind.expert.empty());
     EXPECT_TRUE(kind.expert_on_cpu.empty());
@@ -209,14 +212,13 @@ TEST(BesideDevice, ALostDeviceIsSaid) {
 TEST(MeasureLink, UnpinsWhatItPinnedWhenTheDeviceIsLost) {
   Tier tier("test", 64 * kMiB);
   const There there(kMiB);
-  MachineProfile machine;
   device().fail_copy(10);
-  EXPECT_THROW(measure_link(cpu_processor(), device(), tier, there.bytes(), machine), Error);
+  EXPECT_THROW(measure_link(cpu_processor(), device(), tier, there.bytes()), Error);
   device().fail_copy(-1);
   EXPECT_EQ(device().pinned_bytes(), 0u);
-  measure_link(cpu_processor(), device(), tier, there.bytes(), machine);
+  const LinkProfile link = measure_link(cpu_processor(), device(), tier, there.bytes());
   for (const LinkCurve& one : kLinkCurves) {
-    EXPECT_EQ((machine.*one.curve).sizes().back(), static_cast<double>(kMiB)) << one.name;
+    EXPECT_EQ((link.*one.curve).sizes().back(), static_cast<double>(kMiB)) << one.name;
   }
 }
 

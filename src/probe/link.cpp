@@ -98,21 +98,23 @@ PinnedArena::~PinnedArena() {
   if (pinned_) device_.unpin(arena_.bytes());
 }
 
-void measure_link(const Processor& cpu, Device& device, Tier& tier, std::span<std::byte> there,
-                  MachineProfile& machine) {
+LinkProfile measure_link(const Processor& cpu, Device& device, Tier& tier,
+                         std::span<std::byte> there) {
   const uint64_t most = std::min<uint64_t>({kSizes.back(), tier.limit_bytes() / 2, there.size()});
   const PinnedArena memory(cpu, device, tier, most);
   std::byte* const here = memory.bytes().data();
   const uint64_t most_of_rows = std::min(most, kMostRowBytes);
   const std::unique_ptr<CopyQueue> large = device.new_queue(CopySize::large);
   const std::unique_ptr<CopyQueue> small = device.new_queue(CopySize::small);
-  machine.link = Way{*large, there.data(), here, true, kInARow}.curve(most);
-  machine.rows_up = Way{*small, there.data(), here, true, 1}.curve(most_of_rows);
-  machine.rows_down = Way{*small, there.data(), here, false, 1}.curve(most_of_rows);
+  LinkProfile link;
+  link.weights = Way{*large, there.data(), here, true, kInARow}.curve(most);
+  link.rows_up = Way{*small, there.data(), here, true, 1}.curve(most_of_rows);
+  link.rows_down = Way{*small, there.data(), here, false, 1}.curve(most_of_rows);
   if (most >= 2 * kRowBytes) {
-    machine.rows_take_while_copying =
+    link.rows_take_while_copying =
         times_beside_copies(*large, *small, memory.bytes(), there.first(most));
   }
+  return link;
 }
 
 }  // namespace klotski

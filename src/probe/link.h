@@ -30,9 +30,9 @@ class PinnedArena {
   bool pinned_;
 };
 
-// Measures the kLinkCurves of the machine by copies of several sizes. Takes the program's
-// memory from `tier`; `there` is the device's memory at the other end.
-void measure_link(const Processor& cpu, Device& device, Tier& tier, std::span<std::byte> there,
-                  MachineProfile& machine);
+// Measures the link between a device and the program's memory by copies of several sizes. Takes the
+// program's memory from `tier`; `there` is the device's memory at the other end.
+LinkProfile measure_link(const Processor& cpu, Device& device, Tier& tier,
+                         std::span<std::byte> there);
 
 }  // namespace klotski

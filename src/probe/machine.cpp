@@ -189,7 +189,7 @@ class UnitsBench {
       for (size_t i = 0; i < region_.extents.size(); ++i) reader.read(region_.next(1));
       rate = static_cast<double>(reader.counts().bytes) / seconds_since(start);
     }
-    profile.disk_bytes_per_second = median(rates);
+    profile.disk().bytes_per_second = median(rates);
   }
 
   void while_computing(MachineProfile& profile) {
@@ -201,8 +201,8 @@ class UnitsBench {
       slower[round] = found.seconds / alone;
       rates[round] = found.bytes_per_second;
     }
-    profile.computing_takes_while_reading = std::max(1.0, median(slower));
-    profile.disk_bytes_per_second_while_computing = median(rates);
+    profile.cpu().takes_while_reading = std::max(1.0, median(slower));
+    profile.disk().bytes_per_second_while_computing = median(rates);
   }
 
   // Last: the region's memory is another one afterwards.
@@ -217,8 +217,8 @@ class UnitsBench {
     region_.next_at = 0;
     const double alone = computing_.seconds(kAbout);
     const Together found = together(2 * kAbout);
-    profile.computing_takes_while_finding_memory = std::max(1.0, found.seconds / alone);
-    profile.disk_bytes_per_second_into_new_memory = found.bytes_per_second;
+    profile.cpu().takes_while_finding_memory = std::max(1.0, found.seconds / alone);
+    profile.disk().bytes_per_second_into_new_memory = found.bytes_per_second;
   }
 
  private:
@@ -261,13 +261,13 @@ MachineProfile measure_machine(const Processor& cpu,
                                const std::optional<std::filesystem::path>& file_on_disk,
                                uint64_t unit_bytes, Tier& tier, const ProbeLimits& limits) {
   MachineProfile profile;
-  profile.kernels = cpu.name();
-  profile.threads = cpu.threads();
-  profile.memory_bytes_per_second = memory_rate(cpu, tier, limits.disk_bytes);
+  profile.cpu().name = cpu.name();
+  profile.cpu().threads = cpu.threads();
+  profile.cpu().memory_bytes_per_second = memory_rate(cpu, tier, limits.disk_bytes);
   if (!file_on_disk) return profile;
   const DirectFile file(std::make_shared<const File>(*file_on_disk));
   if (file.size() == 0) return profile;
-  measure_blocks(file, tier, limits, profile.disk);
+  measure_blocks(file, tier, limits, profile.disk().rates);
   UnitsBench units(cpu, file, unit_bytes, tier, limits);
   units.alone(profile);
   units.while_computing(profile);

@@ -61,7 +61,7 @@ std::optional<Profile> load(const fs::path& path, std::string_view fingerprint) 
 // Whether it has what every prediction needs.
 bool is_of(const Profile& profile, const ProbeSubject& subject) {
   const bool has_disk = subject.checkpoint.shard_count() > 0;
-  return profile.machine.disk.empty() != has_disk &&
+  return profile.machine.disk().rates.empty() != has_disk &&
          std::ssize(profile.model.kind_of_layer) == subject.model.layer_count();
 }
 
@@ -110,13 +110,14 @@ Profile measure_profile(const ProbeSubject& subject) {
     return {std::move(machine), measure_model(subject.model, types, subject.ops, subject.precision,
                                               tier, subject.limits)};
   }
-  machine.device = subject.device->info().name;
+  machine.cpu().tier = kHostTier;
+  machine.processors.push_back({.tier = kComputeTier, .name = subject.device->info().name});
   Tier device_tier("probe", subject.device_bytes);
   Profile profile{std::move(machine),
                   measure_model(subject.model, types, subject.ops, subject.precision, device_tier,
                                 subject.limits)};
   const OpsArena there(device_tier, subject.ops, "bytes to copy", device_tier.limit_bytes() / 4);
-  measure_link(subject.host, *subject.device, tier, there.bytes(), profile.machine);
+  profile.machine.links = {measure_link(subject.host, *subject.device, tier, there.bytes())};
   if (subject.cpu) {
     const PartsBench cpu{tier, subject.limits, *subject.cpu, subject.precision, types};
     measure_beside_device(cpu, subject.model, *subject.device, there.bytes(), profile);

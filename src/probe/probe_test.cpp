@@ -30,11 +30,8 @@ Profile made_up() {
                            .expert = curve,
                            .expert_arranged = curve,
                            .combine = curve};
-  return {.machine = {.kernels = "k",
-                      .threads = 2,
-                      .memory_bytes_per_second = 5e10,
-                      .disk = {{kMiB, 8, 5e9}},
-                      .disk_bytes_per_second = 5e9},
+  return {.machine = {.processors = {{.name = "k", .threads = 2, .memory_bytes_per_second = 5e10}},
+                      .disks = {{.rates = {{kMiB, 8, 5e9}}, .bytes_per_second = 5e9}}},
           .model = {.kinds = {layer}, .kind_of_layer = {0, 0, 0}, .embed = curve, .logits = curve}};
 }
 
@@ -169,8 +166,8 @@ TEST_F(Probe, ReallyMeasured) {
   EXPECT_FALSE(first.cached);
   EXPECT_TRUE(second.cached);
   EXPECT_EQ(first.profile, second.profile);
-  EXPECT_GT(first.profile.machine.disk_bytes_per_second, 0);
-  EXPECT_TRUE(first.profile.machine.link.empty());
+  EXPECT_GT(first.profile.machine.disk().bytes_per_second, 0);
+  EXPECT_TRUE(first.profile.machine.links.empty());
   EXPECT_TRUE(first.profile.model.of_layer(0).expert_on_cpu.empty());
   EXPECT_TRUE(first.profile.model.of_layer(0).attend_decode_on_cpu.empty());
   EXPECT_LT(second.seconds, first.seconds);
@@ -196,9 +193,9 @@ TEST_F(Probe, WithoutFilesThereIsNoDisk) {
                              .limits = limits};
   const Probed first = probe(subject);
   EXPECT_FALSE(first.cached);
-  EXPECT_TRUE(first.profile.machine.disk.empty());
-  EXPECT_EQ(first.profile.machine.disk_bytes_per_second, 0.0);
-  EXPECT_GT(first.profile.machine.memory_bytes_per_second, 0.0);
+  EXPECT_TRUE(first.profile.machine.disk().rates.empty());
+  EXPECT_EQ(first.profile.machine.disk().bytes_per_second, 0.0);
+  EXPECT_GT(first.profile.machine.cpu().memory_bytes_per_second, 0.0);
   const Probed second = probe(subject);
   EXPECT_TRUE(second.cached);
   EXPECT_EQ(first.profile, second.profile);
@@ -210,8 +207,8 @@ TEST_F(Probe, AProfileWithoutADiskIsNoneOfFiles) {
   const auto without_disk = [this](const ProbeSubject&) {
     ++measured_;
     Profile profile = made_up();
-    profile.machine.disk.clear();
-    profile.machine.disk_bytes_per_second = 0.0;
+    profile.machine.disk().rates.clear();
+    profile.machine.disk().bytes_per_second = 0.0;
     return profile;
   };
   const Checkpoint no_files = described(tiny_.checkpoint);

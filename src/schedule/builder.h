@@ -20,7 +20,8 @@ class FragmentBuilder {
   const ScheduleContext& context() const { return context_; }
   // Whether another processor computes some of the group's experts.
   bool shares_experts() const;
-  // What the layer's experts cost here and there, where another processor shares them; else nothing.
+  // What the layer's experts cost here and there, where another processor shares them; else
+  // nothing.
   const ExpertCosts* shared_costs(LayerId layer) const;
   // Whether keys and values have to come for attention on the compute tier.
   bool loads_kv() const;
@@ -58,8 +59,8 @@ class FragmentBuilder {
   void load_kv(LayerId layer, int32_t micro_batch);
   void attention(LayerId layer, int32_t micro_batch);
   void store_kv(LayerId layer, int32_t micro_batch);
-  // Whether another processor computes a micro-batch's attention; then in parts: until it has begun,
-  // the way of its results, and what follows.
+  // Whether another processor computes a micro-batch's attention; then in parts: until it has
+  // begun, the way of its results, and what follows.
   bool attends_elsewhere(int32_t micro_batch) const;
   void begin_attention_elsewhere(LayerId layer, int32_t micro_batch);
   void attended_up(LayerId layer, int32_t micro_batch);

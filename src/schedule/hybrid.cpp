@@ -166,7 +166,8 @@ class Hybrid : public Schedule {
     const ExpertId last = division.cpu.empty() ? ExpertId(-1) : division.cpu.back();
     const int64_t slice = slice_outputs(build, layer, division.slice);
     const auto sliced = [&](ExpertId expert) { return expert == last ? slice : 0; };
-    for (const ExpertId expert : division.cpu) build.expert_at(kHostTier, layer, expert, sliced(expert));
+    for (const ExpertId expert : division.cpu)
+      build.expert_at(kHostTier, layer, expert, sliced(expert));
     for (size_t i = 0; i < division.device.size(); ++i) {
       request_more(build, layer, division.device, i);
       const WeightUnit unit = build.expert_of(layer, division.device[i]);

@@ -11,7 +11,8 @@ void attend(FragmentBuilder& build, LayerId layer) {
   build.load_kv(layer, 0);
   const int32_t batches = build.micro_batches();
   for (int32_t ahead = 0; ahead < batches + kAttentionAhead; ++ahead) {
-    if (ahead < batches && build.attends_elsewhere(ahead)) build.begin_attention_elsewhere(layer, ahead);
+    if (ahead < batches && build.attends_elsewhere(ahead))
+      build.begin_attention_elsewhere(layer, ahead);
     const int32_t k = ahead - kAttentionAhead;
     if (k < 0) continue;
     build.load_kv(layer, k + 1);

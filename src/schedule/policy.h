@@ -41,8 +41,8 @@ struct TierMemory {
 
 // What lies in which memory. Written by the memory plan, read by residency, cache and executor.
 struct TierLayout {
-  // Memories with slots, nearest to the processors first: each before its source. A memory whose
-  // source is a disk ends the list's ways; a second device is one more entry.
+  // Memories with slots, nearest to the processors first, each before its source: a second device
+  // or a remote memory is one more entry. Disks, where ways begin, have no slots and no entry.
   std::vector<TierMemory> tiers = {TierMemory{}};
   // A group of more than rows_in_place rows takes the memory of the last lent_slots expert slots
   // for its rows, and to compute with, while it runs; what they held has to be loaded again.
@@ -133,7 +133,8 @@ struct Policy {
   VisibleWindow visible{};
 
   // Micro-batches that are merged while all sequences decode. Where keys and values pass through
-  // stages, or another processor attends to them, those of one are on their way while another is computed.
+  // stages, or another processor attends to them, those of one are on their way while another is
+  // computed.
   int64_t merged_batches() const {
     if (layout.kv_stages > 0 || division.attends_elsewhere()) return 1;
     const int64_t most = std::min(group.decode_batch, group.micro_batch_rows) / group.micro_batch;

@@ -9,8 +9,7 @@ namespace {
 // Whether a memory that others have their weights from holds every unit of a kind: each then lies
 // in the slot of its number, whatever goes up, and a later run finds it there.
 bool holds_all(const TierMemory& memory, UnitKind kind, const std::vector<WeightUnit>& units) {
-  return memory.tier.kind != TierKind::compute &&
-         memory.slots[index_of(kind)] >= std::ssize(units);
+  return memory.tier.kind != TierKind::compute && memory.slots[index_of(kind)] >= std::ssize(units);
 }
 
 }  // namespace

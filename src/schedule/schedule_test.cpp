@@ -358,8 +358,7 @@ TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
   const ModelDescription model = shape_of(3, 4, 2);
   Policy policy;
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
-    policy.layout.compute().slots[kind] =
-        std::ssize(units_of(model, static_cast<UnitKind>(kind)));
+    policy.layout.compute().slots[kind] = std::ssize(units_of(model, static_cast<UnitKind>(kind)));
   }
   policy.layout.set_host_slots(policy.layout.compute().slots);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 5;

@@ -94,8 +94,9 @@ class Played {
       : model_(model),
         policy_(policy_over(model, slots)),
         residency_(model, policy_),
-        simulation_(std::move(cost),
-                    [&](LayerId, int32_t) { return std::vector<ExpertId>(all_); }, timeline_) {
+        simulation_(
+            std::move(cost), [&](LayerId, int32_t) { return std::vector<ExpertId>(all_); },
+            timeline_) {
     for (int64_t e = 0; e < model.layers[0].feed_forward.experts; ++e) all_.emplace_back(e);
   }
 
@@ -149,7 +150,10 @@ class Played {
   Known known() const {
     return {.model = model_,
             .group = std::vector<MicroBatchShape>(2, {.rows = 3}),
-            .facts = [](const WeightUnit&) { return UnitFacts{1000, false, 1000}; },
+            .facts =
+                [](const WeightUnit&) {
+                  return UnitFacts{1000, false, 1000};
+                },
             .hot = {},
             .rows = [](ExpertId) { return 2.0; }};
   }
@@ -170,12 +174,13 @@ bool share(const std::vector<Resource>& a, const std::vector<Resource>& b) {
 
 // The rules of dependencies.h, said the long way.
 bool must_wait(const Task& later, const Task& earlier) {
-  const bool needs_written = share(later.reads, earlier.writes) ||
-                             share(later.reads, earlier.fills) ||
-                             share(later.after, earlier.writes) || share(later.after, earlier.fills);
-  const bool overwrites = share(later.writes, earlier.writes) || share(later.writes, earlier.reads) ||
-                          share(later.writes, earlier.fills) || share(later.fills, earlier.writes) ||
-                          share(later.fills, earlier.reads);
+  const bool needs_written =
+      share(later.reads, earlier.writes) || share(later.reads, earlier.fills) ||
+      share(later.after, earlier.writes) || share(later.after, earlier.fills);
+  const bool overwrites = share(later.writes, earlier.writes) ||
+                          share(later.writes, earlier.reads) ||
+                          share(later.writes, earlier.fills) ||
+                          share(later.fills, earlier.writes) || share(later.fills, earlier.reads);
   return needs_written || overwrites;
 }
 
@@ -231,9 +236,9 @@ TEST(TwoDevices, EveryLaneTakesPartAndEveryRuleHolds) {
     const std::vector<Lane> used = played.totals().used_lanes();
     const std::vector<Lane> lanes = two_devices(remote).lanes();
     EXPECT_TRUE(std::includes(lanes.begin(), lanes.end(), used.begin(), used.end()));
-    for (const Lane lane : {Lane::compute, compute_lane(kSecond), Lane::to_device,
-                            copy_lane(kHostTier, kSecond), rows_lane(kComputeTier, kSecond),
-                            rows_lane(kSecond, kComputeTier), Lane::disk_read}) {
+    for (const Lane lane :
+         {Lane::compute, compute_lane(kSecond), Lane::to_device, copy_lane(kHostTier, kSecond),
+          rows_lane(kComputeTier, kSecond), rows_lane(kSecond, kComputeTier), Lane::disk_read}) {
       EXPECT_GT(played.totals().lane(lane).spans, 0) << lane_name(lane);
     }
     EXPECT_EQ(played.totals().lane(copy_lane(kRemote, kHostTier)).spans > 0, remote);

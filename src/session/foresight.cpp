@@ -9,7 +9,8 @@ namespace {
 // Makes the disk of a profile no faster than the run may read it.
 void hold_back(MachineProfile& machine, uint64_t bytes_per_second) {
   const auto most = static_cast<double>(bytes_per_second);
-  for (double MachineProfile::*rate : kDiskRates) machine.*rate = std::min(machine.*rate, most);
+  for (double DiskProfile::*rate : kDiskRates)
+    machine.disk().*rate = std::min(machine.disk().*rate, most);
 }
 
 }  // namespace

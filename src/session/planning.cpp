@@ -176,16 +176,16 @@ std::vector<WhatIf> Planning::find_what_ifs() const {
     RunLimits more_vram = same;
     *more_vram.vram_bytes *= 2;
     found.push_back({"twice the VRAM", rate_on(profile, more_vram)});
-    Profile link = profile;
-    for (const LinkCurve& one : kLinkCurves) {
-      link.machine.*one.curve = (profile.machine.*one.curve).faster(2.0);
+    Profile faster = profile;
+    for (LinkProfile& link : faster.machine.links) {
+      for (const LinkCurve& one : kLinkCurves) link.*one.curve = (link.*one.curve).faster(2.0);
     }
-    found.push_back({"a link twice as fast", rate_on(link, same)});
+    found.push_back({"a link twice as fast", rate_on(faster, same)});
   }
   found.push_back({below ? "twice the RAM" : "twice the memory", rate_on(profile, more_ram)});
-  if (profile.machine.disk_bytes_per_second > 0) {
+  if (profile.machine.disk().bytes_per_second > 0) {
     Profile disk = profile;
-    for (double MachineProfile::*rate : kDiskRates) disk.machine.*rate *= 2;
+    for (double DiskProfile::*rate : kDiskRates) disk.machine.disk().*rate *= 2;
     found.push_back({"a disk twice as fast", rate_on(disk, same)});
   }
   found.push_back({"twice the arithmetic", rate_on(with_faster_arithmetic(profile, 2.0), same)});

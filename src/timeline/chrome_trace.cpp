@@ -54,8 +54,8 @@ std::string complete_event(const TimelineSpan& span, int track) {
   }
   return fmt::format(
       R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":{},"ts":{},"dur":{},"args":{{{}}}}})",
-      kProcess, track, json_text(name_of(span)), json_text(span.work),
-      microseconds(span.start), microseconds(span.duration()), arguments);
+      kProcess, track, json_text(name_of(span)), json_text(span.work), microseconds(span.start),
+      microseconds(span.duration()), arguments);
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 // Helpers of the tests of this folder only.
 namespace klotski::testing_timeline {
 
-inline constexpr std::array kNamedLanes = {
-    Lane::compute,   Lane::cpu,       Lane::to_device, Lane::rows_down, Lane::rows_up,
-    Lane::disk_read, Lane::host_copy, Lane::kv_in,     Lane::kv_out};
+inline constexpr std::array kNamedLanes = {Lane::compute,   Lane::cpu,     Lane::to_device,
+                                           Lane::rows_down, Lane::rows_up, Lane::disk_read,
+                                           Lane::host_copy, Lane::kv_in,   Lane::kv_out};
 
 inline TimelineSpan span_of(Lane lane, std::string_view work, int64_t start_us, int64_t end_us) {
   TimelineSpan span;
