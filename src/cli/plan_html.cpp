@@ -11,13 +11,14 @@ namespace klotski {
 namespace {
 
 // One expert by the rows that groups of 8, 64 and 512 sequences and the plan's own give it.
-RooflinePlot expert_plot(const Planning& planning, const BlockModel& block) {
+RooflinePlot expert_plot(const Planning& planning, const BlockModel& block,
+                         const LevelPair& levels) {
   const Machinery with = planning.machinery();
   const Policy& policy = planning.run().policy;
   RooflinePlot plot{.title = "One expert, its weights read from disk once a pass",
                     .upper_name = "memory",
                     .lower_name = "disk",
-                    .levels = memory_over_disk(with),
+                    .levels = levels,
                     .operations = {}};
   const double share = static_cast<double>(block.choices.experts_per_token) /
                        static_cast<double>(block.choices.popularity.size());
@@ -38,9 +39,9 @@ RooflinePlot expert_plot(const Planning& planning, const BlockModel& block) {
 void write_plan_html(std::ostream& out, const Planning& planning, const std::string& title) {
   PlanPage page{
       .title = title, .text = plan_text(planning), .rooflines = {}, .spans = {}, .placement = {}};
-  if (const std::optional<BlockModel> block = planning.block()) {
-    page.rooflines.push_back(expert_plot(planning, *block));
-  }
+  const std::optional<BlockModel> block = planning.block();
+  const std::optional<LevelPair> levels = memory_over_disk(planning.machinery());
+  if (block && levels) page.rooflines.push_back(expert_plot(planning, *block, *levels));
   Preview seen = preview(planning.machinery(), planning.run().policy, planning.work());
   page.spans = std::move(seen.spans);
   page.placement = std::move(seen.placement);

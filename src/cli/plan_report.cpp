@@ -32,15 +32,16 @@ std::string paper_text(const Planning& planning) {
               ? fmt::format("  all hold from n = {} on\n", smallest.micro_batches)
               : fmt::format("  none of up to {} micro-batches hides all transfers\n",
                             kMostMicroBatches);
-  const LevelPair levels = memory_over_disk(with);
+  const std::optional<LevelPair> levels = memory_over_disk(with);
+  if (!levels) return text;
   const double rows = static_cast<double>(policy.group.sequences()) *
                       static_cast<double>(block->choices.experts_per_token) /
                       static_cast<double>(block->choices.popularity.size());
   const Operation expert = expert_operation(with, block->layer, rows);
   text += fmt::format(
       "experts of a full group: {:.1f} FLOP a byte; the disk binds below {:.1f} (P2): {} binds\n",
-      expert.lower_intensity(), second_turning_point(levels, expert),
-      roof_name(attainable_above(levels, expert).roof));
+      expert.lower_intensity(), second_turning_point(*levels, expert),
+      roof_name(attainable_above(*levels, expert).roof));
   return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "planner/expert_costs.h"
+#include "planner/sampled_prediction.h"
 
 namespace klotski {
 
@@ -72,49 +73,87 @@ ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& mo
   return ExpertShares(model, std::move(shares));
 }
 
-ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
-                       const Workload& workload) {
-  RunLimits base = limits;
-  // The same for every choice, whatever others take meanwhile.
-  base.ram_bytes = ram_limit(limits, ground.options);
-  if (ground.target.device) base.vram_bytes = vram_limit(limits, ground.target);
-  const auto plan_of = [&](const Choice& choice) {
-    RunLimits fixed = base;
+namespace {
+
+// Gives choices their memory, within the same limits each, whatever others take meanwhile.
+class Fitting {
+ public:
+  Fitting(const PlanningGround& ground, const RunLimits& limits, const Workload& workload)
+      : ground_(ground), limits_(limits), workload_(workload) {
+    limits_.ram_bytes = ram_limit(limits, ground.options);
+    if (ground.target.device) limits_.vram_bytes = vram_limit(limits, ground.target);
+  }
+
+  RunPlan plan_of(const Choice& choice) const {
+    RunLimits fixed = limits_;
     fixed.micro_batch = choice.micro_batch;
     fixed.micro_batches = choice.micro_batches;
     fixed.strategy = choice.strategy;
     if (choice.hot_experts > 0) fixed.hot_experts = choice.hot_experts;
     fixed.cpu_attention = choice.cpu_attention;
     RunPlan plan =
-        plan_run(ground.model, ground.layouts, ground.target, fixed, workload, ground.options);
-    if (ground.target.device) plan.policy.cache.expert_shares = ground.shares.all();
+        plan_run(ground_.model, ground_.layouts, ground_.target, fixed, workload_, ground_.options);
+    if (ground_.target.device) plan.policy.cache.expert_shares = ground_.shares.all();
     if (plan.policy.division.shared_rows > 0) {
-      plan.policy.division.costs = expert_costs(ground.machinery(), plan.policy,
-                                                static_cast<double>(workload.usual_tokens()));
+      plan.policy.division.costs = expert_costs(ground_.machinery(), plan.policy,
+                                                static_cast<double>(workload_.usual_tokens()));
     }
     return plan;
-  };
-  const auto fit = [&](const Choice& choice) -> std::optional<FittedGroup> {
+  }
+
+  std::optional<FittedGroup> operator()(const Choice& choice) const {
     try {
       const RunPlan plan = plan_of(choice);
       return FittedGroup{.policy = plan.policy,
                          .memory = plan.memory,
                          .below = plan.below,
-                         .at_once = sequences_at_once(ground.model, plan, workload)};
+                         .at_once = sequences_at_once(ground_.model, plan, workload_)};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       return {};
     }
-  };
+  }
+
+ private:
+  const PlanningGround& ground_;
+  RunLimits limits_;
+  const Workload& workload_;
+};
+
+}  // namespace
+
+ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
+                       const Workload& workload) {
+  const Fitting fit(ground, limits, workload);
   const SearchSpace space = search_space(ground, limits, workload.sequences);
   std::vector<Candidate> candidates =
       search(ground.machinery(), planned_work(workload), space, fit);
   if (candidates.empty()) {
-    plan_of(group_sizes(space).front());  // says why
+    fit.plan_of(group_sizes(space).front());  // says why
     fail(ErrorKind::internal, "a group that did not fit fits now");
   }
   const FittedGroup& chosen = candidates.front().group;
   return {{chosen.policy, chosen.memory, chosen.below}, candidates};
+}
+
+double best_rough_rate(const PlanningGround& ground, const RunLimits& limits,
+                       const Workload& workload, const std::vector<Choice>& choices) {
+  const Fitting fit(ground, limits, workload);
+  std::vector<Candidate> candidates;
+  for (const Choice& choice : choices) {
+    if (std::optional<FittedGroup> group = fit(choice)) {
+      candidates.push_back({choice, std::move(*group), {}});
+    }
+  }
+  const PlannedWork work = planned_work(workload);
+  const Machinery with = ground.machinery();
+  const int64_t experts = search_space(ground, limits, workload.sequences).most_experts;
+  SampledPrediction(with, work, experts, Care::rough).of_all(candidates);
+  double best = 0.0;
+  for (const Candidate& one : candidates) {
+    best = std::max(best, one.prediction.tokens_per_second());
+  }
+  return best;
 }
 
 }  // namespace klotski

@@ -29,6 +29,11 @@ struct PlanningGround {
 ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
                        const Workload& workload);
 
+// The rate in tokens a second of the fastest of some choices, roughly predicted: to be compared with
+// that of the same choices on another machine or within other limits. 0 where none of them fits.
+double best_rough_rate(const PlanningGround& ground, const RunLimits& limits,
+                       const Workload& workload, const std::vector<Choice>& choices);
+
 // The work as it is simulated: all sequences of the usual length.
 PlannedWork planned_work(const Workload& workload);
 

@@ -15,17 +15,29 @@ namespace {
 class UsageTable {
  public:
   UsageTable(int64_t layer_count, int64_t uses_per_halving)
-      : uses_per_halving_(uses_per_halving), layers_(static_cast<size_t>(layer_count)) {}
+      : uses_per_halving_(uses_per_halving),
+        layers_(static_cast<size_t>(layer_count)),
+        versions_(layers_.size()) {}
 
   int64_t now() const { return now_; }
 
   void used(ExpertKey key, int64_t times) {
     ++now_;
+    if (now_ % uses_per_halving_ == 0) {
+      for (int64_t& version : versions_) ++version;
+    }
+    reorder(key.layer);
     auto& layer = layers_.at(static_cast<size_t>(key.layer.value));
     const auto expert = static_cast<size_t>(key.expert.value);
     if (expert >= layer.size()) layer.resize(expert + 1);
     layer[expert] = {now_, frequency(layer[expert]) + times};
   }
+
+  int64_t order_version(LayerId layer) const {
+    return versions_.at(static_cast<size_t>(layer.value));
+  }
+  // The experts of the layer may leave in another order from now on.
+  void reorder(LayerId layer) { ++versions_.at(static_cast<size_t>(layer.value)); }
 
   int64_t last(ExpertKey key) const { return at(key).last; }
   int64_t frequency(ExpertKey key) const { return frequency(at(key)); }
@@ -50,6 +62,7 @@ class UsageTable {
   int64_t uses_per_halving_;
   int64_t now_ = 0;
   std::vector<std::vector<Usage>> layers_;
+  std::vector<int64_t> versions_;  // by layer; see EvictionRule::order_version
 };
 
 // The index of the candidate whose rank is least.
@@ -72,6 +85,7 @@ class LeastRecent : public EvictionRule {
   explicit LeastRecent(UsageTable usage) : usage_(std::move(usage)) {}
 
   void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
+  int64_t order_version(LayerId layer) const override { return usage_.order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     return least(candidates, [&](ExpertKey key) { return std::tuple(usage_.last(key), key); });
   }
@@ -85,6 +99,7 @@ class LeastFrequent : public EvictionRule {
   explicit LeastFrequent(UsageTable usage) : usage_(std::move(usage)) {}
 
   void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
+  int64_t order_version(LayerId layer) const override { return usage_.order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     return least(candidates, [&](ExpertKey key) {
       return std::tuple(usage_.frequency(key), usage_.last(key), key);
@@ -106,7 +121,10 @@ class Furthest : public EvictionRule {
       : usage_(std::move(usage)), layer_count_(layer_count) {}
 
   void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
+  int64_t order_version(LayerId layer) const override { return usage_.order_version(layer); }
   void now_at(LayerId layer) override {
+    usage_.reorder(LayerId(running_));
+    usage_.reorder(layer);
     running_ = layer.value;
     running_since_ = usage_.now();
   }

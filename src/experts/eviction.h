@@ -19,7 +19,8 @@ struct ExpertKey {
 };
 
 // Chooses which expert leaves the cache. Answers follow from the calls made so far alone: no clock,
-// no order of hashes, so that a run can be repeated.
+// no order of hashes, so that a run can be repeated. A rule orders all experts: the victim among
+// several sets is the victim among the victims of each.
 class EvictionRule {
  public:
   virtual ~EvictionRule() = default;
@@ -34,6 +35,9 @@ class EvictionRule {
   }
   // The layer begins to run.
   virtual void now_at(LayerId) {}
+  // A number that changes whenever the order in which experts of the layer leave may have changed:
+  // until then the victim among the same candidates of that layer is the same.
+  virtual int64_t order_version(LayerId layer) const = 0;
 };
 
 // Calls of used() after which the frequency of every expert is halved, so that old popularity

@@ -1,6 +1,8 @@
 #include "experts/expert_cache.h"
 
+#include <algorithm>
 #include <cassert>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -30,18 +32,18 @@ ExpertCache::ExpertCache(int64_t slots, std::unique_ptr<EvictionRule> rule)
     fail(ErrorKind::internal, "expert cache: expected at least one slot, found {}", slots);
   }
   slots_.resize(static_cast<size_t>(slots));
-  for (int64_t slot = 0; slot < slots; ++slot) free_.insert(free_.end(), slot);
+  for (int64_t slot = slots - 1; slot >= 0; --slot) free_.push_back(slot);
 }
 
 ExpertCache::~ExpertCache() { assert(leased_slots_ == 0); }
 
 std::optional<ExpertCache::Grant> ExpertCache::acquire(ExpertKey key) {
-  if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
-    return grant(key, found->second, false);
-  }
+  if (const int32_t slot = slot_of(key); slot != kNoSlot) return grant(key, slot, false);
   if (free_or_evictable() == 0) return std::nullopt;
   if (free_.empty()) evict();
-  return grant(key, free_.extract(free_.begin()).value(), true);
+  const int64_t slot = free_.back();
+  free_.pop_back();
+  return grant(key, slot, true);
 }
 
 ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_load) {
@@ -50,41 +52,107 @@ ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_loa
   Slot& state = slots_[static_cast<size_t>(slot)];
   if (must_load) {
     state.key = key;
-    slot_of_.emplace(key, slot);
+    set_slot(key, static_cast<int32_t>(slot));
+  } else if (state.leases == 0) {
+    change_evictable(key, -1);
   }
   if (state.leases++ == 0) ++leased_slots_;
   return {ExpertLease(this, key, slot), must_load};
 }
 
-// Resident experts without lease.
-void ExpertCache::list_candidates() {
+int32_t ExpertCache::slot_of(ExpertKey key) const {
+  const auto layer = static_cast<size_t>(key.layer.value);
+  const auto expert = static_cast<size_t>(key.expert.value);
+  if (layer >= layers_.size() || expert >= layers_[layer].slot_of.size()) return kNoSlot;
+  return layers_[layer].slot_of[expert];
+}
+
+std::optional<int64_t> ExpertCache::leased_slot(ExpertKey key) const {
+  const int32_t slot = slot_of(key);
+  if (slot == kNoSlot || slots_[static_cast<size_t>(slot)].leases == 0) return std::nullopt;
+  return slot;
+}
+
+int64_t ExpertCache::residency_version(LayerId layer) const {
+  const auto index = static_cast<size_t>(layer.value);
+  return index < layers_.size() ? layers_[index].residency_version : 0;
+}
+
+ExpertCache::LayerState& ExpertCache::layer_of(ExpertKey key) {
+  const auto index = static_cast<size_t>(key.layer.value);
+  if (index >= layers_.size()) layers_.resize(index + 1);
+  return layers_[index];
+}
+
+void ExpertCache::set_slot(ExpertKey key, int32_t slot) {
+  LayerState& layer = layer_of(key);
+  const auto expert = static_cast<size_t>(key.expert.value);
+  if (expert >= layer.slot_of.size()) layer.slot_of.resize(expert + 1, kNoSlot);
+  layer.slot_of[expert] = slot;
+  ++layer.residency_version;
+}
+
+void ExpertCache::change_evictable(ExpertKey key, int64_t by) {
+  LayerState& layer = layer_of(key);
+  layer.evictable += by;
+  layer.known_version = -1;
+}
+
+// Of the resident experts of a layer without lease; there is one.
+ExpertKey ExpertCache::leaves_first(LayerState& layer, LayerId id) {
+  const int64_t version = rule_->order_version(id);
+  if (layer.known_version == version) return layer.leaves_first;
   candidates_.clear();
-  for (const Slot& slot : slots_) {
-    if (slot.key && slot.leases == 0) candidates_.push_back(*slot.key);
+  for (size_t expert = 0; expert < layer.slot_of.size(); ++expert) {
+    const int32_t slot = layer.slot_of[expert];
+    if (slot == kNoSlot || slots_[static_cast<size_t>(slot)].leases > 0) continue;
+    candidates_.push_back({id, ExpertId(static_cast<int64_t>(expert))});
   }
+  layer.leaves_first = candidates_[rule_->victim(candidates_)];
+  layer.known_version = version;
+  return layer.leaves_first;
+}
+
+std::optional<ExpertKey> ExpertCache::next_to_leave() {
+  of_layers_.clear();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].evictable == 0) continue;
+    of_layers_.push_back(leaves_first(layers_[i], LayerId(static_cast<int64_t>(i))));
+  }
+  if (of_layers_.empty()) return std::nullopt;
+  return of_layers_[rule_->victim(of_layers_)];
 }
 
 bool ExpertCache::would_stay(ExpertKey key) {
   if (!free_.empty()) return true;
-  list_candidates();
-  if (candidates_.empty()) return false;
-  return rule_->worth_replacing(candidates_[rule_->victim(candidates_)], key);
+  const std::optional<ExpertKey> leaving = next_to_leave();
+  return leaving && rule_->worth_replacing(*leaving, key);
 }
 
 // Frees one slot; there is a resident expert without lease.
 void ExpertCache::evict() {
-  list_candidates();
-  forget(candidates_[rule_->victim(candidates_)]);
+  forget(*next_to_leave());
   ++counters_.evictions;
 }
 
 void ExpertCache::forget(ExpertKey key) {
-  const auto found = slot_of_.find(key);
-  if (found == slot_of_.end()) return;
-  Slot& slot = slots_[static_cast<size_t>(found->second)];
+  const int32_t found = slot_of(key);
+  if (found == kNoSlot) return;
+  Slot& slot = slots_[static_cast<size_t>(found)];
   slot.key.reset();
-  if (slot.leases == 0) free_.insert(found->second);
-  slot_of_.erase(found);
+  set_slot(key, kNoSlot);
+  if (slot.leases > 0) return;
+  change_evictable(key, -1);
+  add_free(found);
+}
+
+void ExpertCache::add_free(int64_t slot) {
+  free_.insert(std::lower_bound(free_.begin(), free_.end(), slot, std::greater<>()), slot);
+}
+
+void ExpertCache::remove_free(int64_t slot) {
+  const auto found = std::lower_bound(free_.begin(), free_.end(), slot, std::greater<>());
+  if (found != free_.end() && *found == slot) free_.erase(found);
 }
 
 void ExpertCache::withhold(int64_t slots) {
@@ -97,9 +165,10 @@ void ExpertCache::withhold(int64_t slots) {
     const std::optional<ExpertKey> key = slots_[static_cast<size_t>(slot)].key;
     if (slot >= usable) {
       if (key) forget(*key);
-      free_.erase(slot);
+      remove_free(slot);
     } else if (!key) {
-      free_.insert(slot);
+      remove_free(slot);  // where it is there already
+      add_free(slot);
     }
   }
   withheld_ = slots;
@@ -109,7 +178,11 @@ void ExpertCache::return_lease(int64_t slot) {
   Slot& state = slots_[static_cast<size_t>(slot)];
   if (--state.leases > 0) return;
   --leased_slots_;
-  if (!state.key) free_.insert(slot);
+  if (state.key) {
+    change_evictable(*state.key, 1);
+  } else {
+    add_free(slot);
+  }
 }
 
 }  // namespace klotski

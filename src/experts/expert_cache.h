@@ -1,11 +1,8 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "experts/eviction.h"
@@ -85,17 +82,17 @@ class ExpertCache {
 
   void now_at(LayerId layer) { rule_->now_at(layer); }
 
-  bool resident(ExpertKey key) const { return slot_of_.count(key) != 0; }
+  bool resident(ExpertKey key) const { return slot_of(key) != kNoSlot; }
+  // The slot of an expert under lease; nothing where it is not resident or not under lease.
+  std::optional<int64_t> leased_slot(ExpertKey key) const;
+  // A number that changes whenever an expert of the layer becomes resident or ceases to be.
+  int64_t residency_version(LayerId layer) const;
   int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
   // Slots that are not under lease: so many different experts can be acquired from here on.
   int64_t free_or_evictable() const { return slots() - withheld_ - leased_slots_; }
-  // Whether a slot is free, or could be taken from an expert of which `may_leave` is true.
-  template <typename MayLeave>
-  bool room_where(const MayLeave& may_leave) const {
-    return !free_.empty() || std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-      return slot.key && slot.leases == 0 && may_leave(*slot.key);
-    });
-  }
+  bool has_free_slot() const { return !free_.empty(); }
+  // The expert that would leave for another now, were no slot free; none where all are under lease.
+  std::optional<ExpertKey> next_to_leave();
   const CacheCounters& counters() const { return counters_; }
 
  private:
@@ -105,20 +102,38 @@ class ExpertCache {
     int64_t leases = 0;
   };
 
+  // What is known of the experts of a layer. Which of them leaves first is found anew only after
+  // one was leased, given back or used: the others of the cache are not looked at.
+  struct LayerState {
+    std::vector<int32_t> slot_of;      // by expert; kNoSlot: not resident
+    int64_t residency_version = 0;     // grows as `slot_of` changes
+    int64_t evictable = 0;             // resident, not under lease
+    int64_t known_version = -1;        // of the rule's order that `leaves_first` follows; -1: none
+    ExpertKey leaves_first{};          // of those evictable
+  };
+  static constexpr int32_t kNoSlot = -1;
+
   Grant grant(ExpertKey key, int64_t slot, bool must_load);
-  void list_candidates();
+  int32_t slot_of(ExpertKey key) const;
+  LayerState& layer_of(ExpertKey key);
+  void set_slot(ExpertKey key, int32_t slot);
+  void change_evictable(ExpertKey key, int64_t by);
+  ExpertKey leaves_first(LayerState& layer, LayerId id);
   void evict();
+  void add_free(int64_t slot);
+  void remove_free(int64_t slot);
   void return_lease(int64_t slot);
 
   std::unique_ptr<EvictionRule> rule_;
   std::vector<Slot> slots_;
-  std::map<ExpertKey, int64_t> slot_of_;
-  std::set<int64_t> free_;  // the lowest is taken first
+  std::vector<LayerState> layers_;  // as many as were asked for so far
+  std::vector<int64_t> free_;       // slots, descending: the lowest is taken first, from the end
   int64_t leased_slots_ = 0;
   int64_t withheld_ = 0;
   CacheCounters counters_;
 
-  std::vector<ExpertKey> candidates_;  // kept for its memory
+  std::vector<ExpertKey> candidates_;  // kept for its memory; so is the following
+  std::vector<ExpertKey> of_layers_;
 };
 
 }  // namespace klotski

@@ -62,12 +62,13 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
   return block;
 }
 
-LevelPair memory_over_disk(const Machinery& with) {
+std::optional<LevelPair> memory_over_disk(const Machinery& with) {
   constexpr double kManyRows = 512.0;
+  if (with.profile.machine.disk_bytes_per_second <= 0) return {};
   const LayerId layer = first_routed(with.model).value_or(LayerId(0));
   const Curve& expert = with.profile.model.of_layer(layer.value).expert;
   const double rows = std::min(kManyRows, expert.sizes().back());
-  return {
+  return LevelPair{
       .upper = {.peak_flops_per_second = expert_flops(with.model, layer, rows) / expert.at(rows),
                 .memory_bytes_per_second = with.profile.machine.cpu().memory_bytes_per_second},
       .lower = {},

@@ -9,29 +9,33 @@ namespace klotski {
 
 namespace {
 
-// To the next of so many values between a number and its double: passes that hardly differ are
-// simulated once.
-double rounded(double value, double steps = 12.0) {
+// To the next of so many values between a number and its double.
+double rounded(double value, double steps) {
   if (value < steps) return std::round(value * 4.0) / 4.0;
   return std::exp2(std::round(std::log2(value) * steps) / steps);
 }
-constexpr int64_t kTypicalLayers = 32;  // of all passes whose mean is taken
 constexpr double kPositionSteps = 4.0;  // attention grows along a line: what is rounded evens out
 
 // The pass as it is simulated.
-PassShape rounded(PassShape shape) {
-  shape.prompt_rows = rounded(shape.prompt_rows);
-  shape.decoding_rows = rounded(shape.decoding_rows);
+PassShape rounded(PassShape shape, double row_steps) {
+  shape.prompt_rows = rounded(shape.prompt_rows, row_steps);
+  shape.decoding_rows = rounded(shape.decoding_rows, row_steps);
   shape.positions = rounded(shape.positions, kPositionSteps);
-  if (shape.logit_rows > 0) shape.logit_rows = std::max(0.25, rounded(shape.logit_rows));
+  if (shape.logit_rows > 0) {
+    shape.logit_rows = std::max(0.25, rounded(shape.logit_rows, row_steps));
+  }
   return shape;
 }
 
 // The passes of a run, simulated one after the other.
 class Run {
  public:
-  Run(const Machinery& with, const Policy& policy, const PlannedWork& work)
-      : layers_(with.model.layer_count()), simulator_(with, policy), passes_(policy, work) {}
+  Run(const Machinery& with, const Policy& policy, const PlannedWork& work,
+      const PredictionDetail& detail)
+      : detail_(detail),
+        layers_(with.model.layer_count()),
+        simulator_(with, policy),
+        passes_(policy, work) {}
 
   // All of it; so many times more what is left without the weights that only the first pass had to
   // bring; and `last` sequences after that.
@@ -65,7 +69,7 @@ class Run {
   }
 
   void take(const PlannedPass& pass) {
-    const TimelineTotals totals = simulate(rounded(pass.shape));
+    const TimelineTotals totals = simulate(rounded(pass.shape, detail_.row_steps));
     const double seconds = in_seconds(totals.elapsed);
     result_.totals += totals;
     result_.prompt_tokens += static_cast<double>(pass.prompt_rows);
@@ -95,12 +99,13 @@ class Run {
       first_ = pass;
     }
     if (before != rows) return pass;
-    const int64_t passes = std::max<int64_t>(kTypicalLayers / layers_, 1);
+    const int64_t passes = std::max<int64_t>(detail_.averaged_layers / layers_, 1);
     for (int64_t i = 1; i < passes; ++i) pass += simulator_.play(shape);
     pass *= 1.0 / static_cast<double>(passes);
     return pass;
   }
 
+  const PredictionDetail& detail_;
   int64_t layers_;
   PassSimulator simulator_;
   PlannedPasses passes_;
@@ -116,13 +121,13 @@ class Run {
 }  // namespace
 
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
-                   int64_t most_groups) {
+                   const PredictionDetail& detail) {
   const int64_t group = std::min(work.at_once, policy.group.sequences());
   PlannedWork simulated = work;
-  simulated.sequences = std::min(work.sequences, most_groups * group);
+  simulated.sequences = std::min(work.sequences, detail.most_groups * group);
   const int64_t left = work.sequences - simulated.sequences;
   const int64_t last = left % group;
-  return Run(with, policy, simulated)
+  return Run(with, policy, simulated, detail)
       .all(static_cast<double>(left - last) / static_cast<double>(simulated.sequences), last);
 }
 

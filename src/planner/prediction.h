@@ -26,11 +26,20 @@ struct Prediction {
   double decode_rate() const { return decode_seconds > 0 ? decoded_tokens / decode_seconds : 0.0; }
 };
 
+// How closely a run is looked at.
+struct PredictionDetail {
+  int64_t most_groups = 8;       // of sequences; after these one is taken to be like the other
+  int64_t averaged_layers = 32;  // of all passes of one shape whose mean is taken
+  // Between a number of rows and its double so many are told apart: passes that hardly differ are
+  // simulated once.
+  double row_steps = 12.0;
+};
+
 // Goes through the passes of a run as the engine forms them, and adds up what a simulation says of
 // each: the first one with nothing in memory, the others with what those before left there.
-// After `most_groups` of sequences one group is taken to be like the other, but for the last, which
-// may be smaller: it brings as many weights for fewer tokens.
+// After the detail's number of groups one is taken to be like the other, but for the last, which may
+// be smaller: it brings as many weights for fewer tokens.
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
-                   int64_t most_groups = 8);
+                   const PredictionDetail& detail = {});
 
 }  // namespace klotski

@@ -228,7 +228,7 @@ TEST(Prediction, ASmallLastGroupBringsAllWeights) {
     with.facts = [](const WeightUnit&) { return UnitFacts{300'000, false, 300'000}; };
     const PlannedWork work{
         .sequences = sequences, .prompt_tokens = 16, .generated_tokens = 40, .at_once = 8};
-    const Prediction found = predict(with, both.policy, work, 1);
+    const Prediction found = predict(with, both.policy, work, {.most_groups = 1});
     EXPECT_NEAR(found.generated_tokens, static_cast<double>(sequences) * 40, 1e-9);
     return found.seconds();
   };
@@ -243,7 +243,7 @@ TEST(Prediction, ALastGroupFindsWhatTheFirstOneLeft) {
   const auto read = [&](int64_t sequences) {
     const PlannedWork work{
         .sequences = sequences, .prompt_tokens = 16, .generated_tokens = 4, .at_once = 8};
-    const Prediction found = predict(bench.machinery(), policy, work, 1);
+    const Prediction found = predict(bench.machinery(), policy, work, {.most_groups = 1});
     EXPECT_NEAR(found.generated_tokens, static_cast<double>(sequences) * 4, 1e-9);
     return found.totals.lane(Lane::disk_read).bytes;
   };

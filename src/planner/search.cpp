@@ -1,10 +1,12 @@
 #include "planner/search.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <tuple>
 #include <utility>
 
-#include "planner/excerpt.h"
+#include "planner/sampled_prediction.h"
 
 namespace klotski {
 
@@ -14,6 +16,9 @@ constexpr int64_t kLargestMicroBatch = 128;
 constexpr int64_t kMostMicroBatches = 32;
 constexpr double kAsFast = 0.99;  // of the fastest: the smaller group answers sooner
 constexpr double kNearly = 0.75;  // of the fastest, roughly: a closer look may find it faster
+// Of the fastest, coarsely, in its own way to use the processors: a rough look may find it faster.
+constexpr double kPromising = 0.85;
+constexpr size_t kLeastPromising = 4;
 
 std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
   if (space.micro_batch) return {*space.micro_batch};
@@ -116,42 +121,71 @@ void sort_by_rate(CandidatePlace begin, CandidatePlace end) {
                    [](const Candidate& a, const Candidate& b) { return rate(a) > rate(b); });
 }
 
-// Predicts roughly: some of the layers, and a single group. The candidates' times are those of the
-// layers taken.
-class RoughPrediction {
- public:
-  RoughPrediction(const Machinery& with, const PlannedWork& work, int64_t experts, const Fit& fit)
-      : excerpt_(with, std::clamp(kUnits / experts, kLeastLayers, kMostLayers)),
-        with_(excerpt_.machinery()),
-        work_(work),
-        fit_(fit) {}
-
-  void add(const std::vector<Choice>& choices) {
-    for (const Choice& choice : choices) {
-      std::optional<FittedGroup> group = fit_(choice);
-      if (!group) continue;
-      PlannedWork work = work_;
-      work.at_once = group->at_once;
-      const Prediction found =
-          predict(with_, excerpt_.policy(group->policy), work, kSimulatedGroups);
-      candidates_.push_back({choice, std::move(*group), found});
+// The choices that fit, each with its memory and without a prediction.
+std::vector<Candidate> fitted(const std::vector<Choice>& choices, const Fit& fit) {
+  std::vector<Candidate> candidates;
+  for (const Choice& choice : choices) {
+    if (std::optional<FittedGroup> group = fit(choice)) {
+      candidates.push_back({choice, std::move(*group), {}});
     }
-    sort_by_rate(candidates_.begin(), candidates_.end());
   }
-  const std::vector<Candidate>& candidates() const { return candidates_; }  // the fastest first
+  return candidates;
+}
 
- private:
-  static constexpr int64_t kUnits = 256;  // experts of all layers taken, about
-  static constexpr int64_t kLeastLayers = 2;
-  static constexpr int64_t kMostLayers = 6;
-  static constexpr int64_t kSimulatedGroups = 1;
+// Moves candidates to the front, in order of their rates, that are worth a rough prediction: of each
+// way to use the processors those that come near its fastest, since coarse predictions of different
+// ways are off by different factors. Returns how many they are.
+size_t promising_first(std::vector<Candidate>& candidates) {
+  sort_by_rate(candidates.begin(), candidates.end());
+  size_t seen = 0;
+  const auto promises = [&](const Candidate& one) {
+    if (seen++ < kLeastPromising) return true;
+    const auto fastest =  // of its way: there is one, at the latest itself
+        std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& other) {
+          return processors(other.choice) == processors(one.choice);
+        });
+    return rate(one) >= kPromising * rate(*fastest) &&
+           rate(one) >= kNearly * kPromising * rate(candidates.front());
+  };
+  std::vector<bool> kept(candidates.size());
+  std::transform(candidates.begin(), candidates.end(), kept.begin(), promises);
+  std::vector<Candidate> promising;
+  std::vector<Candidate> others;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    (kept[i] ? promising : others).push_back(std::move(candidates[i]));
+  }
+  const size_t count = promising.size();
+  std::move(others.begin(), others.end(), std::back_inserter(promising));
+  candidates = std::move(promising);
+  return count;
+}
 
-  Excerpt excerpt_;
-  Machinery with_;
-  const PlannedWork& work_;
-  const Fit& fit_;
-  std::vector<Candidate> candidates_;
-};
+// Predicts the first ones anew, with more care, and scales the others by how far off the prediction
+// of the first one was.
+void predict_first(std::vector<Candidate>& candidates, size_t count,
+                   const SampledPrediction& predicted) {
+  const double before = candidates.front().prediction.seconds();
+  predicted.of_all(std::span(candidates).first(count));
+  const double off = candidates.front().prediction.seconds() / before;
+  for (size_t i = count; i < candidates.size(); ++i) candidates[i].prediction.slow_down(off);
+}
+
+// All group sizes that fit and the variants of the fastest, roughly predicted, the fastest first.
+std::vector<Candidate> rough_candidates(const Machinery& with, const PlannedWork& work,
+                                        const SearchSpace& space, const Fit& fit) {
+  std::vector<Candidate> candidates = fitted(group_sizes(space), fit);
+  if (candidates.empty()) return {};
+  const SampledPrediction coarse(with, work, space.most_experts, Care::coarse);
+  const SampledPrediction rough(with, work, space.most_experts, Care::rough);
+  coarse.of_all(candidates);
+  predict_first(candidates, promising_first(candidates), rough);
+  sort_by_rate(candidates.begin(), candidates.end());
+  std::vector<Candidate> others = fitted(variants(space, candidates.front().choice), fit);
+  rough.of_all(others);
+  std::move(others.begin(), others.end(), std::back_inserter(candidates));
+  sort_by_rate(candidates.begin(), candidates.end());
+  return candidates;
+}
 
 // Of those as fast as the first, the smallest group whose processors wait for each other least,
 // with the last of the strategies and the usual K.
@@ -191,11 +225,8 @@ size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space, const Fit& fit) {
   constexpr size_t kFinalists = 3;
-  RoughPrediction rough(with, work, space.most_experts, fit);
-  rough.add(group_sizes(space));
-  if (rough.candidates().empty()) return {};
-  rough.add(variants(space, rough.candidates().front().choice));
-  std::vector<Candidate> candidates = rough.candidates();
+  std::vector<Candidate> candidates = rough_candidates(with, work, space, fit);
+  if (candidates.empty()) return {};
   // One of those that would be chosen comes first.
   const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(chosen_of(candidates, space));
   std::rotate(candidates.begin(), first, first + 1);
@@ -206,19 +237,8 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
   };
   std::stable_partition(candidates.begin() + 1, candidates.end(), says_more);
   const size_t looked_at = add_other_ways(candidates, std::min(kFinalists, candidates.size()));
-  double off = 1.0;  // by so much the first one's rough time has to be multiplied
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    Candidate& one = candidates[i];
-    if (i >= looked_at) {
-      one.prediction.slow_down(off);
-      continue;
-    }
-    PlannedWork with_room = work;
-    with_room.at_once = one.group.at_once;
-    const double rough_seconds = one.prediction.seconds();
-    one.prediction = predict(with, one.group.policy, with_room);
-    if (i == 0) off = one.prediction.seconds() / rough_seconds;
-  }
+  predict_first(candidates, looked_at,
+                SampledPrediction(with, work, space.most_experts, Care::careful));
   const auto finalists = candidates.begin() + static_cast<std::ptrdiff_t>(looked_at);
   std::vector<Candidate> best(candidates.begin(), finalists);
   sort_by_rate(best.begin(), best.end());

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "planner/excerpt.h"
+#include "planner/layer_sample.h"
 #include "planner/testing.h"
 
 namespace klotski {
@@ -168,8 +168,8 @@ TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
   EXPECT_LE(resident.front().choice.group(), 16);
 }
 
-// Layers that take twice as long, every other one: an excerpt has as many of each.
-TEST(Excerpt, StandsForTheWhole) {
+// Layers that take twice as long, every other one: an sample has as many of each.
+TEST(LayerSample, StandsForTheWhole) {
   Bench bench;
   bench.model = shape_of(24, 8, 2);
   bench.profile = plain_profile(bench.model);
@@ -183,22 +183,22 @@ TEST(Excerpt, StandsForTheWhole) {
   for (const int64_t slots : {24, 96, 192}) {
     Policy policy = resident_policy(bench.model);
     policy.layout.compute().slots[index_of(UnitKind::expert)] = slots;
-    const Excerpt excerpt(whole, 6);
-    const Machinery part = excerpt.machinery();
+    const LayerSample sample(whole, 6);
+    const Machinery part = sample.machinery();
     EXPECT_EQ(part.model.layer_count(), 6);
-    EXPECT_EQ(excerpt.policy(policy).layout.compute().slots[index_of(UnitKind::expert)], slots / 4);
+    EXPECT_EQ(sample.policy(policy).layout.compute().slots[index_of(UnitKind::expert)], slots / 4);
     const double ratio = predict(whole, policy, work).seconds() /
-                         predict(part, excerpt.policy(policy), work).seconds();
+                         predict(part, sample.policy(policy), work).seconds();
     EXPECT_NEAR(ratio, 4.0, 0.4) << slots;
   }
 }
 
-TEST(Excerpt, OfFewLayersIsAllOfThem) {
+TEST(LayerSample, OfFewLayersIsAllOfThem) {
   const Bench bench;
-  const Excerpt excerpt(bench.machinery(), 9);
-  EXPECT_EQ(excerpt.machinery().model.layer_count(), bench.model.layer_count());
+  const LayerSample sample(bench.machinery(), 9);
+  EXPECT_EQ(sample.machinery().model.layer_count(), bench.model.layer_count());
   const Policy policy = resident_policy(bench.model);
-  EXPECT_EQ(excerpt.policy(policy).layout.compute().slots, policy.layout.compute().slots);
+  EXPECT_EQ(sample.policy(policy).layout.compute().slots, policy.layout.compute().slots);
 }
 
 TEST(Search, NothingFits) {

@@ -146,10 +146,12 @@ void FragmentBuilder::request_chosen(LayerId layer, int32_t micro_batch,
   }
 }
 
-void FragmentBuilder::need(const WeightUnit& unit, TierId tier) {
+bool FragmentBuilder::need(const WeightUnit& unit, TierId tier) {
   const LoadReason reason =
       unit.kind == UnitKind::expert ? LoadReason::demand : LoadReason::certain;
-  while (!bring(unit, tier, {reason, {}})) residency_.give_way(unit, tier);
+  bool gave_way = false;
+  for (; !bring(unit, tier, {reason, {}}); gave_way = true) residency_.give_way(unit, tier);
+  return gave_way;
 }
 
 std::vector<WeightUnit> FragmentBuilder::requested(LayerId layer) const {

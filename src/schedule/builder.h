@@ -48,8 +48,9 @@ class FragmentBuilder {
   // The same for the experts that a gate has just chosen, as far as slots are free: they cannot
   // have been known before.
   void request_chosen(LayerId layer, int32_t micro_batch, const std::vector<ExpertId>& chosen);
-  // The same for what is used next: takes the slot of something requested for later if it must.
-  void need(const WeightUnit& unit, TierId tier = kComputeTier);
+  // The same for what is used next: takes the slot of something requested for later if it must, and
+  // returns whether it did.
+  bool need(const WeightUnit& unit, TierId tier = kComputeTier);
   // Gives the slot back at once.
   void done(const WeightUnit& unit, TierId tier = kComputeTier) { residency_.release(unit, tier); }
   // Experts of the layer requested and not done, in the order of their requests.

@@ -22,6 +22,23 @@ void Dependencies::Uses::fill(TaskNumber number) {
   writers.push_back(number);
 }
 
+void Dependencies::Uses::write(TaskNumber number) {
+  writers.assign(1, number);
+  readers.clear();
+  before.clear();
+  filling = false;
+  withdrawn = false;
+}
+
+Dependencies::Uses& Dependencies::uses_of(const Resource& resource) {
+  const size_t kind = resource.kind_index();
+  if (kind >= uses_.size()) uses_.resize(kind + 1);
+  std::vector<Uses>& of_kind = uses_[kind];
+  const auto number = static_cast<size_t>(resource.number);
+  if (number >= of_kind.size()) of_kind.resize(number + 1);
+  return of_kind[number];
+}
+
 std::vector<Edge> Dependencies::add(const Task& task) {
   check_readable(task.reads);
   const std::vector<TaskNumber> numbers = numbers_before(task);
@@ -34,10 +51,9 @@ std::vector<Edge> Dependencies::add(const Task& task) {
   return edges;
 }
 
-void Dependencies::check_readable(const std::vector<Resource>& resources) const {
+void Dependencies::check_readable(const std::vector<Resource>& resources) {
   for (const Resource& resource : resources) {
-    const auto found = uses_.find(resource);
-    if (found == uses_.end() || !found->second.withdrawn) continue;
+    if (!uses_of(resource).withdrawn) continue;
     fail(ErrorKind::internal, "a task reads what was to be brought by one that was withdrawn");
   }
 }
@@ -49,19 +65,16 @@ std::vector<TaskNumber> Dependencies::numbers_before(const Task& task) {
     waits.insert(waits.end(), tasks.begin(), tasks.end());
   };
   const auto after_writer = [&](const std::vector<Resource>& resources) {
-    for (const Resource& resource : resources) {
-      const auto found = uses_.find(resource);
-      if (found != uses_.end()) wait_for(found->second.writers);
-    }
+    for (const Resource& resource : resources) wait_for(uses_of(resource).writers);
   };
   after_writer(task.after);
   after_writer(task.reads);
   for (const Resource& resource : task.writes) {
-    const Uses& uses = uses_[resource];
+    const Uses& uses = uses_of(resource);
     wait_for(uses.writers);
     wait_for(uses.readers);
   }
-  for (const Resource& resource : task.fills) wait_for(uses_[resource].before_fill());
+  for (const Resource& resource : task.fills) wait_for(uses_of(resource).before_fill());
   std::sort(waits.begin(), waits.end());
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
   waits.erase(waits.begin(), std::lower_bound(waits.begin(), waits.end(), done_));
@@ -71,13 +84,13 @@ std::vector<TaskNumber> Dependencies::numbers_before(const Task& task) {
 // After numbers_before(), so that a task that reads and writes a place does not wait for itself.
 void Dependencies::count(const Task& task, TaskNumber number) {
   for (const Resource& resource : task.reads) {
-    std::vector<TaskNumber>& readers = uses_[resource].readers;
+    std::vector<TaskNumber>& readers = uses_of(resource).readers;
     std::erase_if(readers, [&](TaskNumber reader) { return reader < done_; });
     readers.push_back(number);
   }
-  for (const Resource& resource : task.fills) uses_[resource].fill(number);
+  for (const Resource& resource : task.fills) uses_of(resource).fill(number);
   for (const Resource& resource : task.writes) {
-    uses_[resource] = {.writers = {number}, .readers = {}, .before = {}};
+    uses_of(resource).write(number);
   }
   earlier_.push_back({task.work, task.lane, begins_ahead(task), task.partial});
 }
@@ -99,7 +112,7 @@ void Dependencies::done_before(TaskNumber number) {
 void Dependencies::withdraw(const Task& task, TaskNumber number) {
   for (const std::vector<Resource>* resources : {&task.writes, &task.fills}) {
     for (const Resource& resource : *resources) {
-      Uses& uses = uses_[resource];
+      Uses& uses = uses_of(resource);
       uses.withdrawn |= std::count(uses.writers.begin(), uses.writers.end(), number) > 0;
     }
   }

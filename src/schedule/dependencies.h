@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <vector>
 
 #include "schedule/task.h"
@@ -74,6 +73,7 @@ class Dependencies {
     // What a task that fills the place next waits for.
     const std::vector<TaskNumber>& before_fill() const;
     void fill(TaskNumber number);
+    void write(TaskNumber number);
   };
   // What edges to a task depend on.
   struct Earlier {
@@ -83,16 +83,18 @@ class Dependencies {
     bool partial;
   };
 
-  void check_readable(const std::vector<Resource>& resources) const;
+  void check_readable(const std::vector<Resource>& resources);
   std::vector<TaskNumber> numbers_before(const Task& task);
   void count(const Task& task, TaskNumber number);
   After after(const Task& task, const Earlier& earlier) const;
+  Uses& uses_of(const Resource& resource);
 
   LaneRules lanes_;
   TaskNumber next_ = 0;
   TaskNumber done_ = 0;
   std::deque<Earlier> earlier_;  // from done_ on
-  std::map<Resource, Uses> uses_;
+  // By kind of resource, then by number: both are small and dense.
+  std::vector<std::vector<Uses>> uses_;
 };
 
 }  // namespace klotski

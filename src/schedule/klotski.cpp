@@ -23,11 +23,12 @@ class Klotski : public Schedule {
 
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     std::vector<WeightUnit> order = in_order_of_arrival(build, layer, activated);
+    size_t requested = 0;  // those before it have been requested and still are until they are done
     for (size_t i = 0; i < order.size(); ++i) {
-      build.need(order[i]);
+      if (build.need(order[i])) requested = i;
       build.expert(layer, order[i].expert, kWholeGroup);
       build.done(order[i]);
-      request_more(build, order, i + 1);
+      requested = request_more(build, order, std::max(requested, i + 1));
     }
     for (int32_t k = 0; k < build.micro_batches(); ++k) build.combine(layer, k);
     build.done(gate_unit(layer));
@@ -55,12 +56,12 @@ class Klotski : public Schedule {
     return order;
   }
 
-  // A slot has come free: the next expert that found none is requested.
-  static void request_more(FragmentBuilder& build, const std::vector<WeightUnit>& order,
-                           size_t from) {
-    for (size_t i = from; i < order.size(); ++i) {
-      if (!build.request(order[i], LoadReason::demand)) return;
-    }
+  // A slot has come free: the next experts that found none are requested, from the given one on.
+  // Returns the first that still finds none.
+  static size_t request_more(FragmentBuilder& build, const std::vector<WeightUnit>& order,
+                             size_t from) {
+    while (from < order.size() && build.request(order[from], LoadReason::demand)) ++from;
+    return from;
   }
 };
 

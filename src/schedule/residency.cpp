@@ -18,7 +18,8 @@ constexpr std::string_view kCyclicRule = "furthest";
 // copied to the device while the disk reads the next, and one more evens out what differs.
 constexpr size_t kFetchedAhead = 3;
 
-// A rule's choice among the experts that leave first, or among all where none does.
+// A rule's choice among the experts that leave first, or among all where none does. Which do may
+// depend on what is resident in another cache.
 class SomeLeaveFirst : public EvictionRule {
  public:
   explicit SomeLeaveFirst(std::unique_ptr<EvictionRule> rule) : rule_(std::move(rule)) {}
@@ -30,6 +31,7 @@ class SomeLeaveFirst : public EvictionRule {
     return rule_->worth_replacing(leaving, key);
   }
   void now_at(LayerId layer) override { rule_->now_at(layer); }
+  int64_t order_version(LayerId layer) const override { return rule_->order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     std::vector<ExpertKey> first;
     std::vector<size_t> places;
@@ -67,6 +69,11 @@ class HeldNearerLeaveFirst : public SomeLeaveFirst {
   bool leaves_first(ExpertKey key) const override {
     return std::any_of(nearer_.begin(), nearer_.end(),
                        [&](const ExpertCache* cache) { return cache->resident(key); });
+  }
+  int64_t order_version(LayerId layer) const override {  // a sum of numbers that only grow
+    int64_t version = SomeLeaveFirst::order_version(layer);
+    for (const ExpertCache* cache : nearer_) version += cache->residency_version(layer);
+    return version;
   }
 
  private:
@@ -180,17 +187,14 @@ Residency::Shelf& Residency::shelf(UnitKind kind, TierId tier) {
   return const_cast<Shelf&>(std::as_const(*this).shelf(kind, tier));
 }
 
-const Residency::Held* Residency::find(const WeightUnit& unit, TierId tier) const {
-  for (const Held& held : shelf(unit.kind, tier).held) {
-    if (held.unit == unit) return &held;
-  }
-  return nullptr;
+std::optional<int64_t> Residency::leased_slot(const WeightUnit& unit, TierId tier) const {
+  const Shelf& of_kind = shelf(unit.kind, tier);
+  if (!of_kind.cache) return std::nullopt;
+  return of_kind.cache->leased_slot({unit.layer, unit.expert});
 }
 
 std::optional<Residency::Leased> Residency::lease(const WeightUnit& unit, TierId tier) {
-  if (const Held* held = find(unit, tier)) {
-    return Leased{static_cast<int32_t>(held->lease.slot()), false};
-  }
+  if (const auto slot = leased_slot(unit, tier)) return Leased{static_cast<int32_t>(*slot), false};
   Shelf& of_kind = shelf(unit.kind, tier);
   auto grant = of_kind.cache->acquire({unit.layer, unit.expert});
   if (!grant) return std::nullopt;
@@ -207,9 +211,13 @@ bool Residency::kept(ExpertKey key) const {
   return std::binary_search(kept_.begin(), kept_.end(), key);
 }
 
+// Those that are kept leave last: where the next to leave is one of them, all others are under
+// lease.
 bool Residency::room_beside_kept() const {
-  return kept_.empty() ||
-         shelf(UnitKind::expert).cache->room_where([&](ExpertKey key) { return !kept(key); });
+  ExpertCache& cache = *shelf(UnitKind::expert).cache;
+  if (kept_.empty() || cache.has_free_slot()) return true;
+  const std::optional<ExpertKey> leaving = cache.next_to_leave();
+  return leaving && !kept(*leaving);
 }
 
 void Residency::chosen(const WeightUnit& unit, int64_t rows) {
@@ -259,9 +267,9 @@ void Residency::release(const WeightUnit& unit, TierId tier) {
 }
 
 int32_t Residency::slot(const WeightUnit& unit, TierId tier) const {
-  const Held* held = find(unit, tier);
-  if (!held) fail(ErrorKind::internal, "{} is used without a lease", format_unit(unit));
-  return static_cast<int32_t>(held->lease.slot());
+  const auto slot = leased_slot(unit, tier);
+  if (!slot) fail(ErrorKind::internal, "{} is used without a lease", format_unit(unit));
+  return static_cast<int32_t>(*slot);
 }
 
 std::vector<WeightUnit> Residency::leased_of(UnitKind kind, LayerId layer) const {

@@ -101,7 +101,7 @@ class Residency {
   bool kept(ExpertKey key) const;
   void make_caches();
   std::unique_ptr<EvictionRule> rule_for(const Shelves& shelves, UnitKind kind) const;
-  const Held* find(const WeightUnit& unit, TierId tier) const;
+  std::optional<int64_t> leased_slot(const WeightUnit& unit, TierId tier) const;
   const Shelf& shelf(UnitKind kind, TierId tier = kComputeTier) const;
   Shelf& shelf(UnitKind kind, TierId tier = kComputeTier);
 

@@ -37,7 +37,10 @@ enum class Place : uint8_t {
   // A slice of an expert on the device, and what it made of the rows there.
   slice,
   slice_outputs,
+  count_
 };
+
+inline constexpr size_t kPlaces = static_cast<size_t>(Place::count_);
 
 struct Resource {
   Place place = Place::hidden;
@@ -46,6 +49,12 @@ struct Resource {
   TierId tier = kComputeTier;        // whose memory it is
 
   auto operator<=>(const Resource&) const = default;
+
+  // A small number for all that is said but `number`: resources that differ in it have another.
+  size_t kind_index() const {
+    const size_t tier_index = size_t{tier.number} * kTierKinds + static_cast<size_t>(tier.kind);
+    return (tier_index * kPlaces + static_cast<size_t>(place)) * (kUnitKinds + 1) + index_of(kind);
+  }
 };
 
 // Why a unit is loaded: known to be needed, expected to be, or chosen by a gate.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "planner/sampled_prediction.h"
 
 namespace klotski {
 
@@ -118,15 +119,10 @@ std::vector<Reason> Planning::reasons() const {
   return reasons;
 }
 
-double Planning::rate_on(const Profile& profile, const RunLimits& limits) const {
-  return choose_plan(foresight_.ground(profile), limits, workload_)
-      .candidates.front()
-      .prediction.tokens_per_second();
-}
-
 // The rate with experts of four bits a weight and a scale for every 32 weights, in groups of the
 // chosen size: fewer bytes are read, and more experts stay in memory. Multiplying them is taken to
-// be as fast as with the stored weights.
+// be as fast as with the stored weights. A rough prediction
+// tells how many times as fast the run is.
 double Planning::rate_with_small_experts() const {
   constexpr double kBitsOfSmall = 4.5;
   const WeightUnit expert = units_of(model(), UnitKind::expert).front();
@@ -153,13 +149,36 @@ double Planning::rate_with_small_experts() const {
   slots += more;
   if (policy.cache.kept_experts > 0) policy.cache.kept_experts += more;
   for (ExpertCosts& costs : policy.division.costs.kinds) costs.link *= share;
-  return predict(with, policy, work()).tokens_per_second();
+  const PlannedWork planned = work();
+  const auto rough_rate = [&](const Machinery& machinery, const Policy& used) {
+    const int64_t experts = model().layer(expert.layer).feed_forward.experts;
+    return SampledPrediction(machinery, planned, experts, Care::rough)
+        .of(used, planned.at_once)
+        .tokens_per_second();
+  };
+  return prediction().tokens_per_second() * rough_rate(with, policy) /
+         rough_rate(machinery(), run().policy);
 }
 
 PlannedWork Planning::work() const {
   PlannedWork work = planned_work(workload_);
   work.at_once = candidates().front().group.at_once;
   return work;
+}
+
+// The fastest choices of different group sizes: one of them is taken to be the fastest on a machine
+// that differs a little.
+std::vector<Choice> Planning::best_sizes() const {
+  constexpr size_t kTried = 4;
+  std::vector<Choice> best;
+  for (const Candidate& one : candidates()) {
+    const bool known = std::any_of(best.begin(), best.end(), [&](const Choice& other) {
+      return other.group() == one.choice.group();
+    });
+    if (!known) best.push_back(one.choice);
+    if (best.size() == kTried) break;
+  }
+  return best;
 }
 
 std::vector<WhatIf> Planning::find_what_ifs() const {
@@ -169,6 +188,14 @@ std::vector<WhatIf> Planning::find_what_ifs() const {
   const std::optional<MemoryPlan>& below = run().below;
   same.ram_bytes = below ? below->limit_bytes : run().memory.limit_bytes;
   if (below) same.vram_bytes = run().memory.limit_bytes;
+  const std::vector<Choice> choices = best_sizes();
+  const auto rough_rate = [&](const Profile& machine, const RunLimits& limits) {
+    return best_rough_rate(foresight_.ground(machine), limits, workload_, choices);
+  };
+  const double scale = prediction().tokens_per_second() / rough_rate(profile, same);
+  const auto rate_on = [&](const Profile& machine, const RunLimits& limits) {
+    return scale * rough_rate(machine, limits);
+  };
   RunLimits more_ram = same;
   *more_ram.ram_bytes *= 2;
   std::vector<WhatIf> found;

@@ -48,7 +48,7 @@ class Planning {
 
  private:
   std::vector<WhatIf> find_what_ifs() const;
-  double rate_on(const Profile& profile, const RunLimits& limits) const;
+  std::vector<Choice> best_sizes() const;
   double rate_with_small_experts() const;
 
   const OpenedModel& opened_;

@@ -1,4 +1,4 @@
-#include "planner/excerpt.h"
+#include "planner/layer_sample.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,13 @@ ModelDescription with_layers(ModelDescription model, const std::vector<LayerId>&
   return model;
 }
 
+// Embedding and logits are computed once a pass: they take the share of the time that the layers
+// have of all layers.
 Profile with_layers(Profile profile, const std::vector<LayerId>& layers) {
+  const double times = static_cast<double>(profile.model.kind_of_layer.size()) /
+                       static_cast<double>(layers.size());
+  profile.model.embed = profile.model.embed.faster(times);
+  profile.model.logits = profile.model.logits.faster(times);
   std::vector<int> kinds;
   for (const LayerId layer : layers) {
     kinds.push_back(profile.model.kind_of_layer[static_cast<size_t>(layer.value)]);
@@ -43,8 +49,9 @@ ExpertShares with_layers(const ExpertShares& shares, const ModelDescription& mod
 
 }  // namespace
 
-Excerpt::Excerpt(const Machinery& whole, int64_t most_layers)
+LayerSample::LayerSample(const Machinery& whole, int64_t most_layers)
     : layers_(evenly_taken(whole.model.layer_count(), most_layers)),
+      all_layers_(whole.model.layer_count()),
       whole_facts_(whole.facts),
       model_(with_layers(whole.model, layers_)),
       profile_(with_layers(whole.profile, layers_)),
@@ -58,7 +65,7 @@ Excerpt::Excerpt(const Machinery& whole, int64_t most_layers)
   }
 }
 
-Machinery Excerpt::machinery() const {
+Machinery LayerSample::machinery() const {
   return {.model = model_,
           .profile = profile_,
           .facts =
@@ -71,12 +78,16 @@ Machinery Excerpt::machinery() const {
           .shares = shares_};
 }
 
-Policy Excerpt::policy(Policy whole) const {
+double LayerSample::times_as_long() const {
+  return static_cast<double>(all_layers_) / static_cast<double>(layers_.size());
+}
+
+Policy LayerSample::policy(Policy whole) const {
   constexpr size_t kExpert = index_of(UnitKind::expert);
   const int64_t passed_through =  // slots that experts come and go in: as many in any part
       whole.layout.compute().slots[kExpert] - whole.layout.lent_slots - whole.cache.kept_experts;
   for (size_t k = 0; k < kUnitKinds; ++k) {
-    // What needs room for two layers, and has it, has it in an excerpt too.
+    // What needs room for two layers, and has it, has it in an sample too.
     const int64_t two_layers = std::min(2 * most_of_layer_[k], units_[k]);
     const bool paged = properties_of(whole.strategy).double_buffers_layers &&
                        whole.layout.compute().slots[k] >= two_layers;
@@ -105,7 +116,7 @@ Policy Excerpt::policy(Policy whole) const {
   return whole;
 }
 
-int64_t Excerpt::scaled(int64_t slots, size_t kind) const {
+int64_t LayerSample::scaled(int64_t slots, size_t kind) const {
   return std::llround(static_cast<double>(slots) * share_of_units_[kind]);
 }
 

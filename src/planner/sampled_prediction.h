@@ -1,0 +1,34 @@
+#pragma once
+
+#include <span>
+
+#include "planner/layer_sample.h"
+#include "planner/prediction.h"
+#include "planner/search.h"
+
+namespace klotski {
+
+// How much time predictions may take: coarse ones tell what is far from the best, rough ones order
+// those that are near, careful ones are within a hundredth or so of a prediction of all layers.
+enum class Care { coarse, rough, careful };
+
+// Predictions of one run by several policies, made from some of the layers and scaled to all.
+class SampledPrediction {
+ public:
+  // `experts` of the layer that has most. Objects that the whole refers to, and the work, must live
+  // longer.
+  SampledPrediction(const Machinery& whole, const PlannedWork& work, int64_t experts, Care care);
+
+  // Of a run with room for keys and values of `at_once` sequences. May be called by several threads.
+  Prediction of(const Policy& policy, int64_t at_once) const;
+  // Replaces the predictions of all these, on as many threads as the process may use.
+  void of_all(std::span<Candidate> candidates) const;
+
+ private:
+  PredictionDetail detail_;
+  LayerSample sample_;
+  Machinery with_;
+  const PlannedWork& work_;
+};
+
+}  // namespace klotski
