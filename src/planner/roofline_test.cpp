@@ -9,6 +9,8 @@
 #include <random>
 
 #include "base/error.h"
+#include "planner/block_model.h"
+#include "planner/testing.h"
 
 namespace klotski {
 namespace {
@@ -224,6 +226,16 @@ TEST_F(RooflineProperties, TurningPointsSeparateTheRegions) {
   }
   EXPECT_GT(moved_by_intensity, 100);
   EXPECT_GT(never_moved, 100);
+}
+
+// Weights that are made where they are needed come from no disk.
+TEST(Roofline, NoLevelsWithoutADisk) {
+  Bench bench;
+  const std::optional<LevelPair> levels = memory_over_disk(bench.machinery());
+  ASSERT_TRUE(levels);
+  EXPECT_EQ(levels->link_bytes_per_second, bench.profile.machine.disk_bytes_per_second);
+  bench.profile.machine.disk_bytes_per_second = 0;
+  EXPECT_FALSE(memory_over_disk(bench.machinery()));
 }
 
 }  // namespace

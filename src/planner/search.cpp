@@ -203,6 +203,20 @@ size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& sp
   return best;
 }
 
+// How many of the first candidates are predicted with care: those that a closer look may find to be
+// the fastest, within what it may cost.
+size_t finalists_of(const std::vector<Candidate>& candidates) {
+  constexpr size_t kLeast = 3;
+  constexpr size_t kMost = 6;
+  constexpr double kNear = 0.95;  // of the first one's rate, roughly
+  size_t count = 0;
+  while (count < std::min(kMost, candidates.size()) &&
+         (count < kLeast || rate(candidates[count]) >= kNear * rate(candidates.front()))) {
+    ++count;
+  }
+  return count;
+}
+
 // Rough predictions are off by other factors where other processors compute: puts behind the first
 // `count` the fastest of each way that is not among them, if it comes near the first one; returns
 // how many there are then.
@@ -224,7 +238,6 @@ size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
 
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space, const Fit& fit) {
-  constexpr size_t kFinalists = 3;
   std::vector<Candidate> candidates = rough_candidates(with, work, space, fit);
   if (candidates.empty()) return {};
   // One of those that would be chosen comes first.
@@ -236,7 +249,7 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
     return one.choice.group() != leader.group() || kAsFast * rate(one) > rate(candidates.front());
   };
   std::stable_partition(candidates.begin() + 1, candidates.end(), says_more);
-  const size_t looked_at = add_other_ways(candidates, std::min(kFinalists, candidates.size()));
+  const size_t looked_at = add_other_ways(candidates, finalists_of(candidates));
   predict_first(candidates, looked_at,
                 SampledPrediction(with, work, space.most_experts, Care::careful));
   const auto finalists = candidates.begin() + static_cast<std::ptrdiff_t>(looked_at);

@@ -61,12 +61,12 @@ struct Candidate {
 };
 
 // Predicts coarsely every group size that fits (`fit` gives nothing for one that does not), roughly
-// those that come near the fastest and the variants of the fastest, and with care the best three and
-// the best of each other way that comes near. The chosen one comes first, then these others, then the rest by the
-// tokens they generate a second, as last predicted and scaled by how far off that was for the best.
-// Where several are within a hundredth of the fastest, the smallest group is chosen, among groups
-// of one size that whose processors wait for each other least, then the last strategy and the usual
-// K.
+// those that come near the fastest and the variants of the fastest, and with care the best three
+// and the best of each other way that comes near. The chosen one comes first, then these others,
+// then the rest by the tokens they generate a second, as last predicted and scaled by how far off
+// that was for the best. Where several are within a hundredth of the fastest, the smallest group is
+// chosen, among groups of one size that whose processors wait for each other least, then the last
+// strategy and the usual K.
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space,
                               const std::function<std::optional<FittedGroup>(const Choice&)>& fit);

@@ -404,6 +404,18 @@ class Plan(Cli):
         for word in ("predicted", "P2", "expert"):
             self.assertIn(word, text)
 
+    def test_a_synthetic_model_is_planned_though_it_comes_from_no_disk(self):
+        page = self.folder / "synthetic.html"
+        shape = ("plan", "--synthetic", "L=3,H=64,F=64,E=4,K=2", "--expert-slots", "6",
+                 "--workload", "prompt=16,gen=4,sequences=8")
+        text = self.ok(*shape, "--html", str(page), env=self.environment)
+        for word in ("predicted", "inequalities", "twice the memory"):
+            self.assertIn(word, text)
+        self.assertNotIn("the disk binds", text)
+        self.assertIn("predicted", page.read_text())
+        found = json.loads(self.ok(*shape, "--json", env=self.environment))
+        self.assertGreater(found["predicted"]["tokens_per_second"], 0)
+
     def test_what_cannot_be_planned(self):
         for workload in ("", "prompt", "prompt=", "prompt=0", "prompt=1x", "tokens=3", "gen=1,,gen=2",
                          "sequences=99999999999999999999"):

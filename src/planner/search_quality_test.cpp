@@ -1,0 +1,170 @@
+// The search predicts few choices with care: what it finds is nearly as fast as the fastest of all.
+// A search that predicts every group size with care, and then the variants of the fastest, says how
+// fast that is.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "planner/expert_costs.h"
+#include "planner/search.h"
+#include "planner/testing.h"
+
+namespace klotski {
+namespace {
+
+constexpr uint64_t kUnitBytes = 10'000'000;
+
+double one_of(std::mt19937_64& random, std::initializer_list<double> values) {
+  return values.begin()[between(random, 0, static_cast<int64_t>(values.size()) - 1)];
+}
+
+// A fixed time and one for every row.
+Curve line_of(double seconds, double seconds_a_row) {
+  return Curve({1.0, 1e5}, {seconds + seconds_a_row, seconds + 1e5 * seconds_a_row});
+}
+
+// A model, a machine and work at random. The more sequences a group has, the fewer experts stay.
+struct RandomSetting {
+  std::mt19937_64 random;
+  bool on_device;
+  ModelDescription model;
+  Profile profile;
+  ExpertShares shares;
+  PlannedWork work;
+  int64_t slots_without_sequences;
+  int64_t sequences_of_a_slot;
+
+  explicit RandomSetting(uint64_t seed)
+      : random(seed),
+        on_device(between(random, 0, 1) == 1),
+        model(shape_of(between(random, 3, 10), between(random, 1, 2) * 8,
+                       static_cast<int>(between(random, 1, 4)))),
+        profile(random_profile()),
+        shares(random_shares()),
+        work{.sequences = between(random, 1, 24),
+             .prompt_tokens = between(random, 4, 32),
+             .generated_tokens = between(random, 2, 8)},
+        slots_without_sequences(between(random, units() / 8, units())),
+        sequences_of_a_slot(between(random, 1, 4)) {}
+
+  int64_t units() const { return std::ssize(units_of(model, UnitKind::expert)); }
+
+  Profile random_profile() {
+    Profile found = plain_profile(model);
+    found.machine.disk_bytes_per_second = one_of(random, {1e8, 1e9, 1e10});
+    LayerProfile& layer = found.model.kinds[0];
+    layer.attention_products = line_of(1e-4, one_of(random, {1e-6, 1e-5}));
+    layer.expert = line_of(one_of(random, {1e-4, 1e-3}), one_of(random, {1e-6, 1e-5, 1e-4}));
+    layer.expert_arranged = layer.expert.faster(one_of(random, {1.0, 1.5}));
+    found.model.logits = line_of(1e-4, one_of(random, {1e-6, 1e-4}));
+    if (!on_device) return found;
+    const double link = one_of(random, {5e9, 5e10});
+    for (const LinkCurve& one : kLinkCurves) {
+      found.machine.*one.curve = Curve({1e3, 1e9}, {1e3 / link + 1e-5, 1e9 / link});
+    }
+    layer.expert_on_cpu = line_of(one_of(random, {2e-4, 2e-3}), 1e-4);
+    layer.attend_decode_on_cpu = constant(one_of(random, {1e-6, 1e-5}));
+    return found;
+  }
+
+  ExpertShares random_shares() {
+    std::vector<std::vector<double>> found;
+    for (const Layer& layer : model.layers) {
+      std::vector<double>& of_layer = found.emplace_back();
+      for (int64_t e = 0; e < layer.feed_forward.experts; ++e) {
+        of_layer.push_back(static_cast<double>(between(random, 1, 8)));
+      }
+    }
+    return ExpertShares(model, std::move(found));
+  }
+
+  Machinery machinery() const {
+    return {.model = model,
+            .profile = profile,
+            .facts =
+                [](const WeightUnit& unit) {
+                  const uint64_t bytes = unit.kind == UnitKind::expert ? kUnitBytes : 1000;
+                  return UnitFacts{bytes, false, bytes};
+                },
+            .shares = shares};
+  }
+
+  SearchSpace space() const {
+    SearchSpace found{.sequences = work.sequences,
+                      .most_experts = model.layers[0].feed_forward.experts,
+                      .top_k = model.layers[0].feed_forward.router.top_k};
+    if (!on_device) return found;
+    found.strategies.insert(found.strategies.end(), {Strategy::cgopipe, Strategy::hybrid});
+    found.cpu_attention = {false, true};
+    return found;
+  }
+
+  std::optional<FittedGroup> fit(const Choice& choice) const {
+    FittedGroup group{.policy = resident_policy(model), .memory = {}, .at_once = choice.group()};
+    Policy& policy = group.policy;
+    policy.strategy = choice.strategy;
+    policy.group.micro_batch = choice.micro_batch;
+    policy.group.micro_batches = choice.micro_batches;
+    policy.group.micro_batch_rows = std::max<int64_t>(choice.micro_batch, 64);
+    policy.cache.hot_experts = choice.hot_experts;
+    int64_t& slots = policy.layout.slots[index_of(UnitKind::expert)];
+    slots = slots_without_sequences - choice.group() / sequences_of_a_slot;
+    if (slots < 8) return {};
+    if (!on_device) return group;
+    for (size_t k = 0; k < kUnitKinds; ++k) {
+      policy.layout.slots_below[k] = std::ssize(units_of(model, static_cast<UnitKind>(k)));
+    }
+    policy.cache.loads_ahead = 3;
+    policy.cache.kept_experts = slots - 4;
+    policy.cache.expert_shares = shares.all();
+    policy.division.cpu_attention = choice.cpu_attention;
+    if (properties_of(choice.strategy).divides_experts) {
+      policy.division.shared_rows = 1024;
+      policy.division.costs = expert_costs(machinery(), policy, 64);
+    }
+    return group;
+  }
+
+  double careful_seconds(const FittedGroup& group) const {
+    PlannedWork with_room = work;
+    with_room.at_once = group.at_once;
+    return predict(machinery(), group.policy, with_room).seconds();
+  }
+
+  // The fastest of some choices, and the time it takes; infinite where none fits.
+  std::pair<Choice, double> fastest(const std::vector<Choice>& choices) const {
+    std::pair<Choice, double> best{{}, std::numeric_limits<double>::infinity()};
+    for (const Choice& choice : choices) {
+      const auto group = fit(choice);
+      const double seconds = group ? careful_seconds(*group) : best.second;
+      if (seconds < best.second) best = {choice, seconds};
+    }
+    return best;
+  }
+  double exhaustive_seconds() const {
+    const auto [size, seconds] = fastest(group_sizes(space()));
+    return std::min(seconds, fastest(variants(space(), size)).second);
+  }
+};
+
+TEST(Search, FindsWhatAnExhaustiveOneFinds) {
+  int settings = 0;
+  for (uint64_t seed = 1; settings < 50; ++seed) {
+    const RandomSetting setting(seed);
+    const std::vector<Candidate> found =
+        search(setting.machinery(), setting.work, setting.space(),
+               [&](const Choice& choice) { return setting.fit(choice); });
+    if (found.empty()) continue;
+    ++settings;
+    const double seconds = setting.careful_seconds(found.front().group);
+    EXPECT_NEAR(found.front().prediction.seconds(), seconds, 0.02 * seconds) << "seed " << seed;
+    EXPECT_LE(seconds, 1.02 * setting.exhaustive_seconds()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace klotski
