@@ -1,4 +1,4 @@
-#include "engine/choose_plan.h"
+#include "planner/choose_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,8 @@ class ChoosePlan : public ::testing::Test {
  protected:
   ChosenPlan choose(const RunLimits& limits, const Workload& work, double disk = 1e6) const {
     const Profile profile = profile_of(test_.description, disk);
-    return choose_plan({test_.description, layouts_, target_, profile, shares_, {}}, limits, work);
+    return choose_plan({run_inputs(test_.description, layouts_, target_, {}), profile, shares_},
+                       limits, work);
   }
 
   TestModel test_{test_model("mixtral")};

@@ -41,8 +41,8 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   DevicePipeline() : test_(test_model(GetParam())), plain_(plain_model(GetParam())) {}
 
   RunPlan plan(const RunLimits& limits, const Workload& workload) const {
-    return plan_run(test_.description, UnitLayouts(test_.description, test_.checkpoint), target_,
-                    limits, workload, options_);
+    const UnitLayouts layouts(test_.description, test_.checkpoint);
+    return plan_run(run_inputs(test_.description, layouts, target_, options_), limits, workload);
   }
 
   // The bundled model takes longer than those of the tests.
@@ -425,10 +425,11 @@ TEST_P(DevicePipeline, APlanIsTheSameWhateverRanBefore) {
 }
 
 TEST_P(DevicePipeline, SoIsWhatItMayUseOfAWholeDevice) {
-  const uint64_t before = vram_limit({}, target_);
+  const auto limit = [&] { return vram_limit({}, *machine_memory(target_, options_).device); };
+  const uint64_t before = limit();
   EXPECT_EQ(before, device_.info().total_bytes - (kGiB - 100 * kMiB) / 16);
   device_.take_own(100 * kMiB);
-  EXPECT_EQ(vram_limit({}, target_), before);
+  EXPECT_EQ(limit(), before);
 }
 
 TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {

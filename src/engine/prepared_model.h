@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "engine/pipeline.h"
-#include "engine/run_plan.h"
 #include "engine/target.h"
 #include "memory/tier.h"
+#include "planner/run_plan.h"
 
 namespace klotski {
 

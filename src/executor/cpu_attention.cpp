@@ -1,32 +1,14 @@
 #include "executor/cpu_attention.h"
 
-#include <algorithm>
+#include "schedule/group_bytes.h"
 
 namespace klotski {
-
-namespace {
-
-int64_t widest_input(const ModelDescription& model) {
-  int64_t widest = 0;
-  for (const Layer& layer : model.layers) widest = std::max(widest, layer.attention.input_width());
-  return widest;
-}
-
-}  // namespace
-
-uint64_t attention_row_bytes(const ModelDescription& model, int64_t rows) {
-  int64_t attended = 0;
-  for (const Layer& layer : model.layers) {
-    attended = std::max(attended, layer.attention.output_width());
-  }
-  return static_cast<uint64_t>(rows * (widest_input(model) + attended)) * sizeof(float);
-}
 
 CpuAttention::CpuAttention(const Arithmetic& with, const PagedKvCache& cache,
                            const ComputeMemory& memory, int64_t most_rows)
     : with_(with),
       cache_(cache),
-      attended_at_(most_rows * widest_input(with.model)),
+      attended_at_(most_rows * widest_attention_input(with.model)),
       rows_(memory, "attention on the CPU", kAttentionBuffers,
             attention_row_bytes(with.model, most_rows)),
       sinks_(with.model.layers.size()) {}

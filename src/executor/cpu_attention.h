@@ -9,10 +9,6 @@
 
 namespace klotski {
 
-// Bytes of the rows that a device and the CPU exchange for the attention of `rows` rows, in the
-// memory of each.
-uint64_t attention_row_bytes(const ModelDescription& model, int64_t rows);
-
 // Attention that the CPU computes for a device, on caches in host memory: the inputs of new rows
 // come down, the rows that attention gives go up. Each function is called by one thread
 // at a time, in the order that the schedule declares; tasks name one of a few buffers.

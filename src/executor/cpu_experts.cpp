@@ -4,26 +4,9 @@
 #include <numeric>
 
 #include "executor/quietly.h"
-#include "model/counts.h"
+#include "schedule/group_bytes.h"
 
 namespace klotski {
-
-namespace {
-
-constexpr uint64_t kCountBytes = 64;  // a cache line of its own
-
-// Of rows, up to a place for the count.
-uint64_t row_bytes(const ModelDescription& model, int64_t rows) {
-  const auto bytes =
-      static_cast<uint64_t>(rows * model.hidden * (1 + most_choices(model))) * sizeof(float);
-  return (bytes + kCountBytes - 1) / kCountBytes * kCountBytes;
-}
-
-}  // namespace
-
-uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows) {
-  return row_bytes(model, rows) + kCountBytes;
-}
 
 std::vector<size_t> begin_by_expert(std::span<const RoutedRows> parts, int64_t experts) {
   std::vector<size_t> begin(static_cast<size_t>(experts) + 1, 0);
@@ -39,8 +22,8 @@ CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const Compute
     : with_(with),
       slots_(slots),
       rows_(memory, "experts on the CPU", shared_row_bytes(with.model, most_rows)),
-      computed_(new (rows_.below(0) + row_bytes(with.model, most_rows) / sizeof(float))
-                    std::atomic<uint32_t>(0)) {}
+      computed_(new (rows_.below(0) + exchanged_expert_row_bytes(with.model, most_rows) /
+                                          sizeof(float)) std::atomic<uint32_t>(0)) {}
 
 void CpuExperts::begin(int64_t rows, float* on_device) {
   to_come_up_ = computed_->load();  // what was given up in the pass before came up for none

@@ -9,10 +9,6 @@
 
 namespace klotski {
 
-// Bytes that a device and the CPU exchange, in the memory of each: rows that experts take of a
-// group of so many, what they give, and how many were computed.
-uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows);
-
 // Where the choices of each expert begin when they are sorted (Processor::sort_by_expert), and
 // their end. The choices lie in the program's memory.
 std::vector<size_t> begin_by_expert(std::span<const RoutedRows> parts, int64_t experts);

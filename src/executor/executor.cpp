@@ -148,7 +148,7 @@ bool Executor::withdraw(TaskNumber number) {
   if (needed || !queue_of(taken.task.lane).tasks.remove(number)) return false;
   taken.withdrawn = true;
   dependencies_.withdraw(taken.task, number);
-  bell_of(taken.task.lane).ring();  // another may be the first of its priority now
+  queue_of(taken.task.lane).bell.ring();  // another may be the first of its priority now
   if (taken.waits_for == 0) finish(number, taken.ready_at);
   return true;
 }
@@ -387,7 +387,7 @@ void Executor::release_later(TaskNumber number, std::chrono::nanoseconds at) {
     if (later.after == After::done || !finished.begun) {
       let_go(waiting);
     } else if (waiting.waits_for == 0) {
-      bell_of(waiting.task.lane).ring();  // it has begun, and may be over
+      queue_of(waiting.task.lane).bell.ring();  // it has begun, and may be over
     }
   }
 }

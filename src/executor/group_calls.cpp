@@ -134,7 +134,7 @@ void GroupTasks::call(const Part& part, Tasks tasks) {
 void GroupTasks::run(Tasks tasks) {
   const Carrier& carrier = carrier_of(tasks);
   if (!carrier.on_processor()) return call(carrier.run, tasks);
-  begin_or_finish([&] { call(carrier.run, tasks); }, with_.ops.memory.finish);
+  begin_or_finish([&] { call(carrier.run, tasks); }, [&] { with_.ops.memory.finish(); });
   with_.ops.memory.finish();
   call(carrier.finish, tasks);
 }
@@ -147,7 +147,7 @@ void GroupTasks::begin_ahead(Tasks tasks) {
     under_way_.push_back(with_.ops.memory.place());
     call(carrier.begun, tasks);
   };
-  begin_or_finish(operations, with_.ops.memory.finish);
+  begin_or_finish(operations, [&] { with_.ops.memory.finish(); });
 }
 
 void GroupTasks::finish(Tasks tasks) {

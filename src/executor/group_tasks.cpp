@@ -6,44 +6,6 @@
 
 namespace klotski {
 
-uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows) {
-  const int64_t choices = most_choices(model);
-  const int64_t shared = std::min(most_rows, policy.division.shared_rows);
-  const int64_t rows = std::max(most_rows * (2 + choices), shared * (2 + 2 * choices));
-  return static_cast<uint64_t>(rows * model.hidden) * sizeof(float);
-}
-
-uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts,
-                       const Processor& ops, const Policy& policy, int64_t rows,
-                       int64_t logit_rows) {
-  int64_t attention_width = 0;
-  int64_t attended_width = 0;
-  int64_t head_dim = 0;
-  int64_t expert_width = 0;
-  int64_t shared_width = 0;
-  for (const Layer& layer : model.layers) {
-    const Attention& shape = layer.attention;
-    attention_width = std::max(attention_width, shape.input_width() + shape.output_width());
-    attended_width = std::max(attended_width, shape.output_width());
-    head_dim = std::max<int64_t>(head_dim, shape.query_head_width());
-    expert_width = std::max(expert_width, layer.feed_forward.width);
-    if (layer.feed_forward.shared) {
-      shared_width = std::max(shared_width, layer.feed_forward.shared->width);
-    }
-  }
-  const int64_t attention =
-      std::min(policy.group.micro_batch_rows, rows) * (attention_width + model.hidden);
-  const int64_t logits = logit_rows * (model.vocabulary + model.hidden);
-  const int64_t floats = attention + logits;
-  const MostWork most{.rows = rows,
-                      .choices = most_choices(model),
-                      .in_width = std::max(model.hidden, attended_width),
-                      .expert_width = std::max(expert_width, shared_width),
-                      .head_dim = head_dim};
-  return static_cast<uint64_t>(floats) * sizeof(float) + ops.scratch_bytes(most) +
-         ops.expansion_bytes(most, policy.precision, layouts.formats());
-}
-
 GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,
                        const Policy& policy, const ComputeMemory& memory)
     : with_(with),
@@ -284,8 +246,11 @@ void GroupTasks::scatter(Tasks tasks) {
     const ConstRows from = cpu_experts_->arrived(task->unit.expert);
     const size_t begin = choices.begin[static_cast<size_t>(task->unit.expert.value)];
     const auto rows = choices.out_rows.span().subspan(begin, static_cast<size_t>(from.count));
-    const auto put = task->sliced > 0 ? with_.ops.scatter_add : with_.ops.scatter;
-    put(outputs_, from, rows);
+    if (task->sliced > 0) {
+      with_.ops.scatter_add(outputs_, from, rows);
+    } else {
+      with_.ops.scatter(outputs_, from, rows);
+    }
   }
 }
 

@@ -13,16 +13,9 @@
 #include "kv/paged_cache.h"
 #include "schedule/builder.h"
 #include "schedule/dependencies.h"
+#include "schedule/group_bytes.h"
 
 namespace klotski {
-
-// Bytes of the rows of a group of up to so many: what layers pass on, what experts take and give,
-// and what those on the CPU beside a device give.
-uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows);
-// Bytes of all else that tasks of a group of so many rows compute with.
-uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts,
-                       const Processor& ops, const Policy& policy, int64_t rows,
-                       int64_t logit_rows);
 
 // Calls on a device that have begun and are not over, at most. A copy beside the one at hand keeps
 // a link busy; what a device computes is a chain of short calls.

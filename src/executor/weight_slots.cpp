@@ -4,46 +4,9 @@
 #include <string>
 
 #include "executor/quietly.h"
+#include "schedule/group_bytes.h"
 
 namespace klotski {
-
-namespace {
-
-// Bytes of a slice's part of one of its matrices.
-uint64_t part_bytes(const TensorView& part) {
-  uint64_t bytes = 0;
-  for (const BytePlane& plane : planes_of(part)) bytes += DeviceMemory::rounded(plane.bytes());
-  return bytes;
-}
-
-// An expert whose unit lies in the memory below at `data`; null: nowhere, what counts is its form.
-ExpertWeights expert_at(const std::byte* data, UnitKind kind, const UnitLayout& layout) {
-  WeightSet weights;
-  for (const PlacedTensor& tensor : layout.tensors) {
-    weights.set(tensor.role, layout.view(tensor, data));
-  }
-  return expert_in(weights, kind == UnitKind::expert);
-}
-
-// Outputs begin .. end - 1.
-ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, int64_t end) {
-  return {rows_between(whole.gate, begin, end), rows_between(whole.up, begin, end),
-          columns_between(whole.down, begin, end)};
-}
-
-}  // namespace
-
-uint64_t slice_bytes(const UnitLayouts& layouts) {
-  uint64_t most = 0;
-  for (const auto& [unit, layout] : layouts.all()) {
-    if (unit.kind != UnitKind::expert) continue;
-    const ExpertWeights whole = expert_at(nullptr, unit.kind, layout);
-    const auto outputs = static_cast<int64_t>(static_cast<double>(whole.gate.rows()) * kMostSlice);
-    const ExpertWeights slice = outputs_between(whole, 0, outputs);
-    most = std::max(most, part_bytes(slice.gate) + part_bytes(slice.up) + part_bytes(slice.down));
-  }
-  return most;
-}
 
 WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const Policy& policy,
                          const ComputeMemory& memory, const Processor& ops)

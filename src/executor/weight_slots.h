@@ -14,9 +14,6 @@
 
 namespace klotski {
 
-// Bytes of the largest slice of an expert on a device.
-uint64_t slice_bytes(const UnitLayouts& layouts);
-
 // The slots of the compute tier, those of the memory below it where it is a device's, and the way
 // of a weight from its source into them. Which unit goes where is decided elsewhere; that nobody
 // reads a slot while it is written is the schedule's care.

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "model/description.h"
+#include "model/unit_layout.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski {
@@ -74,6 +75,21 @@ struct ExpertWeights {
 inline ExpertWeights expert_in(const WeightSet& unit, bool routed) {
   if (!routed) return {unit[Role::dense_gate], unit[Role::dense_up], unit[Role::dense_down]};
   return {unit[Role::expert_gate], unit[Role::expert_up], unit[Role::expert_down]};
+}
+
+// An expert whose unit lies at `data`; null: nowhere, only its form counts.
+inline ExpertWeights expert_at(const std::byte* data, UnitKind kind, const UnitLayout& layout) {
+  WeightSet weights;
+  for (const PlacedTensor& tensor : layout.tensors) {
+    weights.set(tensor.role, layout.view(tensor, data));
+  }
+  return expert_in(weights, kind == UnitKind::expert);
+}
+
+// Outputs begin .. end - 1 of an expert.
+inline ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, int64_t end) {
+  return {rows_between(whole.gate, begin, end), rows_between(whole.up, begin, end),
+          columns_between(whole.down, begin, end)};
 }
 
 // Whether a matrix of a unit may lie in another order than in its file: not where rows of another

@@ -120,9 +120,10 @@ TEST_F(KvTransactionTest, FailedStepsLeaveNoTrace) {
       ASSERT_EQ(sequences[s].length(), lengths[s]);
       pages += PagedKvCache::pages_for(lengths[s]);
       for (const int64_t layer : {0, 1}) {
-        const KvView view = cache.pages(sequences[s], LayerId(layer));
-        ASSERT_TRUE(testing::holds_marks(view.pages(), model_, static_cast<int64_t>(s), lengths[s],
-                                         LayerId(layer), [](int64_t) { return true; }));
+        const KvView view = cache.view(sequences[s], LayerId(layer));
+        ASSERT_TRUE(testing::holds_marks(keys_and_values(view.cache()), model_,
+                                         static_cast<int64_t>(s), lengths[s], LayerId(layer),
+                                         [](int64_t) { return true; }));
       }
     }
     ASSERT_EQ(cache.pages_in_use(), pages);

@@ -64,7 +64,7 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
 
 std::optional<LevelPair> memory_over_disk(const Machinery& with) {
   constexpr double kManyRows = 512.0;
-  if (with.profile.machine.disk_bytes_per_second <= 0) return {};
+  if (with.profile.machine.disk().bytes_per_second <= 0) return {};
   const LayerId layer = first_routed(with.model).value_or(LayerId(0));
   const Curve& expert = with.profile.model.of_layer(layer.value).expert;
   const double rows = std::min(kManyRows, expert.sizes().back());

@@ -233,8 +233,8 @@ TEST(Roofline, NoLevelsWithoutADisk) {
   Bench bench;
   const std::optional<LevelPair> levels = memory_over_disk(bench.machinery());
   ASSERT_TRUE(levels);
-  EXPECT_EQ(levels->link_bytes_per_second, bench.profile.machine.disk_bytes_per_second);
-  bench.profile.machine.disk_bytes_per_second = 0;
+  EXPECT_EQ(levels->link_bytes_per_second, bench.profile.machine.disk().bytes_per_second);
+  bench.profile.machine.disk().bytes_per_second = 0;
   EXPECT_FALSE(memory_over_disk(bench.machinery()));
 }
 

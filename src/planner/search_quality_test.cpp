@@ -55,7 +55,7 @@ struct RandomSetting {
 
   Profile random_profile() {
     Profile found = plain_profile(model);
-    found.machine.disk_bytes_per_second = one_of(random, {1e8, 1e9, 1e10});
+    found.machine.disk().bytes_per_second = one_of(random, {1e8, 1e9, 1e10});
     LayerProfile& layer = found.model.kinds[0];
     layer.attention_products = line_of(1e-4, one_of(random, {1e-6, 1e-5}));
     layer.expert = line_of(one_of(random, {1e-4, 1e-3}), one_of(random, {1e-6, 1e-5, 1e-4}));
@@ -63,8 +63,9 @@ struct RandomSetting {
     found.model.logits = line_of(1e-4, one_of(random, {1e-6, 1e-4}));
     if (!on_device) return found;
     const double link = one_of(random, {5e9, 5e10});
+    LinkProfile& measured = found.machine.links.emplace_back();
     for (const LinkCurve& one : kLinkCurves) {
-      found.machine.*one.curve = Curve({1e3, 1e9}, {1e3 / link + 1e-5, 1e9 / link});
+      measured.*one.curve = Curve({1e3, 1e9}, {1e3 / link + 1e-5, 1e9 / link});
     }
     layer.expert_on_cpu = line_of(one_of(random, {2e-4, 2e-3}), 1e-4);
     layer.attend_decode_on_cpu = constant(one_of(random, {1e-6, 1e-5}));
@@ -111,17 +112,19 @@ struct RandomSetting {
     policy.group.micro_batches = choice.micro_batches;
     policy.group.micro_batch_rows = std::max<int64_t>(choice.micro_batch, 64);
     policy.cache.hot_experts = choice.hot_experts;
-    int64_t& slots = policy.layout.slots[index_of(UnitKind::expert)];
+    int64_t& slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
     slots = slots_without_sequences - choice.group() / sequences_of_a_slot;
     if (slots < 8) return {};
     if (!on_device) return group;
+    std::array<int64_t, kUnitKinds> host_slots{};
     for (size_t k = 0; k < kUnitKinds; ++k) {
-      policy.layout.slots_below[k] = std::ssize(units_of(model, static_cast<UnitKind>(k)));
+      host_slots[k] = std::ssize(units_of(model, static_cast<UnitKind>(k)));
     }
-    policy.cache.loads_ahead = 3;
     policy.cache.kept_experts = slots - 4;
+    policy.layout.set_host_slots(host_slots);
+    policy.cache.loads_ahead = 3;
     policy.cache.expert_shares = shares.all();
-    policy.division.cpu_attention = choice.cpu_attention;
+    policy.division.attend_at_host(choice.cpu_attention);
     if (properties_of(choice.strategy).divides_experts) {
       policy.division.shared_rows = 1024;
       policy.division.costs = expert_costs(machinery(), policy, 64);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "hardware/machine.h"
 
 namespace klotski {
 namespace {

@@ -26,7 +26,7 @@ class OverTwoDevices : public Schedule {
   void prefetch(FragmentBuilder& build, LayerId layer) override {
     build.request(attention_unit(layer), LoadReason::certain);
     build.request(gate_unit(layer), LoadReason::certain);
-    const int64_t experts = build.known().model.layer(layer).feed_forward.experts;
+    const int64_t experts = build.context().model.layer(layer).feed_forward.experts;
     for (int64_t e = 0; e < experts; ++e) {
       build.request(build.expert_of(layer, ExpertId(e)), LoadReason::certain,
                     device_of(ExpertId(e)));
@@ -101,14 +101,14 @@ class Played {
   }
 
   void preload() {
-    FragmentBuilder build(policy_, residency_, known());
+    FragmentBuilder build(policy_, residency_, context());
     for_each_preloaded(model_, policy_, build, [&] { remember(build.take()); });
   }
 
   nanoseconds pass() {
     simulation_.begin_pass();
     const nanoseconds began = simulation_.pass_end();
-    FragmentBuilder build(policy_, residency_, known());
+    FragmentBuilder build(policy_, residency_, context());
     OverTwoDevices schedule;
     Sink sink{*this};
     run_pass(schedule, build, sink);
@@ -147,7 +147,7 @@ class Played {
     simulation_.submit(std::move(fragment));
   }
 
-  Known known() const {
+  ScheduleContext context() const {
     return {.model = model_,
             .group = std::vector<MicroBatchShape>(2, {.rows = 3}),
             .facts =

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "engine/choose_plan.h"
+#include "engine/run_inputs.h"
+#include "planner/choose_plan.h"
 #include "session/opened_target.h"
 
 namespace klotski {
@@ -19,13 +20,14 @@ class Foresight {
   // Takes experts to be as popular as the table has seen them; null: all equally.
   void assume_popularity(const CorrelationTable* table);
 
-  PlanningGround ground() const { return ground(probed_.profile); }
-  // Ground for plans of this model on another machine.
-  PlanningGround ground(const Profile& profile) const {
-    return {opened_.description, layouts_, target_, profile, shares_, options_};
+  // What plans of this model rest on, with the machine's memory as it is now.
+  PlanInputs inputs() const { return inputs(probed_.profile); }
+  // The same on another machine.
+  PlanInputs inputs(const Profile& profile) const {
+    return {run_inputs(opened_.description, layouts_, target_, options_), profile, shares_};
   }
   Prediction predict(const RunPlan& plan, const PlannedWork& work) const {
-    return klotski::predict(ground().machinery(), plan.policy, work);
+    return klotski::predict(inputs().machinery(), plan.policy, work);
   }
 
  private:

@@ -83,7 +83,7 @@ Probed probe_on_device(const OpenedModel& opened, const Target& target, const Ru
   ProbeLimits measured;
   measured.most_bytes = std::min(measured.most_bytes, memory_to_measure(limits.ram_bytes) / 2);
   measured.most_rows = kMostDeviceRows;
-  const uint64_t vram = vram_limit(limits, target);
+  const uint64_t vram = vram_limit(limits, *machine_memory(target, {}).device);
   const uint64_t own = target.device->own_bytes();
   // A power of two, so that a little more or less free memory finds the stored profile again.
   const uint64_t arena_bytes =

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/run_plan.h"
+#include "engine/run_inputs.h"
 #include "engine/target.h"
 #include "session/events.h"
 #include "session/opened_model.h"

@@ -67,7 +67,7 @@ Lane binding_lane(const TimelineTotals& totals) {
 Planning::Planning(const OpenedModel& opened, Foresight foresight, const RunLimits& limits,
                    const Workload& workload)
     : opened_(opened), limits_(limits), workload_(workload), foresight_(std::move(foresight)) {
-  chosen_ = choose_plan(foresight_.ground(), limits, workload);
+  chosen_ = choose_plan(foresight_.inputs(), limits, workload);
   what_ifs_ = find_what_ifs();
 }
 
@@ -190,7 +190,7 @@ std::vector<WhatIf> Planning::find_what_ifs() const {
   if (below) same.vram_bytes = run().memory.limit_bytes;
   const std::vector<Choice> choices = best_sizes();
   const auto rough_rate = [&](const Profile& machine, const RunLimits& limits) {
-    return best_rough_rate(foresight_.ground(machine), limits, workload_, choices);
+    return best_rough_rate(foresight_.inputs(machine), limits, workload_, choices);
   };
   const double scale = prediction().tokens_per_second() / rough_rate(profile, same);
   const auto rate_on = [&](const Profile& machine, const RunLimits& limits) {

@@ -87,10 +87,11 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
   plan_.reset();
   if (plans_by_prediction(by)) {
     foresight_->assume_popularity(table_ ? &*table_ : popularity);
-    plan_ = choose_plan(foresight_->ground(), options_.limits, workload).run;
+    plan_ = choose_plan(foresight_->inputs(), options_.limits, workload).run;
   } else {
-    plan_ = plan_run(description(), UnitLayouts(description(), model_->checkpoint), target_.target,
-                     options_.limits, workload, options_.pipeline);
+    const UnitLayouts layouts(description(), model_->checkpoint);
+    plan_ = plan_run(run_inputs(description(), layouts, target_.target, options_.pipeline),
+                     options_.limits, workload);
   }
   // Told only now: work that does not fit at all has another error to read about.
   if (!why_no_foresight_.empty() && !std::exchange(told_why_, true)) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/run_plan.h"
+#include "engine/run_inputs.h"
 #include "experts/correlation_table.h"
 #include "session/opened_model.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/testing.h"
 #include "device/testing.h"
-#include "engine/hot_experts.h"
+#include "experts/predictor.h"
 #include "kernels/testing.h"
 #include "session/testing.h"
 #include "weights/testing.h"

@@ -133,7 +133,7 @@ TEST_F(SessionTest, PlansOfASyntheticModelGenerateNoWeight) {
                   on_the_cpu({.ram_bytes = 16 * kGiB, .hypothetical = true}));
   const uint64_t before = resident_bytes();
   const RunPlan& plan = session.plan(prompts_workload());
-  EXPECT_LT(plan.policy.layout.slots[index_of(UnitKind::expert)], 48 * 128);
+  EXPECT_LT(plan.policy.layout.compute().slots[index_of(UnitKind::expert)], 48 * 128);
   EXPECT_LT(resident_bytes(), before + 256 * kMiB);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/prepared_model.h"
+#include "engine/run_inputs.h"
 #include "engine/testing/resident_model.h"
 #include "kernels/testing.h"
 #include "model/config.h"
@@ -41,8 +42,8 @@ struct TestModel {
                const PipelineOptions& options = {},
                const Processor& ops = reference_processor()) const {
     const Target target{.ops = ops};
-    return plan_run(description, UnitLayouts(description, checkpoint), target, limits, workload,
-                    options);
+    const UnitLayouts layouts(description, checkpoint);
+    return plan_run(run_inputs(description, layouts, target, options), limits, workload);
   }
   PreparedModel prepare(const RunLimits& limits, const Workload& workload,
                         const PipelineOptions& options = {},

@@ -1,15 +1,15 @@
-#include "engine/run_plan.h"
+#include "planner/run_plan.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "base/bytes.h"
-#include "base/cpu_limit.h"
-#include "base/memory_limit.h"
-#include "base/process_memory.h"
-#include "base/thread_stacks.h"
+#include "kv/paged_cache.h"
 #include "memory/alignment.h"
+#include "memory/device_memory.h"
 #include "model/counts.h"
+#include "schedule/group_bytes.h"
+#include "schedule/task.h"
 
 namespace klotski {
 
@@ -42,26 +42,18 @@ constexpr uint64_t kSpanCopies = 2;  // the timeline's own, and one that is draw
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Stacks of threads a run starts: for the lanes, for the loops of the arithmetic and, where
-// io_uring is refused, for reading. Memory holds what they touch of them, limits of address space
-// all.
-uint64_t stack_bytes(const PipelineOptions& options) {
-  const size_t threads = device_over_host().lanes().size() + static_cast<size_t>(usable_cpus()) +
-                         static_cast<size_t>(options.disk.queue_depth);
-  return threads * kThreadStackBytes;
-}
-
 // All that is free, less a sixteenth for what else the machine is doing. What the user allows may
 // be more than the machine has free now, never more than the limits of this process and its groups.
-uint64_t allowed_bytes(const RunLimits& limits, const PipelineOptions& options, uint64_t resident) {
+uint64_t allowed_bytes(const RunLimits& limits, const MachineMemory& memory) {
   if (limits.hypothetical) return *limits.ram_bytes;
-  MemoryLeft left = memory_left();
+  MemoryLeft left = memory.left;
   if (limits.ram_bytes) left.machine.reset();
   for (std::optional<uint64_t>* bound : {&left.address_space, &left.data}) {
-    if (*bound) **bound -= std::min(**bound, stack_bytes(options));
+    if (*bound) **bound -= std::min(**bound, memory.stack_bytes);
   }
   const uint64_t free_bytes = std::min(left.least(), UINT64_MAX / 2);
-  return std::min(limits.ram_bytes.value_or(UINT64_MAX), resident + free_bytes - free_bytes / 16);
+  return std::min(limits.ram_bytes.value_or(UINT64_MAX),
+                  memory.resident_bytes + free_bytes - free_bytes / 16);
 }
 
 Policy group_policy(const RunLimits& limits, const Workload& workload, bool device) {
@@ -92,25 +84,21 @@ int64_t pages_of_sequence(const ModelDescription& model, const Policy& policy, i
 
 class MemoryDivision {
  public:
-  MemoryDivision(const ModelDescription& model, const UnitLayouts& layouts, const Target& target,
-                 const RunLimits& limits, const Workload& workload, const PipelineOptions& options)
-      : model_(model),
-        layouts_(layouts),
-        target_(target),
+  MemoryDivision(const RunInputs& inputs, const RunLimits& limits, const Workload& workload)
+      : model_(inputs.model),
+        layouts_(inputs.layouts),
+        inputs_(inputs),
+        device_(inputs.memory.device),
         limits_(limits),
         workload_(workload),
-        options_(options),
-        resident_(resident_bytes()),
-        ram_bytes_(allowed_bytes(limits, options, resident_)),
-        process_bytes_(resident_ - held_below(target) + kProgramMargin + workload.input_bytes +
-                       kSpanCopies * static_cast<uint64_t>(options.keep_spans) *
-                           sizeof(TimelineSpan)),
-        device_own_bytes_(target.device ? target.device->own_bytes() : 0),
-        pinned_bytes_(target.below ? target.below->weights.pinned_bytes() : 0) {}
+        ram_bytes_(allowed_bytes(limits, inputs.memory)),
+        process_bytes_(inputs.memory.resident_bytes -
+                       std::min(inputs.memory.resident_bytes, inputs.memory.held_weight_bytes) +
+                       kProgramMargin + workload.input_bytes + kSpanCopies * inputs.span_bytes) {}
 
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();
-    if (target_.device && target_.cpu) {
+    if (device_ && inputs_.cpu) {
       policy.division.attend_at_host(limits_.cpu_attention.value_or(false) ||
                                      properties_of(policy.strategy).needs_cpu_attention);
       if (properties_of(policy.strategy).divides_experts) {
@@ -121,7 +109,7 @@ class MemoryDivision {
     }
     policy = that_fits(policy, limits);
     MemoryPlan plan = divide(policy, limits);
-    if (!target_.device) return {policy, plan};
+    if (!device_) return {policy, plan};
     policy.cache.loads_ahead =
         std::max(kLoadsAhead, policy.cache.hot_count(most_choices(model_)) + 1);
     if (std::optional<Policy> lending = with_lent_slots(policy, limits)) {
@@ -234,7 +222,7 @@ class MemoryDivision {
 
   // A sequence: where none does, all have to find room above.
   bool one_fits_below(const Policy& policy) const {
-    return !target_.device || room_below(policy) >= spilled_sequence_bytes(policy);
+    return !device_ || room_below(policy) >= spilled_sequence_bytes(policy);
   }
 
   // For keys and values in the program's memory, beside what nothing runs without: with less than
@@ -271,8 +259,8 @@ class MemoryDivision {
   MemoryLimits compute_limits() const {
     MemoryLimits limits{
         .bytes = 0, .kv_bytes = limits_.kv_bytes, .expert_slots = limits_.expert_slots};
-    if (target_.device) {
-      limits.bytes = vram_limit(limits_, target_);
+    if (device_) {
+      limits.bytes = vram_limit(limits_, *device_);
       limits.memory = "VRAM";
       limits.flag = "--vram";
     } else {
@@ -284,11 +272,7 @@ class MemoryDivision {
   bool least_fits(const Policy& policy, const MemoryLimits& limits) const {
     return least_bytes(demand(policy, 0)) <= limits.bytes;
   }
-  // Of the process's memory what the target has for weights: it is planned for as such.
-  uint64_t held_below(const Target& target) const {
-    return target.below ? std::min(resident_, target.below->weights.bytes()) : 0;
-  }
-  bool may_spill() const { return target_.device || !options_.spill_folder.empty(); }
+  bool may_spill() const { return device_ || inputs_.may_spill; }
 
   int64_t kv_pages(const Policy& policy, int64_t tokens) const {
     return pages_of_sequence(model_, policy, tokens);
@@ -346,8 +330,8 @@ class MemoryDivision {
     uint64_t activations =
         group_row_bytes(model_, policy, own_rows) + working_bytes(policy, own_rows);
     uint64_t process = process_bytes_;
-    if (target_.device) {
-      activations = with_gaps(activations) + target_.ops_bytes;
+    if (device_) {
+      activations = with_gaps(activations) + device_->processor_bytes;
       process = device_process_bytes(policy);
     }
     MemoryDemand demand{.process_bytes = process,
@@ -363,7 +347,7 @@ class MemoryDivision {
       const auto kind = static_cast<UnitKind>(k);
       demand.units[k] = {.units = layouts_.units(kind),
                          .least = std::min<int64_t>(1, layouts_.units(kind)),
-                         .buffer_bytes = target_.device
+                         .buffer_bytes = device_
                                              ? DeviceMemory::rounded(layouts_.packed_bytes(kind))
                                              : layouts_.buffer_bytes(kind)};
     }
@@ -375,7 +359,8 @@ class MemoryDivision {
   }
 
   uint64_t working_bytes(const Policy& policy, int64_t rows) const {
-    return klotski::working_bytes(model_, layouts_, target_.ops, policy, rows, logit_rows(policy));
+    return klotski::working_bytes(model_, layouts_, inputs_.processor, policy, rows,
+                                  logit_rows(policy));
   }
   int64_t logit_rows(const Policy& policy) const {
     return std::max(policy.decode_sequences(), workload_.logit_rows);
@@ -391,10 +376,10 @@ class MemoryDivision {
       const auto kind = static_cast<UnitKind>(k);
       to_pin += static_cast<uint64_t>(layouts_.units(kind)) * layouts_.buffer_bytes(kind);
     }
-    to_pin = std::max(std::min(to_pin, ram_bytes_), pinned_bytes_);
-    return std::max(
-        target_.device_own_bytes + kDeviceMargin + to_pin / kPinnedPerTableByte,
-        device_own_bytes_ + kLeastDeviceMargin + (to_pin - pinned_bytes_) / kPinnedPerTableByte);
+    to_pin = std::max(std::min(to_pin, ram_bytes_), inputs_.memory.pinned_bytes);
+    return std::max(device_->own_bytes_at_start + kDeviceMargin + to_pin / kPinnedPerTableByte,
+                    device_->own_bytes + kLeastDeviceMargin +
+                        (to_pin - inputs_.memory.pinned_bytes) / kPinnedPerTableByte);
   }
 
   // Of what the device and the CPU exchange. On the device, rows of experts lie with the group's.
@@ -421,7 +406,7 @@ class MemoryDivision {
       width = std::max(width, layer.feed_forward.width);
       head_dim = std::max<int64_t>(head_dim, layer.attention.query_head_width());
     }
-    return target_.cpu->scratch_bytes(
+    return inputs_.cpu->scratch_bytes(
         {.rows = std::max(policy.division.shared_rows, policy.group.micro_batch),
          .choices = most_choices(model_),
          .in_width = model_.hidden,
@@ -453,36 +438,30 @@ class MemoryDivision {
 
   const ModelDescription& model_;
   const UnitLayouts& layouts_;
-  const Target& target_;
+  const RunInputs& inputs_;
+  const std::optional<DeviceMemoryState>& device_;
   const RunLimits& limits_;
   const Workload& workload_;
-  const PipelineOptions& options_;
-  uint64_t resident_;
-  uint64_t ram_bytes_;  // allowed, read once
+  uint64_t ram_bytes_;  // allowed
   uint64_t process_bytes_;
-  // As they were when the plan began: they grow while memory is pinned.
-  uint64_t device_own_bytes_;
-  uint64_t pinned_bytes_;
 };
 
 }  // namespace
 
-uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options) {
-  return allowed_bytes(limits, options, resident_bytes());
+uint64_t ram_limit(const RunLimits& limits, const MachineMemory& memory) {
+  return allowed_bytes(limits, memory);
 }
 
 // All that was free before anything ran, less a sixteenth of it for what else the device is doing.
-uint64_t vram_limit(const RunLimits& limits, const Target& target) {
-  const uint64_t all = target.device->own_bytes() + target.device->free_bytes();
-  if (!limits.vram_bytes) return all - (all - std::min(all, target.device_own_bytes)) / 16;
+uint64_t vram_limit(const RunLimits& limits, const DeviceMemoryState& device) {
+  const uint64_t all = device.own_bytes + device.free_bytes;
+  if (!limits.vram_bytes) return all - (all - std::min(all, device.own_bytes_at_start)) / 16;
   return limits.hypothetical ? *limits.vram_bytes : std::min(*limits.vram_bytes, all);
 }
 
-RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const Target& target,
-                 const RunLimits& limits, const Workload& workload,
-                 const PipelineOptions& options) {
-  return MemoryDivision(model, layouts, target, limits, workload, options)
-      .plan(group_policy(limits, workload, target.device != nullptr));
+RunPlan plan_run(const RunInputs& inputs, const RunLimits& limits, const Workload& workload) {
+  return MemoryDivision(inputs, limits, workload)
+      .plan(group_policy(limits, workload, inputs.memory.device.has_value()));
 }
 
 int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,

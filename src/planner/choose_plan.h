@@ -1,7 +1,7 @@
 #pragma once
 
-#include "engine/run_plan.h"
 #include "experts/correlation_table.h"
+#include "planner/run_plan.h"
 #include "planner/search.h"
 
 namespace klotski {
@@ -13,26 +13,23 @@ struct ChosenPlan {
 };
 
 // What a choice rests on besides the limits and the work.
-struct PlanningGround {
-  const ModelDescription& model;
-  const UnitLayouts& layouts;
-  const Target& target;
+struct PlanInputs {
+  RunInputs run;
   const Profile& profile;
   const ExpertShares& shares;
-  const PipelineOptions& options;
 
   Machinery machinery() const;
 };
 
 // Tries group sizes, strategies and K, gives each its memory and simulates the work: the fastest is
 // chosen. What the limits fix is kept. Refuses (does_not_fit) where nothing fits, as plan_run does.
-ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
-                       const Workload& workload);
+ChosenPlan choose_plan(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload);
 
-// The rate in tokens a second of the fastest of some choices, roughly predicted: to be compared with
-// that of the same choices on another machine or within other limits. 0 where none of them fits.
-double best_rough_rate(const PlanningGround& ground, const RunLimits& limits,
-                       const Workload& workload, const std::vector<Choice>& choices);
+// The rate in tokens a second of the fastest of some choices, roughly predicted: to be compared
+// with that of the same choices on another machine or within other limits. 0 where none of them
+// fits.
+double best_rough_rate(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload,
+                       const std::vector<Choice>& choices);
 
 // The work as it is simulated: all sequences of the usual length.
 PlannedWork planned_work(const Workload& workload);

@@ -1,4 +1,4 @@
-#include "engine/choose_plan.h"
+#include "planner/choose_plan.h"
 
 #include <algorithm>
 
@@ -11,13 +11,13 @@ namespace klotski {
 namespace {
 
 // Whether the CPU beside a device may compute, and it is known how fast.
-bool cpu_may_share(const PlanningGround& ground) {
-  return ground.target.device && ground.target.cpu &&
-         !expert_costs(ground.machinery(), {}, 1).empty();
+bool cpu_may_share(const PlanInputs& inputs) {
+  return inputs.run.memory.device && inputs.run.cpu &&
+         !expert_costs(inputs.machinery(), {}, 1).empty();
 }
 
-SearchSpace search_space(const PlanningGround& ground, const RunLimits& limits, int64_t sequences) {
-  const ModelDescription& model = ground.model;
+SearchSpace search_space(const PlanInputs& inputs, const RunLimits& limits, int64_t sequences) {
+  const ModelDescription& model = inputs.run.model;
   SearchSpace space{.sequences = sequences,
                     .micro_batch = limits.micro_batch,
                     .micro_batches = limits.micro_batches,
@@ -28,7 +28,7 @@ SearchSpace search_space(const PlanningGround& ground, const RunLimits& limits, 
     space.most_experts = std::max(space.most_experts, layer.feed_forward.experts);
     space.top_k = layer.feed_forward.router.top_k;
   }
-  if (!cpu_may_share(ground)) return space;
+  if (!cpu_may_share(inputs)) return space;
   for (size_t i = 0; i < kStrategies; ++i) {
     const auto strategy = static_cast<Strategy>(i);
     if (properties_of(strategy).needs_device) space.strategies.push_back(strategy);
@@ -43,10 +43,10 @@ SearchSpace search_space(const PlanningGround& ground, const RunLimits& limits, 
 
 }  // namespace
 
-Machinery PlanningGround::machinery() const {
-  return {.model = model,
+Machinery PlanInputs::machinery() const {
+  return {.model = run.model,
           .profile = profile,
-          .facts = [&from = layouts](const WeightUnit& unit) { return facts_of(from, unit); },
+          .facts = [&from = run.layouts](const WeightUnit& unit) { return facts_of(from, unit); },
           .shares = shares};
 }
 
@@ -78,10 +78,11 @@ namespace {
 // Gives choices their memory, within the same limits each, whatever others take meanwhile.
 class Fitting {
  public:
-  Fitting(const PlanningGround& ground, const RunLimits& limits, const Workload& workload)
-      : ground_(ground), limits_(limits), workload_(workload) {
-    limits_.ram_bytes = ram_limit(limits, ground.options);
-    if (ground.target.device) limits_.vram_bytes = vram_limit(limits, ground.target);
+  Fitting(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload)
+      : inputs_(inputs), limits_(limits), workload_(workload) {
+    const MachineMemory& memory = inputs.run.memory;
+    limits_.ram_bytes = ram_limit(limits, memory);
+    if (memory.device) limits_.vram_bytes = vram_limit(limits, *memory.device);
   }
 
   RunPlan plan_of(const Choice& choice) const {
@@ -91,11 +92,10 @@ class Fitting {
     fixed.strategy = choice.strategy;
     if (choice.hot_experts > 0) fixed.hot_experts = choice.hot_experts;
     fixed.cpu_attention = choice.cpu_attention;
-    RunPlan plan =
-        plan_run(ground_.model, ground_.layouts, ground_.target, fixed, workload_, ground_.options);
-    if (ground_.target.device) plan.policy.cache.expert_shares = ground_.shares.all();
+    RunPlan plan = plan_run(inputs_.run, fixed, workload_);
+    if (inputs_.run.memory.device) plan.policy.cache.expert_shares = inputs_.shares.all();
     if (plan.policy.division.shared_rows > 0) {
-      plan.policy.division.costs = expert_costs(ground_.machinery(), plan.policy,
+      plan.policy.division.costs = expert_costs(inputs_.machinery(), plan.policy,
                                                 static_cast<double>(workload_.usual_tokens()));
     }
     return plan;
@@ -107,7 +107,7 @@ class Fitting {
       return FittedGroup{.policy = plan.policy,
                          .memory = plan.memory,
                          .below = plan.below,
-                         .at_once = sequences_at_once(ground_.model, plan, workload_)};
+                         .at_once = sequences_at_once(inputs_.run.model, plan, workload_)};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       return {};
@@ -115,19 +115,19 @@ class Fitting {
   }
 
  private:
-  const PlanningGround& ground_;
+  const PlanInputs& inputs_;
   RunLimits limits_;
   const Workload& workload_;
 };
 
 }  // namespace
 
-ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
+ChosenPlan choose_plan(const PlanInputs& inputs, const RunLimits& limits,
                        const Workload& workload) {
-  const Fitting fit(ground, limits, workload);
-  const SearchSpace space = search_space(ground, limits, workload.sequences);
+  const Fitting fit(inputs, limits, workload);
+  const SearchSpace space = search_space(inputs, limits, workload.sequences);
   std::vector<Candidate> candidates =
-      search(ground.machinery(), planned_work(workload), space, fit);
+      search(inputs.machinery(), planned_work(workload), space, fit);
   if (candidates.empty()) {
     fit.plan_of(group_sizes(space).front());  // says why
     fail(ErrorKind::internal, "a group that did not fit fits now");
@@ -136,9 +136,9 @@ ChosenPlan choose_plan(const PlanningGround& ground, const RunLimits& limits,
   return {{chosen.policy, chosen.memory, chosen.below}, candidates};
 }
 
-double best_rough_rate(const PlanningGround& ground, const RunLimits& limits,
-                       const Workload& workload, const std::vector<Choice>& choices) {
-  const Fitting fit(ground, limits, workload);
+double best_rough_rate(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload,
+                       const std::vector<Choice>& choices) {
+  const Fitting fit(inputs, limits, workload);
   std::vector<Candidate> candidates;
   for (const Choice& choice : choices) {
     if (std::optional<FittedGroup> group = fit(choice)) {
@@ -146,8 +146,8 @@ double best_rough_rate(const PlanningGround& ground, const RunLimits& limits,
     }
   }
   const PlannedWork work = planned_work(workload);
-  const Machinery with = ground.machinery();
-  const int64_t experts = search_space(ground, limits, workload.sequences).most_experts;
+  const Machinery with = inputs.machinery();
+  const int64_t experts = search_space(inputs, limits, workload.sequences).most_experts;
   SampledPrediction(with, work, experts, Care::rough).of_all(candidates);
   double best = 0.0;
   for (const Candidate& one : candidates) {

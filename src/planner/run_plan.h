@@ -4,9 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "engine/pipeline.h"
-#include "engine/target.h"
+#include "model/unit_layout.h"
+#include "planner/machine_memory.h"
 #include "planner/memory_plan.h"
+#include "schedule/policy.h"
 
 namespace klotski {
 
@@ -49,15 +50,25 @@ struct RunPlan {
   std::optional<MemoryPlan> below{};  // the program's memory, where that is a device's
 };
 
-// What the user allows or what is free now less a sixteenth, within every limit of the process; of
-// a device likewise.
-uint64_t ram_limit(const RunLimits& limits, const PipelineOptions& options);
-uint64_t vram_limit(const RunLimits& limits, const Target& target);
+// What a plan of memory rests on besides the limits and the work. The references must live longer.
+struct RunInputs {
+  const ModelDescription& model;
+  const UnitLayouts& layouts;
+  const Processor& processor;      // of the compute tier
+  const Processor* cpu = nullptr;  // beside a device, where it may compute
+  MachineMemory memory{};
+  uint64_t span_bytes = 0;  // of the spans that a timeline keeps
+  bool may_spill = false;   // keys and values may lie in a file
+};
+
+// Bytes that the user allows, or those that are free less a sixteenth, within every limit of the
+// process; of a device likewise.
+uint64_t ram_limit(const RunLimits& limits, const MachineMemory& memory);
+uint64_t vram_limit(const RunLimits& limits, const DeviceMemoryState& device);
 
 // Gives a group as large as the work and the limits allow its memory, and makes it smaller where
 // that is not enough; refuses (does_not_fit) what cannot run within the limits. Touches no weight.
-RunPlan plan_run(const ModelDescription& model, const UnitLayouts& layouts, const Target& target,
-                 const RunLimits& limits, const Workload& workload, const PipelineOptions& options);
+RunPlan plan_run(const RunInputs& inputs, const RunLimits& limits, const Workload& workload);
 
 // Sequences of the usual length for whose keys and values a plan has room.
 int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
