@@ -44,7 +44,7 @@ std::vector<std::string> machine_advice(ReadMethod disk_reads, const MachineProf
   }
   if (machine != nullptr && !machine->disk().rates.empty()) {
     double best = 0.0;
-    for (const DiskRate& rate : machine->disk) best = std::max(best, rate.bytes_per_second);
+    for (const DiskRate& rate : machine->disk().rates) best = std::max(best, rate.bytes_per_second);
     if (best < kSlowDisk) {
       advice.push_back(
           fmt::format("the model's disk reads {:.2f} GB/s at most: put the model on a faster one, "

@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kMaxWarmUpBytes = 64 * kMiB;
 
 std::string strategy_in_words(const Policy& policy) {
-  return describe_strategy(policy.strategy, policy.division.cpu_attention);
+  return describe_strategy(policy.strategy, policy.division.attends_elsewhere());
 }
 
 void print_plan(const RunPlan& plan) {
@@ -107,7 +107,7 @@ std::string format_summary(PreparedModel& model) {
   }
   if (const int64_t pages = model.pipeline().cache().spill_capacity_pages(); pages > 0) {
     text += fmt::format("    {:<18} {:>10}  {}\n", "spilled KV",
-                        format_bytes(model.policy().layout.kv_spill_bytes),
+                        format_bytes(model.policy().layout.compute().kv_spill_bytes),
                         model.below() ? "in RAM" : "on disk");
   }
   return text;

@@ -14,15 +14,15 @@ namespace {
 // given back, later than need be: all of a call are done together.
 constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
 
+}  // namespace
+
 // Which tasks of a kind run in one call.
-enum class Joins {
+enum class GroupTasks::Joins {
   none,
   all,
   few_weights,      // those of kJoinedBytes
   few_slots_below,  // those of kJoinedBytes, and all where each expert has a slot below: none waits
 };
-
-}  // namespace
 
 // A function that takes one task, or all of a call.
 struct GroupTasks::Part {

@@ -72,6 +72,7 @@ class GroupTasks {
 
   using Tasks = std::span<const Task* const>;
   struct Part;
+  enum class Joins;
   struct Carrier;
   struct Carriers;
 

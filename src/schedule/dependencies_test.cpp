@@ -214,8 +214,9 @@ TEST(TaskKinds, EachRowIsComplete) {
     for (size_t j = 0; j < kWorkCount; ++j) {
       const auto other = static_cast<Work>(j);
       // Who waits by itself begins ahead, and an event needs someone who began ahead.
-      if (kind.awaits.has(other) || kind.awaits_count.has(other)) EXPECT_TRUE(kind.begins_ahead);
-      if (kind.awaits.has(other)) EXPECT_TRUE(kind_of(other).begins_ahead);
+      const bool awaits = kind.awaits.has(other) || kind.awaits_count.has(other);
+      EXPECT_TRUE(!awaits || kind.begins_ahead);
+      EXPECT_TRUE(!kind.awaits.has(other) || kind_of(other).begins_ahead);
     }
   }
 }

@@ -24,7 +24,7 @@ inline std::shared_ptr<const OpenedModel> tiny_model() {
 // A source whose reads fail: whoever needs a weight is found out.
 class NoWeights final : public UnitSource {
  public:
-  void read(const WeightUnit&, const UnitLayout&, std::span<std::byte>) override {
+  void read(const WeightUnit&, const UnitLayout&, std::span<std::byte>, const Processor&) override {
     fail(ErrorKind::internal, "a weight was read");
   }
 };

@@ -15,8 +15,8 @@ constexpr int64_t kExpandedBytes = 2;  // of an expanded number that scratch_byt
 }  // namespace
 
 CpuProcessor::CpuProcessor(int threads, const Kernels& kernels,
-                           std::unique_ptr<ProcessorMemory> memory)
-    : ReferenceProcessor(std::move(memory)), kernels_(kernels), threads_(threads) {
+                           std::unique_ptr<ProcessorMemory> own_memory)
+    : ReferenceProcessor(std::move(own_memory)), kernels_(kernels), threads_(threads) {
   if (threads < 1) fail(ErrorKind::usage, "threads: expected at least 1, found {}", threads);
 }
 

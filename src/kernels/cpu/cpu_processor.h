@@ -34,8 +34,9 @@ inline constexpr int64_t kChunk = 512;        // positions scored before their v
 class CpuProcessor : public ReferenceProcessor {
  public:
   // `threads`, at least 1, count the caller; they start with the first operation.
-  explicit CpuProcessor(int threads = usable_cpus(), const Kernels& kernels = cpu::kernels(),
-                        std::unique_ptr<ProcessorMemory> memory = std::make_unique<HostMemory>());
+  explicit CpuProcessor(
+      int threads = usable_cpus(), const Kernels& kernels = cpu::kernels(),
+      std::unique_ptr<ProcessorMemory> own_memory = std::make_unique<HostMemory>());
 
   KLOTSKI_OVERRIDE(scratch_bytes)
   KLOTSKI_OVERRIDE(expansion_bytes)

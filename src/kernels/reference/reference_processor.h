@@ -34,8 +34,8 @@ namespace reference {
 class ReferenceProcessor : public Processor {
  public:
   explicit ReferenceProcessor(
-      std::unique_ptr<ProcessorMemory> memory = std::make_unique<HostMemory>())
-      : Processor(std::move(memory)) {}
+      std::unique_ptr<ProcessorMemory> own_memory = std::make_unique<HostMemory>())
+      : Processor(std::move(own_memory)) {}
 
   KLOTSKI_OPERATIONS(KLOTSKI_OVERRIDE)
   std::string name() const override { return "reference"; }
