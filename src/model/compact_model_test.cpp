@@ -1,4 +1,5 @@
 #include "model/compact_model.h"
+#include "weights/checkpoint.h"
 
 #include <gtest/gtest.h>
 

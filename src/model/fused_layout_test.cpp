@@ -1,6 +1,7 @@
 // Units whose tensors are slices of larger stored ones, or made of several.
 
 #include <gtest/gtest.h>
+#include <optional>
 
 #include <algorithm>
 #include <cstring>

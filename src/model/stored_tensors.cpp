@@ -1,5 +1,6 @@
 #include "model/stored_tensors.h"
 
+#include <optional>
 #include <string_view>
 #include <utility>
 

@@ -1,4 +1,5 @@
 #include "model/unit_layout.h"
+#include "weights/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -132,9 +132,9 @@ std::vector<Candidate> fitted(const std::vector<Choice>& choices, const Fit& fit
   return candidates;
 }
 
-// Moves candidates to the front, in order of their rates, that are worth a rough prediction: of each
-// way to use the processors those that come near its fastest, since coarse predictions of different
-// ways are off by different factors. Returns how many they are.
+// Moves candidates to the front, in order of their rates, that are worth a rough prediction: of
+// each way to use the processors those that come near its fastest, since coarse predictions of
+// different ways are off by different factors. Returns how many they are.
 size_t promising_first(std::vector<Candidate>& candidates) {
   sort_by_rate(candidates.begin(), candidates.end());
   size_t seen = 0;
@@ -207,8 +207,8 @@ size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& sp
 // the fastest, within what it may cost.
 size_t finalists_of(const std::vector<Candidate>& candidates) {
   constexpr size_t kLeast = 3;
-  constexpr size_t kMost = 6;
-  constexpr double kNear = 0.95;  // of the first one's rate, roughly
+  constexpr size_t kMost = 10;
+  constexpr double kNear = 0.92;  // of the first one's rate, roughly
   size_t count = 0;
   while (count < std::min(kMost, candidates.size()) &&
          (count < kLeast || rate(candidates[count]) >= kNear * rate(candidates.front()))) {

@@ -125,6 +125,7 @@ class There {
 // A profile that has one kind a layer, and no curves yet.
 Profile kind_for_each_layer(const ModelDescription& model) {
   Profile profile;
+  profile.machine.links.resize(1);
   profile.model.kinds.resize(model.layers.size());
   for (int i = 0; i < static_cast<int>(model.layer_count()); ++i) {
     profile.model.kind_of_layer.push_back(i);
