@@ -106,6 +106,9 @@ ThreadPool::ThreadPool(int threads) : owner_(::getpid()) {
     fail(ErrorKind::does_not_fit,
          "thread {} of {} cannot be started ({}): too many processes, or {}", started + 1, threads,
          error.what(), describe_shortage(kThreadStackBytes));
+  } catch (...) {  // there is no memory for the thread's own record
+    close();
+    throw;
   }
 }
 

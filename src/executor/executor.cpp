@@ -39,6 +39,9 @@ Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& optio
     close();
     fail(ErrorKind::does_not_fit, "a thread cannot be started ({}): too many processes, or {}",
          error.what(), describe_shortage(kThreadStackBytes));
+  } catch (...) {  // there is no memory for the thread's own record
+    close();
+    throw;
   }
 }
 

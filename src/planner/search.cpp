@@ -234,6 +234,23 @@ size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
   return count;
 }
 
+// Adds variants of the fastest to those that were predicted with care; the rest loses them. A
+// closer look may have found another group size to be the fastest than the one whose variants are
+// known.
+void add_variants(std::vector<Candidate>& best, std::vector<Candidate>& rest,
+                  std::vector<Candidate> others, const SampledPrediction& careful) {
+  const auto is = [](const Choice& choice) {
+    return [&choice](const Candidate& one) { return one.choice == choice; };
+  };
+  std::erase_if(others, [&](const Candidate& other) {
+    return std::any_of(best.begin(), best.end(), is(other.choice));
+  });
+  for (const Candidate& other : others) std::erase_if(rest, is(other.choice));
+  careful.of_all(others);
+  std::move(others.begin(), others.end(), std::back_inserter(best));
+  sort_by_rate(best.begin(), best.end());
+}
+
 }  // namespace
 
 std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
@@ -250,16 +267,18 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
   };
   std::stable_partition(candidates.begin() + 1, candidates.end(), says_more);
   const size_t looked_at = add_other_ways(candidates, finalists_of(candidates));
-  predict_first(candidates, looked_at,
-                SampledPrediction(with, work, space.most_experts, Care::careful));
+  const SampledPrediction careful(with, work, space.most_experts, Care::careful);
+  predict_first(candidates, looked_at, careful);
   const auto finalists = candidates.begin() + static_cast<std::ptrdiff_t>(looked_at);
   std::vector<Candidate> best(candidates.begin(), finalists);
+  std::vector<Candidate> rest(finalists, candidates.end());
   sort_by_rate(best.begin(), best.end());
+  add_variants(best, rest, fitted(variants(space, best.front().choice), fit), careful);
   const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best, space));
   std::rotate(best.begin(), chosen, chosen + 1);
-  std::move(best.begin(), best.end(), candidates.begin());
-  sort_by_rate(finalists, candidates.end());
-  return candidates;
+  sort_by_rate(rest.begin(), rest.end());
+  std::move(rest.begin(), rest.end(), std::back_inserter(best));
+  return best;
 }
 
 }  // namespace klotski

@@ -42,7 +42,7 @@ TEST_F(GpuRows, GatherCopiesRows) {
   }
 }
 
-using Scatter = void (*Processor::*)(Rows out, ConstRows in, std::span<const int32_t> rows);
+using Scatter = void (Processor::*)(Rows, ConstRows, std::span<const int32_t>) const;
 
 // The same bits as the reference in all rows, those that it leaves too.
 void expect_scattered_alike(const Processor& ops, Scatter scatter) {
