@@ -84,7 +84,9 @@ void measure_together(const PartsBench& cpu, const ModelDescription& model, Laye
     copying[round] = beside.seconds() / static_cast<double>(beside.calls()) / copying_alone;
   }
   machine.cpu().takes_while_copying = std::max(1.0, median(computing));
-  machine.links.front().takes_while_computing = std::max(1.0, median(copying));
+  for (LinkProfile& link : machine.links) {
+    link.takes_while_computing = std::max(1.0, median(copying));
+  }
 }
 
 }  // namespace
