@@ -27,7 +27,7 @@ constexpr std::array<CareOf, 3> kCares{{
      .least_layers = 2,
      .most_layers = 6,
      .detail = {.most_groups = 1, .averaged_layers = 16, .row_steps = 12.0}},
-    {.units = 2048,
+    {.units = 1024,
      .least_layers = 12,
      .most_layers = std::numeric_limits<int64_t>::max(),
      .detail = {}},

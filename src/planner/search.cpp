@@ -207,8 +207,8 @@ size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& sp
 // the fastest, within what it may cost.
 size_t finalists_of(const std::vector<Candidate>& candidates) {
   constexpr size_t kLeast = 3;
-  constexpr size_t kMost = 10;
-  constexpr double kNear = 0.92;  // of the first one's rate, roughly
+  constexpr size_t kMost = 6;
+  constexpr double kNear = 0.95;  // of the first one's rate, roughly
   size_t count = 0;
   while (count < std::min(kMost, candidates.size()) &&
          (count < kLeast || rate(candidates[count]) >= kNear * rate(candidates.front()))) {
@@ -263,7 +263,9 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
   // Variants of the first that are no faster say little: other sizes are looked at before them.
   const Choice& leader = candidates.front().choice;
   const auto says_more = [&](const Candidate& one) {
-    return one.choice.group() != leader.group() || kAsFast * rate(one) > rate(candidates.front());
+    return one.choice.micro_batch != leader.micro_batch ||
+           one.choice.micro_batches != leader.micro_batches ||
+           kAsFast * rate(one) > rate(candidates.front());
   };
   std::stable_partition(candidates.begin() + 1, candidates.end(), says_more);
   const size_t looked_at = add_other_ways(candidates, finalists_of(candidates));

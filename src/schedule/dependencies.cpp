@@ -30,17 +30,7 @@ void Dependencies::Uses::write(TaskNumber number) {
   withdrawn = false;
 }
 
-Dependencies::Uses& Dependencies::uses_of(const Resource& resource) {
-  const size_t kind = resource.kind_index();
-  if (kind >= uses_.size()) uses_.resize(kind + 1);
-  std::vector<Uses>& of_kind = uses_[kind];
-  const auto number = static_cast<size_t>(resource.number);
-  if (number >= of_kind.size()) of_kind.resize(number + 1);
-  return of_kind[number];
-}
-
 std::vector<Edge> Dependencies::add(const Task& task) {
-  check_readable(task.reads);
   const std::vector<TaskNumber> numbers = numbers_before(task);
   std::vector<Edge> edges;
   edges.reserve(numbers.size());
@@ -49,13 +39,6 @@ std::vector<Edge> Dependencies::add(const Task& task) {
   }
   count(task, next_++);
   return edges;
-}
-
-void Dependencies::check_readable(const std::vector<Resource>& resources) {
-  for (const Resource& resource : resources) {
-    if (!uses_of(resource).withdrawn) continue;
-    fail(ErrorKind::internal, "a task reads what was to be brought by one that was withdrawn");
-  }
 }
 
 // The earlier tasks that are not known to be done, ascending, each once.
@@ -68,7 +51,13 @@ std::vector<TaskNumber> Dependencies::numbers_before(const Task& task) {
     for (const Resource& resource : resources) wait_for(uses_of(resource).writers);
   };
   after_writer(task.after);
-  after_writer(task.reads);
+  for (const Resource& resource : task.reads) {
+    const Uses& uses = uses_of(resource);
+    if (uses.withdrawn) {
+      fail(ErrorKind::internal, "a task reads what was to be brought by one that was withdrawn");
+    }
+    wait_for(uses.writers);
+  }
   for (const Resource& resource : task.writes) {
     const Uses& uses = uses_of(resource);
     wait_for(uses.writers);

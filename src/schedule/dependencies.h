@@ -83,11 +83,17 @@ class Dependencies {
     bool partial;
   };
 
-  void check_readable(const std::vector<Resource>& resources);
   std::vector<TaskNumber> numbers_before(const Task& task);
   void count(const Task& task, TaskNumber number);
   After after(const Task& task, const Earlier& earlier) const;
-  Uses& uses_of(const Resource& resource);
+  Uses& uses_of(const Resource& resource) {
+    const size_t kind = resource.kind_index();
+    if (kind >= uses_.size()) uses_.resize(kind + 1);
+    std::vector<Uses>& of_kind = uses_[kind];
+    const auto number = static_cast<size_t>(resource.number);
+    if (number >= of_kind.size()) of_kind.resize(number + 1);
+    return of_kind[number];
+  }
 
   LaneRules lanes_;
   TaskNumber next_ = 0;
