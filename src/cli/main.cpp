@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <string_view>
 
@@ -67,6 +68,18 @@ void write_out_of_memory() noexcept {
           : std::snprintf(text.data(), text.size(), "klotski: out of memory; raise the limit\n");
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, text.data(), static_cast<size_t>(std::max(length, 0)));
+}
+
+// Runs before objects of libraries are made: without memory for these, for an exception and for a
+// message the program could only abort.
+__attribute__((constructor(101))) void refuse_to_begin_without_memory() {
+  constexpr size_t kLeastToReport = 256 * 1024;
+  void* const memory = std::malloc(kLeastToReport);
+  if (memory == nullptr) {
+    write_out_of_memory();
+    ::_exit(exit_code(ErrorKind::does_not_fit));
+  }
+  std::free(memory);
 }
 
 int report_out_of_memory() {
@@ -135,10 +148,10 @@ int main(int argc, char** argv) {
   fill_closed_descriptors();
   install_signal_handlers();
   use_little_address_space_per_thread();
-  // With less not even a document that was read can be taken apart again: that takes memory too,
-  // and the library that does it cannot be told that there is none.
-  if (memory_left().least() < kLeastToBegin) return report_out_of_memory();
   try {
+    // With less not even a document that was read can be taken apart again: that takes memory too,
+    // and the library that does it cannot be told that there is none.
+    if (memory_left().least() < kLeastToBegin) return report_out_of_memory();
     return run(argc, argv);
   } catch (const Error& error) {
     return report(error.kind(), error.what());
