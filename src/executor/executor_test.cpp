@@ -141,8 +141,8 @@ class RandomSchedules {
 
   Task random_task() {
     Task made = task(static_cast<Work>(between(random_, 0, kWorkCount - 1)),
-                     lanes_[static_cast<size_t>(between(random_, 0, std::ssize(lanes_) - 1))], some_places(true),
-                     some_places(false));
+                     lanes_[static_cast<size_t>(between(random_, 0, std::ssize(lanes_) - 1))],
+                     some_places(true), some_places(false));
     made.bytes = static_cast<uint64_t>(++number_);
     if (brings_weights(made.work)) made.priority = static_cast<float>(between(random_, 0, 3)) / 2;
     std::vector<int64_t> reads;

@@ -105,11 +105,11 @@ class ExpertCache {
   // What is known of the experts of a layer. Which of them leaves first is found anew only after
   // one was leased, given back or used: the others of the cache are not looked at.
   struct LayerState {
-    std::vector<int32_t> slot_of;      // by expert; kNoSlot: not resident
-    int64_t residency_version = 0;     // grows as `slot_of` changes
-    int64_t evictable = 0;             // resident, not under lease
-    int64_t known_version = -1;        // of the rule's order that `leaves_first` follows; -1: none
-    ExpertKey leaves_first{};          // of those evictable
+    std::vector<int32_t> slot_of;   // by expert; kNoSlot: not resident
+    int64_t residency_version = 0;  // grows as `slot_of` changes
+    int64_t evictable = 0;          // resident, not under lease
+    int64_t known_version = -1;     // of the rule's order that `leaves_first` follows; -1: none
+    ExpertKey leaves_first{};       // of those evictable
   };
   static constexpr int32_t kNoSlot = -1;
 

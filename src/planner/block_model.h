@@ -22,8 +22,8 @@ struct BlockModel {
 std::optional<BlockModel> block_model(const Machinery& with, const Policy& policy,
                                       double positions);
 
-// Main memory over the disk: arithmetic at the rate that experts with many rows reach. Nothing where
-// weights come from no disk, since its rate was not measured then.
+// Main memory over the disk: arithmetic at the rate that experts with many rows reach. Nothing
+// where weights come from no disk, since its rate was not measured then.
 std::optional<LevelPair> memory_over_disk(const Machinery& with);
 
 // One expert of the layer by so many rows, its weights read from disk once.

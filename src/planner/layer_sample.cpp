@@ -28,8 +28,8 @@ ModelDescription with_layers(ModelDescription model, const std::vector<LayerId>&
 // Embedding and logits are computed once a pass: they take the share of the time that the layers
 // have of all layers.
 Profile with_layers(Profile profile, const std::vector<LayerId>& layers) {
-  const double times = static_cast<double>(profile.model.kind_of_layer.size()) /
-                       static_cast<double>(layers.size());
+  const double times =
+      static_cast<double>(profile.model.kind_of_layer.size()) / static_cast<double>(layers.size());
   profile.model.embed = profile.model.embed.faster(times);
   profile.model.logits = profile.model.logits.faster(times);
   std::vector<int> kinds;

@@ -37,8 +37,8 @@ struct PredictionDetail {
 
 // Goes through the passes of a run as the engine forms them, and adds up what a simulation says of
 // each: the first one with nothing in memory, the others with what those before left there.
-// After the detail's number of groups one is taken to be like the other, but for the last, which may
-// be smaller: it brings as many weights for fewer tokens.
+// After the detail's number of groups one is taken to be like the other, but for the last, which
+// may be smaller: it brings as many weights for fewer tokens.
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
                    const PredictionDetail& detail = {});
 

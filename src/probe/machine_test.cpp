@@ -50,10 +50,13 @@ TEST(MeasureMachine, FilesOfAnySize) {
   Tier tier("test", 64 * kMiB);
   for (const uint64_t size : {uint64_t{1}, uint64_t{4096}, uint64_t{4097}, 300 * kKiB}) {
     const RandomFile file(::testing::TempDir(), size, 3);
-    EXPECT_EQ(measure_machine(cpu_processor(), file.path(), kMiB, tier, small()).disk().rates.size(), 1u) << size;
+    EXPECT_EQ(
+        measure_machine(cpu_processor(), file.path(), kMiB, tier, small()).disk().rates.size(), 1u)
+        << size;
   }
   const RandomFile empty(::testing::TempDir(), 0, 4);
-  EXPECT_TRUE(measure_machine(cpu_processor(), empty.path(), kMiB, tier, small()).disk().rates.empty());
+  EXPECT_TRUE(
+      measure_machine(cpu_processor(), empty.path(), kMiB, tier, small()).disk().rates.empty());
   EXPECT_THROW(measure_machine(cpu_processor(), "/absent/file", kMiB, tier, small()), Error);
 }
 

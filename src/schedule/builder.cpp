@@ -176,7 +176,8 @@ void FragmentBuilder::embed(int32_t micro_batch) {
 }
 
 bool FragmentBuilder::comes_through_stage(int32_t micro_batch) const {
-  return context_.group[static_cast<size_t>(micro_batch)].spilled && !attends_elsewhere(micro_batch);
+  return context_.group[static_cast<size_t>(micro_batch)].spilled &&
+         !attends_elsewhere(micro_batch);
 }
 
 bool FragmentBuilder::loads_kv() const {
@@ -395,16 +396,16 @@ void FragmentBuilder::expert_at(TierId tier, LayerId layer, ExpertId expert, int
   const WeightUnit unit = expert_of(layer, expert);
   residency_.chosen(unit, 1);  // as a lease in the compute tier counts
   const int32_t slot = slot_of_chosen(unit, tier);
-  fragment_.push_back({.work = Work::expert_on_cpu,
-                       .lane = compute_lane(tier),
-                       .unit = unit,
-                       .tier = tier,
-                       .slot = slot,
-                       .layer = layer,
-                       .sliced = sliced,
-                       .reads = {{Place::slot, slot, unit.kind, tier},
-                                 {.place = Place::normed, .tier = tier}},
-                       .writes = {{.place = Place::results, .number = expert.value, .tier = tier}}});
+  fragment_.push_back(
+      {.work = Work::expert_on_cpu,
+       .lane = compute_lane(tier),
+       .unit = unit,
+       .tier = tier,
+       .slot = slot,
+       .layer = layer,
+       .sliced = sliced,
+       .reads = {{Place::slot, slot, unit.kind, tier}, {.place = Place::normed, .tier = tier}},
+       .writes = {{.place = Place::results, .number = expert.value, .tier = tier}}});
   const double rows = context_.rows(expert) * static_cast<double>(context_.model.hidden);
   fragment_.push_back({.work = Work::rows_up,
                        .lane = rows_lane(tier, kComputeTier),

@@ -41,7 +41,8 @@ TEST(CpuFormats, AFormatWithoutKernelsIsMultipliedAsWhatItExpandsTo) {
                 const float* row = in.data() + r * shape[1];
                 some.insert(some.end(), row + from, row + shape[1]);
               }
-              processor.matmul(out.rows(), {some.data(), rows, part.columns()}, part, {}, precision);
+              processor.matmul(out.rows(), {some.data(), rows, part.columns()}, part, {},
+                               precision);
               EXPECT_TRUE(out.guards_are_whole());
               return out;
             };
