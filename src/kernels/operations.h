@@ -84,19 +84,29 @@
   void most_likely(std::span<TokenId> tokens, ConstRows logits) const
 
 // Calls X(name) for every operation.
-#define KLOTSKI_OPERATIONS(X)                                                                   \
-  X(scratch_bytes)                                                                              \
-  X(expansion_bytes)                                                                            \
-  X(embed)                                                                                      \
-  X(rms_norm)                                                                                   \
-  X(matmul)                                                                                     \
-  X(experts)                                                                                    \
-  X(arrange)                                                                                    \
-  X(rope)                                                                                       \
-  X(clip)                                                                                       \
-  X(store_kv)                                                                                   \
-  X(attention) X(route) X(sort_by_expert) X(add) X(gather) X(scatter) X(scatter_add) X(combine) \
-      X(sigmoid) X(most_likely)
+// clang-format off
+#define KLOTSKI_OPERATIONS(X) \
+  X(scratch_bytes) \
+  X(expansion_bytes) \
+  X(embed) \
+  X(rms_norm) \
+  X(matmul) \
+  X(experts) \
+  X(arrange) \
+  X(rope) \
+  X(clip) \
+  X(store_kv) \
+  X(attention) \
+  X(route) \
+  X(sort_by_expert) \
+  X(add) \
+  X(gather) \
+  X(scatter) \
+  X(scatter_add) \
+  X(combine) \
+  X(sigmoid) \
+  X(most_likely)
+// clang-format on
 
 #define KLOTSKI_PURE(name) virtual KLOTSKI_OPERATION_##name = 0;
 #define KLOTSKI_OVERRIDE(name) KLOTSKI_OPERATION_##name override;
