@@ -57,8 +57,8 @@ namespace {
 
 // The busier one of the two lanes that bring weights.
 Lane busiest_transfer(const TimelineTotals& totals) {
-  const bool link = totals.lane(Lane::to_device).busy > totals.lane(Lane::disk_read).busy;
-  return link ? Lane::to_device : Lane::disk_read;
+  const bool link = totals.lane(Lane::kToDevice).busy > totals.lane(Lane::kDiskRead).busy;
+  return link ? Lane::kToDevice : Lane::kDiskRead;
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ std::string settings_table(const std::vector<Setting>& settings) {
         setting.name, measured.plan.policy.group.micro_batches,
         measured.plan.policy.group.micro_batch, rate,
         previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
-        measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::compute).busy),
+        measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::kCompute).busy),
         lane_name(lane), report.totals.percent(moved.busy),
         gigabytes / std::max(in_seconds(moved.busy), 1e-9), gigabytes,
         report.totals.percent(report.totals.inter_layer),

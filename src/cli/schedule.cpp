@@ -104,7 +104,7 @@ int schedule_command(const ScheduleOptions& options) {
   Simulation simulation(
       [&](const Task& task) {
         const double seconds =
-            task.lane == Lane::compute
+            task.lane == Lane::kCompute
                 ? operations(task, model, batch_rows, group_rows) / options.compute_flops
                 : static_cast<double>(task.bytes) /
                       static_cast<double>(options.disk_bytes_per_second);
@@ -141,8 +141,8 @@ int schedule_command(const ScheduleOptions& options) {
       "{}: pass {} of {} x {} sequences takes {:.3f} s (compute busy {:.3f} s, disk {:.3f} s, "
       "bubbles {:.3f} s between layers and {:.3f} s between experts)\n",
       strategy_name(policy.strategy), options.passes, batches, batch_rows / options.rows,
-      in_seconds(pass.elapsed), in_seconds(pass.lane(Lane::compute).busy),
-      in_seconds(pass.lane(Lane::disk_read).busy), in_seconds(pass.inter_layer),
+      in_seconds(pass.elapsed), in_seconds(pass.lane(Lane::kCompute).busy),
+      in_seconds(pass.lane(Lane::kDiskRead).busy), in_seconds(pass.inter_layer),
       in_seconds(pass.intra_layer)));
   return 0;
 }

@@ -155,8 +155,8 @@ TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
     PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected) << "trial " << trial;
     for (const TimelineSpan& span : prepared.pipeline().timeline().spans()) {
-      if (span.lane == Lane::cpu) ++computed_below;
-      if (span.lane == Lane::rows_up) rows_back += span.bytes;
+      if (span.lane == Lane::kCpu) ++computed_below;
+      if (span.lane == Lane::kRowsUp) rows_back += span.bytes;
     }
     EXPECT_LE(prepared.below()->tier.peak_bytes(), chosen.below->limit_bytes);
   }
@@ -254,7 +254,7 @@ TEST_P(DevicePipeline, AttentionOnTheCpuGivesTheSameBits) {
     PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected) << "trial " << trial;
     for (const TimelineSpan& span : prepared.pipeline().timeline().spans()) {
-      if (span.lane == Lane::cpu && span.work == "attention") ++attended;
+      if (span.lane == Lane::kCpu && span.work == "attention") ++attended;
     }
     EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
     EXPECT_LE(prepared.below()->tier.peak_bytes(), chosen.below->limit_bytes);
@@ -272,7 +272,7 @@ TEST_P(DevicePipeline, WithoutCostsTheCpuComputesNothing) {
   take_slots_away(chosen);
   PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
   ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
-  EXPECT_EQ(prepared.pipeline().report().totals.lane(Lane::cpu).busy.count(), 0);
+  EXPECT_EQ(prepared.pipeline().report().totals.lane(Lane::kCpu).busy.count(), 0);
 }
 
 // With room on the device for one sequence or two the others keep theirs in the program's memory.

@@ -88,7 +88,7 @@ TEST_F(EngineTest, MergedMicroBatchesGenerateTheSame) {
                          static_cast<int64_t>(6 + seed % 4), seed % 3 == 0 ? 0 : seed));
     }
     results[i] = run_all(one);
-    calls[i] = prepared_.back()->pipeline().report().totals.lane(Lane::compute).spans;
+    calls[i] = prepared_.back()->pipeline().report().totals.lane(Lane::kCompute).spans;
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);

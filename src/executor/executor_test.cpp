@@ -231,17 +231,17 @@ TEST(Executor, AMistakeInTheDeclarationsIsNoticed) {
   std::atomic<int> wrong = 0;
   {
     Executor executor({each([&](const Task& ran) {
-                         if (ran.lane == Lane::disk_read) ++value;
-                         if (ran.lane == Lane::compute && value != static_cast<int>(ran.bytes))
+                         if (ran.lane == Lane::kDiskRead) ++value;
+                         if (ran.lane == Lane::kCompute && value != static_cast<int>(ran.bytes))
                            ++wrong;
                        }),
                        {},
                        {}},
                       timeline, {.stress_seed = 1, .stress_delay = std::chrono::microseconds(50)});
     for (int i = 1; i <= 200; ++i) {
-      Task reader = task(Lane::compute, {}, {});
+      Task reader = task(Lane::kCompute, {}, {});
       reader.bytes = static_cast<uint64_t>(i);
-      executor.submit({task(Lane::disk_read, {}, {place(0)}), reader});
+      executor.submit({task(Lane::kDiskRead, {}, {place(0)}), reader});
     }
     executor.drain(false);
   }
@@ -258,9 +258,9 @@ TEST(Executor, AFailureStopsEverythingBehindItAndIsReported) {
                      {},
                      {}},
                     timeline);
-  Task failing = task(Lane::disk_read, {}, {place(0)});
+  Task failing = task(Lane::kDiskRead, {}, {place(0)});
   failing.bytes = 1;
-  Task behind = task(Lane::compute, {place(0)}, {});
+  Task behind = task(Lane::kCompute, {place(0)}, {});
   behind.bytes = 2;
   const TaskNumber last = executor.submit({failing, behind, behind});
   try {
@@ -298,7 +298,7 @@ TEST(Executor, EndsWhileTasksAreLeft) {
 TEST(Executor, RecordsWhatATaskWaitedFor) {
   Timeline timeline(100);
   Executor executor({each([&](const Task& ran) {
-                       if (ran.lane == Lane::disk_read)
+                       if (ran.lane == Lane::kDiskRead)
                          std::this_thread::sleep_for(std::chrono::milliseconds(5));
                      }),
                      {},
@@ -306,11 +306,11 @@ TEST(Executor, RecordsWhatATaskWaitedFor) {
                     timeline);
   executor.set_step(7);
   executor.wait(executor.submit(
-      {task(Lane::disk_read, {}, {place(0)}), task(Lane::compute, {place(0)}, {})}));
+      {task(Lane::kDiskRead, {}, {place(0)}), task(Lane::kCompute, {place(0)}, {})}));
   executor.drain(false);
   const std::vector<TimelineSpan> spans = timeline.spans();
   ASSERT_EQ(spans.size(), 2u);
-  EXPECT_EQ(spans[1].waited_for, Lane::disk_read);
+  EXPECT_EQ(spans[1].waited_for, Lane::kDiskRead);
   EXPECT_EQ(spans[1].step, 7);
   EXPECT_GE(spans[1].start, spans[0].end);
 }
@@ -321,7 +321,7 @@ class Joining : public ::testing::Test {
   using Calls = std::vector<std::vector<int32_t>>;  // the experts of each call
 
   static Task expert(int32_t number, std::vector<Resource> reads = {}) {
-    Task made = task(Lane::compute, std::move(reads), {});
+    Task made = task(Lane::kCompute, std::move(reads), {});
     made.work = Work::expert;
     made.unit = {UnitKind::expert, LayerId(0), ExpertId(number)};
     made.bytes = 10;
@@ -349,7 +349,7 @@ class Joining : public ::testing::Test {
                          if (ran.work == Work::expert) observed.push_back(ran.unit.expert.value);
                        }},
                       timeline, options);
-    Task busy = task(Lane::compute, {}, {place(9)});
+    Task busy = task(Lane::kCompute, {}, {place(9)});
     fragment.insert(fragment.begin(), busy);
     executor.submit(std::move(fragment));
     go.set_value();
@@ -390,13 +390,13 @@ TEST_F(Joining, WhatHasNotArrivedIsNotWaitedFor) {
   std::promise<void> arrive;
   std::vector<size_t> sizes;
   Executor executor({[&](Executor::Tasks tasks) {
-                       if (tasks[0]->lane == Lane::disk_read) return arrive.get_future().wait();
+                       if (tasks[0]->lane == Lane::kDiskRead) return arrive.get_future().wait();
                        sizes.push_back(tasks.size());
                      },
                      [](Executor::Tasks, const Task&) { return true; },
                      {}},
                     timeline);
-  executor.submit({task(Lane::disk_read, {}, {place(1)})});
+  executor.submit({task(Lane::kDiskRead, {}, {place(1)})});
   const TaskNumber ready = executor.submit({expert(0)});
   executor.submit({expert(1, {place(1)}), expert(2)});
   executor.wait(ready);
@@ -417,20 +417,20 @@ TEST_F(Joining, EachTaskIsObservedWithItsOwnWait) {
   // The first comes late from disk; the second was there all the time.
   std::vector<std::optional<Lane>> waits;
   Executor executor({each([&](const Task& ran) {
-                       if (ran.lane == Lane::disk_read)
+                       if (ran.lane == Lane::kDiskRead)
                          std::this_thread::sleep_for(std::chrono::milliseconds(5));
                      }),
                      [](Executor::Tasks, const Task&) { return true; },
                      [&](const Task& ran, const TimelineSpan& span) {
-                       if (ran.lane == Lane::compute) waits.push_back(span.waited_for);
+                       if (ran.lane == Lane::kCompute) waits.push_back(span.waited_for);
                      }},
                     timeline);
-  executor.submit({task(Lane::disk_read, {}, {place(1)}), expert(0, {place(1)}), expert(1)});
+  executor.submit({task(Lane::kDiskRead, {}, {place(1)}), expert(0, {place(1)}), expert(1)});
   executor.drain(false);
-  EXPECT_EQ(waits, std::vector<std::optional<Lane>>({Lane::disk_read, std::nullopt}));
+  EXPECT_EQ(waits, std::vector<std::optional<Lane>>({Lane::kDiskRead, std::nullopt}));
   const std::vector<TimelineSpan> spans = timeline.spans();
   ASSERT_EQ(spans.size(), 2u);
-  EXPECT_EQ(spans[1].waited_for, Lane::disk_read);
+  EXPECT_EQ(spans[1].waited_for, Lane::kDiskRead);
 }
 
 TEST_F(Joining, UnderStressEveryTaskRunsOnceInCallsOfManySizes) {
@@ -470,7 +470,7 @@ TEST(ExecutorBegins, TheNextCallEarlyAndInOrder) {
                          }},
                     timeline, {}, begin_ahead());
   for (uint64_t i = 0; i < 3; ++i) {
-    Task copy = task(Work::load, Lane::to_device, {}, {place(static_cast<int32_t>(i))});
+    Task copy = task(Work::load, Lane::kToDevice, {}, {place(static_cast<int32_t>(i))});
     copy.bytes = i;
     executor.submit({copy});
   }
@@ -488,8 +488,8 @@ TEST(ExecutorBegins, NothingThatHasToWait) {
                      .begin = [&](Executor::Tasks) { happened.emplace_back("begin"); },
                      .finish = [&](Executor::Tasks) { happened.emplace_back("finish"); }},
                     timeline, {}, begin_ahead());
-  executor.submit({task(Work::load, Lane::to_device, {}, {place(0)}),
-                   task(Work::load, Lane::to_device, {}, {place(0)})});
+  executor.submit({task(Work::load, Lane::kToDevice, {}, {place(0)}),
+                   task(Work::load, Lane::kToDevice, {}, {place(0)})});
   executor.drain(false);
   EXPECT_EQ(happened, std::vector<std::string>({"begin", "finish", "begin", "finish"}));
 }
@@ -511,7 +511,7 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
                     timeline, {}, begin_ahead());
   Fragment copies;
   for (uint64_t i = 0; i < 6; ++i) {
-    copies.push_back(task(Work::load, Lane::to_device, {}, {place(static_cast<int32_t>(i))}));
+    copies.push_back(task(Work::load, Lane::kToDevice, {}, {place(static_cast<int32_t>(i))}));
     copies.back().bytes = i;
   }
   const TaskNumber last = executor.submit(std::move(copies));
@@ -519,7 +519,7 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   executor.recover();
   EXPECT_EQ(begun, waited_for);
   EXPECT_EQ(begun, 3);
-  executor.wait(executor.submit({task(Work::load, Lane::to_device, {}, {place(0)})}));
+  executor.wait(executor.submit({task(Work::load, Lane::kToDevice, {}, {place(0)})}));
   EXPECT_EQ(waited_for, 4);
 }
 
@@ -537,7 +537,7 @@ TEST(ExecutorBegins, WhatWaitsByItself) {
   std::future<void> may_end = all_begun.get_future();
   Executor executor({.run =
                          [&](Executor::Tasks tasks) {
-                           if (tasks[0]->lane == Lane::cpu) may_end.wait();
+                           if (tasks[0]->lane == Lane::kCpu) may_end.wait();
                            note("run", *tasks[0]);
                          },
                      .begin =
@@ -547,11 +547,11 @@ TEST(ExecutorBegins, WhatWaitsByItself) {
                          },
                      .finish = [&](Executor::Tasks tasks) { note("finish", *tasks[0]); }},
                     timeline, {}, begin_ahead(3));
-  Fragment fragment = {task(Work::expert_on_cpu, Lane::cpu, {}, {place(1)}),
-                       task(Work::rows_up, Lane::rows_up, {place(1)}, {place(2)}),
-                       task(Work::scatter, Lane::compute, {place(2)}, {place(3)}),
-                       task(Work::combine, Lane::compute, {place(3)}, {place(4)}),
-                       task(Work::logits, Lane::compute, {place(4)}, {place(5)})};
+  Fragment fragment = {task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                       task(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
+                       task(Work::scatter, Lane::kCompute, {place(2)}, {place(3)}),
+                       task(Work::combine, Lane::kCompute, {place(3)}, {place(4)}),
+                       task(Work::logits, Lane::kCompute, {place(4)}, {place(5)})};
   for (size_t i = 0; i < fragment.size(); ++i) fragment[i].bytes = i + 1;
   fragment[4].bytes = 9;
   executor.submit(std::move(fragment));
@@ -562,7 +562,7 @@ TEST(ExecutorBegins, WhatWaitsByItself) {
   const std::vector<TimelineSpan> spans = timeline.spans();
   ASSERT_EQ(spans.size(), 5u);
   for (size_t i = 1; i < spans.size(); ++i) EXPECT_GE(spans[i].start, spans[i - 1].end);
-  EXPECT_EQ(spans[1].waited_for, Lane::cpu);
+  EXPECT_EQ(spans[1].waited_for, Lane::kCpu);
 }
 
 // Of two tasks the last one that a lane has to wait for itself sets the next one going.
@@ -571,14 +571,14 @@ TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
   std::promise<void> computing;
   std::promise<void> begun;
   LaneRules lanes;
-  lanes.most_begun.at(Lane::rows_up) = 1;
+  lanes.most_begun.at(Lane::kRowsUp) = 1;
   Executor executor({.run =
                          [&](Executor::Tasks tasks) {
-                           if (tasks[0]->lane == Lane::to_device) {
+                           if (tasks[0]->lane == Lane::kToDevice) {
                              computing.get_future().wait();
                              std::this_thread::sleep_for(std::chrono::milliseconds(5));
                            }
-                           if (tasks[0]->lane != Lane::cpu) return;
+                           if (tasks[0]->lane != Lane::kCpu) return;
                            computing.set_value();
                            const auto began = begun.get_future().wait_for(std::chrono::seconds(20));
                            EXPECT_EQ(began, std::future_status::ready);
@@ -586,9 +586,9 @@ TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
                      .begin = [&](Executor::Tasks) { begun.set_value(); },
                      .finish = [](Executor::Tasks) {}},
                     timeline, {}, lanes);
-  executor.submit({task(Work::expert_on_cpu, Lane::cpu, {}, {place(1)}),
-                   task(Work::load, Lane::to_device, {}, {place(2)}),
-                   task(Work::rows_up, Lane::rows_up, {place(1), place(2)}, {})});
+  executor.submit({task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                   task(Work::load, Lane::kToDevice, {}, {place(2)}),
+                   task(Work::rows_up, Lane::kRowsUp, {place(1), place(2)}, {})});
   executor.drain(false);
 }
 
@@ -600,7 +600,7 @@ TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
     std::atomic<int> waited_for{0};
     Executor executor({.run =
                            [&](Executor::Tasks tasks) {
-                             if (tasks[0]->lane != Lane::cpu) return;
+                             if (tasks[0]->lane != Lane::kCpu) return;
                              while (begun < trial % 3) std::this_thread::yield();
                              fail(ErrorKind::internal, "the sum failed");
                            },
@@ -608,14 +608,14 @@ TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
                        .finish = [&](Executor::Tasks) { ++waited_for; }},
                       timeline, {}, begin_ahead());
     const TaskNumber last =
-        executor.submit({task(Work::expert_on_cpu, Lane::cpu, {}, {place(1)}),
-                         task(Work::rows_up, Lane::rows_up, {place(1)}, {place(2)}),
-                         task(Work::scatter, Lane::compute, {place(2)}, {place(3)}),
-                         task(Work::combine, Lane::compute, {place(3)}, {})});
+        executor.submit({task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                         task(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
+                         task(Work::scatter, Lane::kCompute, {place(2)}, {place(3)}),
+                         task(Work::combine, Lane::kCompute, {place(3)}, {})});
     EXPECT_THROW(executor.wait(last), Error);
     executor.recover();
     EXPECT_EQ(begun, waited_for);
-    executor.wait(executor.submit({task(Lane::compute, {place(3)}, {})}));
+    executor.wait(executor.submit({task(Lane::kCompute, {place(3)}, {})}));
   }
 }
 
@@ -623,7 +623,7 @@ TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
 class WaitingLoads : public ::testing::Test {
  protected:
   static Task load(int32_t slot, float priority = 0, std::vector<Resource> reads = {}) {
-    Task made = task(Work::load, Lane::to_device, std::move(reads), {place(slot)});
+    Task made = task(Work::load, Lane::kToDevice, std::move(reads), {place(slot)});
     made.slot = slot;
     made.priority = priority;
     return made;
@@ -649,7 +649,7 @@ class WaitingLoads : public ::testing::Test {
   std::vector<int32_t> loaded;
   Executor executor{{.run =
                          [this](Executor::Tasks tasks) {
-                           if (tasks[0]->lane != Lane::to_device) return;
+                           if (tasks[0]->lane != Lane::kToDevice) return;
                            if (tasks[0]->slot == 100) {
                              started.set_value();
                              gone.wait();
@@ -684,12 +684,12 @@ TEST_F(WaitingLoads, NeverLandOnceTheyAreWithdrawn) {
   EXPECT_FALSE(executor.withdraw(last - 3)) << "has begun";
   EXPECT_EQ(order(), std::vector<int32_t>({1, 3}));
   EXPECT_FALSE(executor.withdraw(last)) << "is over";
-  EXPECT_THROW(executor.submit({task(Lane::compute, {place(2)}, {})}), Error);
-  executor.wait(executor.submit({load(2), task(Lane::compute, {place(2)}, {})}));
+  EXPECT_THROW(executor.submit({task(Lane::kCompute, {place(2)}, {})}), Error);
+  executor.wait(executor.submit({load(2), task(Lane::kCompute, {place(2)}, {})}));
 }
 
 TEST_F(WaitingLoads, StayWhereSomebodyNeedsThem) {
-  const TaskNumber last = executor.submit({load(1), task(Lane::compute, {place(1)}, {}), load(2)});
+  const TaskNumber last = executor.submit({load(1), task(Lane::kCompute, {place(1)}, {}), load(2)});
   EXPECT_FALSE(executor.withdraw(last - 2));
   EXPECT_FALSE(executor.withdraw(last - 1)) << "brings no weights";
   EXPECT_EQ(order(), std::vector<int32_t>({1, 2}));
@@ -698,7 +698,7 @@ TEST_F(WaitingLoads, StayWhereSomebodyNeedsThem) {
 // The memory below may be filled for nothing, but nothing is loaded from where it was not.
 TEST_F(WaitingLoads, AreWithdrawnBeforeTheirFetch) {
   const TaskNumber last = executor.submit(
-      {task(Work::fetch, Lane::disk_read, {place(100)}, {place(9)}), load(1, 0, {place(9)})});
+      {task(Work::fetch, Lane::kDiskRead, {place(100)}, {place(9)}), load(1, 0, {place(9)})});
   EXPECT_FALSE(executor.withdraw(last - 1));
   EXPECT_TRUE(executor.withdraw(last));
   EXPECT_TRUE(executor.withdraw(last - 1));
@@ -712,7 +712,7 @@ TEST_F(WaitingLoads, LeaveTheOrderToThoseBehind) {
   std::atomic<bool> early = false;
   Executor slow({.run =
                      [&](Executor::Tasks tasks) {
-                       if (tasks[0]->lane == Lane::compute) {
+                       if (tasks[0]->lane == Lane::kCompute) {
                          may_end.get_future().wait();
                          read = true;
                        } else if (!read) {
@@ -720,7 +720,7 @@ TEST_F(WaitingLoads, LeaveTheOrderToThoseBehind) {
                        }
                      }},
                 timeline);
-  const TaskNumber last = slow.submit({task(Lane::compute, {place(1)}, {}), load(1)});
+  const TaskNumber last = slow.submit({task(Lane::kCompute, {place(1)}, {}), load(1)});
   EXPECT_TRUE(slow.withdraw(last));
   slow.submit({load(1)});
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -731,7 +731,7 @@ TEST_F(WaitingLoads, LeaveTheOrderToThoseBehind) {
 }
 
 TEST_F(WaitingLoads, AloneHaveAPriority) {
-  Task compute = task(Lane::compute, {}, {});
+  Task compute = task(Lane::kCompute, {}, {});
   compute.priority = 1;
   EXPECT_THROW(executor.submit({load(1), compute}), Error);
   EXPECT_EQ(order(), std::vector<int32_t>({1})) << "what came before it is carried out";

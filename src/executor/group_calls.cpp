@@ -105,10 +105,10 @@ const GroupTasks::Carrier& GroupTasks::carrier_of(Tasks tasks) {
 LaneRules lane_rules(const ComputeMemory& memory) {
   LaneRules lanes;
   if (!memory.device) return lanes;
-  lanes.most_begun.at(Lane::compute) = kMostComputations;
-  lanes.most_begun.at(Lane::to_device) = kMostCopies;
-  lanes.most_begun.at(Lane::rows_down) = 1;
-  lanes.most_begun.at(Lane::rows_up) = 1;
+  lanes.most_begun.at(Lane::kCompute) = kMostComputations;
+  lanes.most_begun.at(Lane::kToDevice) = kMostCopies;
+  lanes.most_begun.at(Lane::kRowsDown) = 1;
+  lanes.most_begun.at(Lane::kRowsUp) = 1;
   return lanes;
 }
 

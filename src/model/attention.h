@@ -52,7 +52,7 @@ KvPages keys_and_values(const LayerCache& cache);
 // The attention of a layer: one of several kinds. A new kind is a struct of its own in `kind`.
 struct Attention {
   Attention() = default;
-  Attention(GroupedHeads heads) : kind(std::move(heads)) {}
+  Attention(GroupedHeads heads) : kind(heads) {}
 
   std::variant<GroupedHeads> kind;
 

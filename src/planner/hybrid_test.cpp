@@ -94,8 +94,8 @@ TEST(Hybrid, ALayerTakesAboutWhatLinkAndCpuTakeTogether) {
   const TimelineTotals step = machine.decode_step(Strategy::hybrid, 64);
   EXPECT_GT(in_seconds(step.elapsed), bound);
   EXPECT_LT(in_seconds(step.elapsed), bound / 0.85);
-  EXPECT_GT(step.percent(step.lane(Lane::to_device).busy), 85.0);
-  EXPECT_GT(step.percent(step.lane(Lane::cpu).busy), 85.0);
+  EXPECT_GT(step.percent(step.lane(Lane::kToDevice).busy), 85.0);
+  EXPECT_GT(step.percent(step.lane(Lane::kCpu).busy), 85.0);
   const TimelineTotals link_only = machine.decode_step(Strategy::klotski, 64);
   EXPECT_GT(in_seconds(link_only.elapsed), 4.0 * in_seconds(step.elapsed));
 }
@@ -124,7 +124,7 @@ TEST(Hybrid, WithSlicesLinkAndCpuEndTogether) {
   machine.slices = true;
   const TimelineTotals sliced = machine.decode_step(Strategy::hybrid, 64);
   EXPECT_LT(in_seconds(sliced.elapsed), 0.97 * in_seconds(whole.elapsed));
-  EXPECT_GT(sliced.percent(sliced.lane(Lane::cpu).busy), 92.0);
+  EXPECT_GT(sliced.percent(sliced.lane(Lane::kCpu).busy), 92.0);
 }
 
 // Keys and values of all sequences lie below and come for each layer's attention.
@@ -183,7 +183,7 @@ TEST(Hybrid, KeysAndValuesOnTheLinkLeaveMoreToTheCpu) {
   for (ExpertCosts& costs : unknowing.division.costs.kinds) costs.kv = 0.0;
   const TimelineTotals known = played(knowing);
   const TimelineTotals unknown = played(unknowing);
-  EXPECT_LT(known.lane(Lane::to_device).bytes, unknown.lane(Lane::to_device).bytes);
+  EXPECT_LT(known.lane(Lane::kToDevice).bytes, unknown.lane(Lane::kToDevice).bytes);
   EXPECT_LT(known.elapsed, unknown.elapsed);
 }
 

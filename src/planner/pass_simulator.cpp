@@ -81,10 +81,10 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
       kv_bytes > 0 ? with_.profile.machine.link().weights.at(kv_bytes) * beside_cpu() : 0.0;
   const double elapsed = in_seconds(pass.elapsed);
   kv_share_ = elapsed > 0 ? std::min(kMostOfBus, on_bus / elapsed) : 0.0;
-  computing_share_ = busy_share(Lane::compute);
-  reading_share_ = busy_share(Lane::disk_read);
-  copying_share_ = busy_share(Lane::to_device);
-  cpu_share_ = busy_share(Lane::cpu);
+  computing_share_ = busy_share(Lane::kCompute);
+  reading_share_ = busy_share(Lane::kDiskRead);
+  copying_share_ = busy_share(Lane::kToDevice);
+  cpu_share_ = busy_share(Lane::kCpu);
   return pass;
 }
 
@@ -239,7 +239,7 @@ double PassSimulator::seconds(const Task& task) {
 std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
   const bool on_device = policy_.layout.host() != nullptr;
-  if (task.lane != Lane::compute || on_device) return nanoseconds(seconds(task));
+  if (task.lane != Lane::kCompute || on_device) return nanoseconds(seconds(task));
   const double undisturbed =
       seconds(task) * (1.0 + reading_share_ * (machine.cpu().takes_while_reading - 1.0));
   const double taken =

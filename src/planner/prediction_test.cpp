@@ -54,7 +54,7 @@ TEST(Prediction, WhatIsResidentIsComputedOnly) {
   // Reading all 1 + 4 * (2 + 8) units once is overlapped with their use, but for the first ones.
   EXPECT_GT(found.prefill_seconds, 41 * kMillisecond);
   EXPECT_LT(found.prefill_seconds, 60 * kMillisecond);
-  EXPECT_EQ(found.totals.lane(Lane::disk_read).bytes, 41u * bench.unit_bytes);
+  EXPECT_EQ(found.totals.lane(Lane::kDiskRead).bytes, 41u * bench.unit_bytes);
 }
 
 // Too few slots: every pass reads the experts again, which takes longer than computing them.
@@ -98,7 +98,7 @@ TEST(Prediction, ManyGroupsAreLikeSome) {
   EXPECT_DOUBLE_EQ(many.generated_tokens, 5.0 * static_cast<double>(work.sequences));
   EXPECT_EQ(many.passes, some.passes << 24);
   // What stays in memory is read once, however much there is to do.
-  EXPECT_EQ(many.totals.lane(Lane::disk_read).bytes, some.totals.lane(Lane::disk_read).bytes);
+  EXPECT_EQ(many.totals.lane(Lane::kDiskRead).bytes, some.totals.lane(Lane::kDiskRead).bytes);
   EXPECT_GT(many.tokens_per_second(), some.tokens_per_second());
   EXPECT_LT(many.tokens_per_second(), 1.1 * some.tokens_per_second());
 }
@@ -119,7 +119,7 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
     Machinery with = bench.machinery();
     with.facts = [](const WeightUnit&) { return UnitFacts{1000, false, 1000}; };
     const Prediction found = predict(with, policy, work);
-    return found.totals.lane(Lane::to_device).bytes;
+    return found.totals.lane(Lane::kToDevice).bytes;
   };
   EXPECT_EQ(loaded(3, 9), 0u) << "all is there before the first pass";
   policy.layout.lent_slots = 5;
@@ -163,8 +163,8 @@ TEST(Prediction, SpilledKeysAndValuesTakeTime) {
   policy.layout.kv_stages = 2;
   policy.layout.compute().kv_bytes = policy.layout.compute().kv_spill_bytes = kMiB;
   const Prediction outside = predict(bench.machinery(), policy, work);
-  EXPECT_EQ(inside.totals.lane(Lane::kv_in).spans, 0);
-  EXPECT_GT(outside.totals.lane(Lane::kv_in).busy, outside.totals.lane(Lane::kv_out).busy);
+  EXPECT_EQ(inside.totals.lane(Lane::kKvIn).spans, 0);
+  EXPECT_GT(outside.totals.lane(Lane::kKvIn).busy, outside.totals.lane(Lane::kKvOut).busy);
   EXPECT_GT(outside.decode_seconds, inside.decode_seconds);
 }
 
@@ -198,8 +198,8 @@ TEST(Prediction, ABusCarriesNoMoreThanItCan) {
   for (const int64_t tokens : {16, 200, 800, 2000}) {
     const Prediction found = both.predicted(
         {.sequences = 8, .prompt_tokens = tokens, .generated_tokens = 40, .at_once = 8});
-    const auto weights = static_cast<double>(found.totals.lane(Lane::to_device).bytes) * 1e-9;
-    const double kv = in_seconds(found.totals.lane(Lane::kv_in).busy);
+    const auto weights = static_cast<double>(found.totals.lane(Lane::kToDevice).bytes) * 1e-9;
+    const double kv = in_seconds(found.totals.lane(Lane::kKvIn).busy);
     EXPECT_GT(kv, 0.0);
     EXPECT_GT(weights, 0.0);
     EXPECT_LE(weights + kv, 1.1 * found.seconds()) << tokens;
@@ -212,7 +212,7 @@ TEST(Prediction, KeysAndValuesGoBackTogether) {
   const auto written = [&](int64_t generated) {
     const Prediction found = both.predicted(
         {.sequences = 8, .prompt_tokens = 16, .generated_tokens = generated, .at_once = 8});
-    return in_seconds(found.totals.lane(Lane::kv_out).busy);
+    return in_seconds(found.totals.lane(Lane::kKvOut).busy);
   };
   const auto layers = static_cast<double>(both.bench.model.layers.size());
   const auto copies = static_cast<double>(both.policy.group.micro_batches);
@@ -245,7 +245,7 @@ TEST(Prediction, ALastGroupFindsWhatTheFirstOneLeft) {
         .sequences = sequences, .prompt_tokens = 16, .generated_tokens = 4, .at_once = 8};
     const Prediction found = predict(bench.machinery(), policy, work, {.most_groups = 1});
     EXPECT_NEAR(found.generated_tokens, static_cast<double>(sequences) * 4, 1e-9);
-    return found.totals.lane(Lane::disk_read).bytes;
+    return found.totals.lane(Lane::kDiskRead).bytes;
   };
   EXPECT_GT(read(8), 0u);
   EXPECT_EQ(read(10), read(8));
@@ -266,10 +266,10 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   for (const double into_new_memory : {0.0, 1e9}) {
     bench.profile.machine.disk().bytes_per_second_into_new_memory = into_new_memory;
     const Prediction none = predict(bench.machinery(), policy, work);
-    EXPECT_EQ(none.totals.lane(Lane::disk_read).busy.count(), 0);
-    EXPECT_GT(none.totals.lane(Lane::disk_read).bytes, 0u);
-    EXPECT_EQ(none.totals.lane(Lane::kv_in).busy.count(), 0);
-    EXPECT_EQ(none.totals.lane(Lane::kv_out).busy.count(), 0);
+    EXPECT_EQ(none.totals.lane(Lane::kDiskRead).busy.count(), 0);
+    EXPECT_GT(none.totals.lane(Lane::kDiskRead).bytes, 0u);
+    EXPECT_EQ(none.totals.lane(Lane::kKvIn).busy.count(), 0);
+    EXPECT_EQ(none.totals.lane(Lane::kKvOut).busy.count(), 0);
     EXPECT_TRUE(std::isfinite(none.tokens_per_second()));
     EXPECT_GT(none.tokens_per_second(), 0.0);
   }
@@ -301,11 +301,11 @@ TEST(Prediction, MemoryIsFoundOnce) {
   bench.profile.machine.cpu().takes_while_finding_memory = 2.0;
   const Prediction sought = predict(with, policy, work);
   const auto reading = [](const Prediction& p) {
-    return in_seconds(p.totals.lane(Lane::disk_read).busy);
+    return in_seconds(p.totals.lane(Lane::kDiskRead).busy);
   };
   EXPECT_NEAR(reading(sought), 4 * reading(found), 1e-6);
-  EXPECT_GT(sought.totals.lane(Lane::compute).busy, found.totals.lane(Lane::compute).busy);
-  EXPECT_LE(sought.totals.lane(Lane::compute).busy, 2 * found.totals.lane(Lane::compute).busy);
+  EXPECT_GT(sought.totals.lane(Lane::kCompute).busy, found.totals.lane(Lane::kCompute).busy);
+  EXPECT_LE(sought.totals.lane(Lane::kCompute).busy, 2 * found.totals.lane(Lane::kCompute).busy);
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ PlanPage full_page(const std::string& name) {
                      .lower_name = name,
                      .levels = {{1e13, 3e11}, {1e12, 1e11}, 1.6e10},
                      .operations = {{name, {1e9, 1e8, 1e8}}, {"nothing", {}}}}};
-  page.spans = {span_of(Lane::compute, "attention", 0, 100),
-                span_of(Lane::disk_read, "load expert", 0, 300),
-                span_of(Lane::compute, "expert", 300, 400)};
+  page.spans = {span_of(Lane::kCompute, "attention", 0, 100),
+                span_of(Lane::kDiskRead, "load expert", 0, 300),
+                span_of(Lane::kCompute, "expert", 300, 400)};
   page.placement = {{attention_unit(LayerId(0)), 1}, {gate_unit(LayerId(0)), 0.25}};
   return page;
 }
@@ -73,7 +73,7 @@ TEST(PlanPage, PartsWithNothingToShowAreLeftOut) {
   EXPECT_EQ(html.find("<section>"), std::string::npos);
   EXPECT_EQ(html.find("<svg"), std::string::npos);
   PlanPage no_computing = full_page("x");
-  no_computing.spans = {span_of(Lane::disk_read, "load expert", 0, 300)};
+  no_computing.spans = {span_of(Lane::kDiskRead, "load expert", 0, 300)};
   EXPECT_EQ(occurrences(write(no_computing).html, "<section>"), 3u);
 }
 

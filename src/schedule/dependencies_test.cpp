@@ -147,48 +147,48 @@ After edge_between(const LaneRules& lanes, const Task& earlier, const Task& late
 TEST(EdgeKinds, NothingBeginsAheadOnAHost) {
   for (size_t i = 0; i < kWorkCount; ++i) {
     for (size_t j = 0; j < kWorkCount; ++j) {
-      const Task earlier = of_kind(static_cast<Work>(i), Lane::compute, {}, {kA});
-      const Task later = of_kind(static_cast<Work>(j), Lane::compute, {kA}, {});
+      const Task earlier = of_kind(static_cast<Work>(i), Lane::kCompute, {}, {kA});
+      const Task later = of_kind(static_cast<Work>(j), Lane::kCompute, {kA}, {});
       EXPECT_EQ(edge_between({}, earlier, later), After::done);
     }
   }
 }
 
 TEST(EdgeKinds, AProcessorKeepsTheOrderOfWhatBeginsAhead) {
-  const Task gate = of_kind(Work::gate, Lane::compute, {}, {kA});
+  const Task gate = of_kind(Work::gate, Lane::kCompute, {}, {kA});
   const auto after_gate = [&](Work work, Lane lane) {
     return edge_between(all_begin_ahead(), gate, of_kind(work, lane, {kA}, {}));
   };
-  EXPECT_EQ(after_gate(Work::combine, Lane::compute), After::begun);
-  EXPECT_EQ(after_gate(Work::logits, Lane::compute), After::done) << "logits do not begin ahead";
-  EXPECT_EQ(after_gate(Work::combine, Lane::cpu), After::done) << "another processor's order";
-  EXPECT_EQ(after_gate(Work::rows_down, Lane::rows_down), After::begun);
-  EXPECT_EQ(after_gate(Work::rows_up, Lane::rows_up), After::done);
-  EXPECT_EQ(after_gate(Work::load, Lane::to_device), After::done);
+  EXPECT_EQ(after_gate(Work::combine, Lane::kCompute), After::begun);
+  EXPECT_EQ(after_gate(Work::logits, Lane::kCompute), After::done) << "logits do not begin ahead";
+  EXPECT_EQ(after_gate(Work::combine, Lane::kCpu), After::done) << "another processor's order";
+  EXPECT_EQ(after_gate(Work::rows_down, Lane::kRowsDown), After::begun);
+  EXPECT_EQ(after_gate(Work::rows_up, Lane::kRowsUp), After::done);
+  EXPECT_EQ(after_gate(Work::load, Lane::kToDevice), After::done);
 }
 
 TEST(EdgeKinds, AnExpertWaitsByItselfForAWholeLoadThatBeginsAhead) {
-  Task load = of_kind(Work::load, Lane::to_device, {}, {kA});
-  const Task expert = of_kind(Work::expert, Lane::compute, {kA}, {});
+  Task load = of_kind(Work::load, Lane::kToDevice, {}, {kA});
+  const Task expert = of_kind(Work::expert, Lane::kCompute, {kA}, {});
   EXPECT_EQ(edge_between(all_begin_ahead(), load, expert), After::begun);
   LaneRules link_does_not = all_begin_ahead();
-  link_does_not.most_begun.at(Lane::to_device) = 0;
+  link_does_not.most_begun.at(Lane::kToDevice) = 0;
   EXPECT_EQ(edge_between(link_does_not, load, expert), After::done);
   LaneRules processor_does_not = all_begin_ahead();
-  processor_does_not.most_begun.at(Lane::compute) = 0;
+  processor_does_not.most_begun.at(Lane::kCompute) = 0;
   EXPECT_EQ(edge_between(processor_does_not, load, expert), After::done);
   load.partial = true;
   EXPECT_EQ(edge_between(all_begin_ahead(), load, expert), After::done);
 }
 
 TEST(EdgeKinds, CountsNeedProgramOrder) {
-  const Task expert = of_kind(Work::expert_on_cpu, Lane::cpu, {}, {kA});
-  const Task up = of_kind(Work::rows_up, Lane::rows_up, {kA}, {kB});
+  const Task expert = of_kind(Work::expert_on_cpu, Lane::kCpu, {}, {kA});
+  const Task up = of_kind(Work::rows_up, Lane::kRowsUp, {kA}, {kB});
   EXPECT_EQ(edge_between(all_begin_ahead(), expert, up), After::begun);
   LaneRules reordered = all_begin_ahead();
   reordered.keep_program_order = false;
   EXPECT_EQ(edge_between(reordered, expert, up), After::done);
-  const Task scatter = of_kind(Work::scatter, Lane::compute, {kB}, {});
+  const Task scatter = of_kind(Work::scatter, Lane::kCompute, {kB}, {});
   EXPECT_EQ(edge_between(reordered, up, scatter), After::begun) << "by an event";
 }
 

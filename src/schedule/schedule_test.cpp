@@ -44,12 +44,12 @@ class Replay {
       case Work::fetch:
         EXPECT_EQ(task.tier, kHostTier);
         EXPECT_LT(task.slot, policy_.layout.host()->slots[index_of(task.unit.kind)]);
-        EXPECT_EQ(task.lane, Lane::disk_read);
+        EXPECT_EQ(task.lane, Lane::kDiskRead);
         below_[slot] = task.unit;
         return;
       case Work::load:
         EXPECT_LT(task.slot, policy_.layout.compute().slots[index_of(task.unit.kind)]);
-        EXPECT_EQ(task.lane, policy_.layout.host() ? Lane::to_device : Lane::disk_read);
+        EXPECT_EQ(task.lane, policy_.layout.host() ? Lane::kToDevice : Lane::kDiskRead);
         EXPECT_GT(task.bytes, 0u);
         if (policy_.layout.host()) {
           EXPECT_EQ(below_.at({task.unit.kind, task.source_slot}), task.unit);
@@ -77,12 +77,12 @@ class Replay {
         buffers_[task.buffer] = {task, Work::project};
         return;
       case Work::queries_down:
-        return exchange(task, Lane::rows_down, Work::project);
+        return exchange(task, Lane::kRowsDown, Work::project);
       case Work::attended_up:
-        return exchange(task, Lane::rows_up, Work::attention_on_cpu);
+        return exchange(task, Lane::kRowsUp, Work::attention_on_cpu);
       case Work::project_back:
         EXPECT_EQ(holds_.at(slot), task.unit);
-        exchange(task, Lane::compute, Work::attended_up);
+        exchange(task, Lane::kCompute, Work::attended_up);
         attended_[task.micro_batch] = task.layer;
         ++attended_below;
         return;
@@ -95,7 +95,7 @@ class Replay {
         below_way_[task.unit] = Work::rows_up;
         return;
       case Work::scatter:
-        EXPECT_EQ(task.lane, Lane::compute);
+        EXPECT_EQ(task.lane, Lane::kCompute);
         EXPECT_EQ(below_way_.at(task.unit), Work::rows_up);
         below_way_.erase(task.unit);
         if (task.sliced > 0) {
@@ -107,10 +107,10 @@ class Replay {
         break;
     }
     if (task.work == Work::attention_on_cpu) {
-      return exchange(task, Lane::cpu, Work::queries_down);
+      return exchange(task, Lane::kCpu, Work::queries_down);
     }
-    if (task.lane == Lane::cpu) return run_below(task);
-    EXPECT_EQ(task.lane, Lane::compute);
+    if (task.lane == Lane::kCpu) return run_below(task);
+    EXPECT_EQ(task.lane, Lane::kCompute);
     if (task.sliced > 0) {
       EXPECT_EQ(task.work, Work::expert);
       expect_slice(task, Work::load);
@@ -463,14 +463,14 @@ struct Example {
 
 // The orders of the paper's Figure 4 and Figure 7.
 TEST(Schedule, TheOrdersOfThePaper) {
-  EXPECT_EQ(Example(Strategy::multi_batch).layer(Lane::disk_read).substr(0, 15), "a g e0 e1 e2 e3");
-  EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::disk_read).substr(0, 12), "a g e2 e1 e3");
-  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::disk_read).substr(0, 12), "a g e2 e1 e3");
-  EXPECT_EQ(Example(Strategy::multi_batch).layer(Lane::compute),
+  EXPECT_EQ(Example(Strategy::multi_batch).layer(Lane::kDiskRead).substr(0, 15), "a g e0 e1 e2 e3");
+  EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::kDiskRead).substr(0, 12), "a g e2 e1 e3");
+  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::kDiskRead).substr(0, 12), "a g e2 e1 e3");
+  EXPECT_EQ(Example(Strategy::multi_batch).layer(Lane::kCompute),
             "a.0 a.1 g.0 g.1 e1.0 e2.0 c.0 e1.1 e3.1 c.1");
-  EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::compute),
+  EXPECT_EQ(Example(Strategy::hot_prefetch).layer(Lane::kCompute),
             "a.0 a.1 g.0 g.1 e1.0 e2.0 c.0 e1.1 e3.1 c.1");
-  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::compute), "a.0 a.1 g.0 g.1 e2 e1 e3 c.0 c.1");
+  EXPECT_EQ(Example(Strategy::klotski).layer(Lane::kCompute), "a.0 a.1 g.0 g.1 e2 e1 e3 c.0 c.1");
 }
 
 // MoE-Lightning's Algorithm 1 with three micro-batches, by what each lane does: attention two
@@ -502,7 +502,7 @@ TEST(Schedule, CgoPipesOrder) {
     const std::string at = std::to_string(task.layer.value) + std::to_string(task.micro_batch);
     if (task.work == Work::project) compute += "pre" + at + " ";
     if (task.work == Work::project_back) compute += "post" + at + " ";
-    if (task.lane == Lane::cpu) cpu += at + " ";
+    if (task.lane == Lane::kCpu) cpu += at + " ";
     const bool part = task.work == Work::load && task.layer == LayerId(1);
     if (part) pages += std::to_string(task.bytes / 4096) + " ";
     if (task.work == Work::project_back && task.layer == LayerId(0)) pages += "| ";
@@ -530,7 +530,7 @@ std::chrono::nanoseconds simulated(Strategy strategy, std::chrono::nanoseconds l
   Residency residency(example.model, example.policy);
   Timeline timeline(0);
   Simulation simulation(
-      [&](const Task& task) { return task.lane == Lane::compute ? compute : load; },
+      [&](const Task& task) { return task.lane == Lane::kCompute ? compute : load; },
       [&](LayerId layer, int32_t batch) {
         return example.routing[static_cast<size_t>(layer.value)][static_cast<size_t>(batch)];
       },
@@ -546,7 +546,7 @@ std::chrono::nanoseconds simulated(Strategy strategy, std::chrono::nanoseconds l
   run_pass(*make_schedule(strategy), build, simulation);
   simulation.play_out();
   const TimelineTotals totals = timeline.totals();
-  EXPECT_EQ(totals.lane(Lane::compute).busy % compute, std::chrono::nanoseconds(0));
+  EXPECT_EQ(totals.lane(Lane::kCompute).busy % compute, std::chrono::nanoseconds(0));
   return simulation.end();
 }
 
@@ -568,13 +568,13 @@ TEST(Simulation, APassBeginsWhenTheOneBeforeHasEnded) {
   Simulation simulation([](const Task&) { return nanoseconds(10); },
                         [](LayerId, int32_t) { return std::vector<ExpertId>(); }, timeline);
   simulation.begin_pass();
-  for (int i = 0; i < 3; ++i) simulation.submit({{.work = Work::embed, .lane = Lane::compute}});
-  simulation.submit({{.work = Work::load, .lane = Lane::to_device}});
-  simulation.submit({{.work = Work::load_kv, .lane = Lane::kv_in}});
-  EXPECT_EQ(simulation.end(Lane::kv_in), nanoseconds(10)) << "beside what is computed";
+  for (int i = 0; i < 3; ++i) simulation.submit({{.work = Work::embed, .lane = Lane::kCompute}});
+  simulation.submit({{.work = Work::load, .lane = Lane::kToDevice}});
+  simulation.submit({{.work = Work::load_kv, .lane = Lane::kKvIn}});
+  EXPECT_EQ(simulation.end(Lane::kKvIn), nanoseconds(10)) << "beside what is computed";
   simulation.begin_pass();
-  simulation.submit({{.work = Work::load_kv, .lane = Lane::kv_in}});
-  EXPECT_EQ(simulation.end(Lane::kv_in), nanoseconds(40));
+  simulation.submit({{.work = Work::load_kv, .lane = Lane::kKvIn}});
+  EXPECT_EQ(simulation.end(Lane::kKvIn), nanoseconds(40));
 }
 
 // Loads in a simulation, by slot: when each is over.
@@ -584,7 +584,7 @@ class SimulatedLoads : public ::testing::Test {
 
   static Task load(int32_t slot, float priority, std::vector<Resource> reads = {}) {
     return {.work = Work::load,
-            .lane = Lane::to_device,
+            .lane = Lane::kToDevice,
             .slot = slot,
             .bytes = static_cast<uint64_t>(slot),
             .priority = priority,
@@ -601,7 +601,7 @@ class SimulatedLoads : public ::testing::Test {
     std::sort(spans.begin(), spans.end(),
               [](const TimelineSpan& a, const TimelineSpan& b) { return a.start < b.start; });
     for (const TimelineSpan& span : spans) {
-      if (span.lane == Lane::to_device) slots.push_back(span.bytes);
+      if (span.lane == Lane::kToDevice) slots.push_back(span.bytes);
     }
     return slots;
   }
@@ -614,7 +614,7 @@ class SimulatedLoads : public ::testing::Test {
 TEST_F(SimulatedLoads, KeepProgramOrderWithOnePriority) {
   simulation.submit({load(3, 0), load(1, 0), load(2, 0)});
   EXPECT_EQ(order(), std::vector<uint64_t>({3, 1, 2}));
-  EXPECT_EQ(simulation.end(Lane::to_device), Nanoseconds(30));
+  EXPECT_EQ(simulation.end(Lane::kToDevice), Nanoseconds(30));
 }
 
 TEST_F(SimulatedLoads, AreOvertakenWhileTheyWait) {
@@ -627,10 +627,10 @@ TEST_F(SimulatedLoads, AreOvertakenWhileTheyWait) {
 // ahead of it, since the link would be idle, and no other.
 TEST_F(SimulatedLoads, GoOnWhileAHigherPriorityHasToWait) {
   const Resource below{Place::slot, 0, UnitKind::expert, kHostTier};
-  Task fetch{.work = Work::fetch, .lane = Lane::disk_read, .writes = {below}};
+  Task fetch{.work = Work::fetch, .lane = Lane::kDiskRead, .writes = {below}};
   simulation.submit({load(1, 0), load(2, 0), fetch, load(3, 1, {below})});
   EXPECT_EQ(order(), std::vector<uint64_t>({1, 3, 2}));
-  EXPECT_EQ(simulation.end(Lane::to_device), Nanoseconds(30));
+  EXPECT_EQ(simulation.end(Lane::kToDevice), Nanoseconds(30));
 }
 
 // With transfers slower than computing each step of the paper's ablation is a gain.

@@ -206,7 +206,7 @@ void expect_units_lie_where_they_are_read(const Fragment& tasks, const Slots& sl
     if (task.work == Work::fetch || task.work == Work::load) {
       const bool from_disk = task.tier == (slots.remote > 0 ? kRemote : kHostTier);
       const TierId source = task.tier == kHostTier ? kRemote : kHostTier;
-      EXPECT_EQ(task.lane, from_disk ? Lane::disk_read : copy_lane(source, task.tier));
+      EXPECT_EQ(task.lane, from_disk ? Lane::kDiskRead : copy_lane(source, task.tier));
       if (!from_disk) {
         ASSERT_EQ(lies.at({source, task.unit.kind, task.source_slot}), task.unit);
       }
@@ -237,8 +237,8 @@ TEST(TwoDevices, EveryLaneTakesPartAndEveryRuleHolds) {
     const std::vector<Lane> lanes = two_devices(remote).lanes();
     EXPECT_TRUE(std::includes(lanes.begin(), lanes.end(), used.begin(), used.end()));
     for (const Lane lane :
-         {Lane::compute, compute_lane(kSecond), Lane::to_device, copy_lane(kHostTier, kSecond),
-          rows_lane(kComputeTier, kSecond), rows_lane(kSecond, kComputeTier), Lane::disk_read}) {
+         {Lane::kCompute, compute_lane(kSecond), Lane::kToDevice, copy_lane(kHostTier, kSecond),
+          rows_lane(kComputeTier, kSecond), rows_lane(kSecond, kComputeTier), Lane::kDiskRead}) {
       EXPECT_GT(played.totals().lane(lane).spans, 0) << lane_name(lane);
     }
     EXPECT_EQ(played.totals().lane(copy_lane(kRemote, kHostTier)).spans > 0, remote);
@@ -264,15 +264,15 @@ TEST(TwoDevices, BothLinksBringWeightsAtOnce) {
   const Slots slots{.first = 8, .second = 8, .host = 32};  // two layers of a device's own
   const Lane second = copy_lane(kHostTier, kSecond);
   Played played(model, slots, [&](const Task& task) {
-    return nanoseconds(task.lane == Lane::to_device || task.lane == second ? 10 : 0);
+    return nanoseconds(task.lane == Lane::kToDevice || task.lane == second ? 10 : 0);
   });
   played.pass();
   const TimelineTotals totals = played.totals();
   // Beside the model's unit each layer, and the first one of the next pass, has attention, gate and
   // four experts on the first link, four experts on the second.
-  EXPECT_EQ(totals.lane(Lane::to_device).busy, nanoseconds(10 * (1 + 5 * 6)));
+  EXPECT_EQ(totals.lane(Lane::kToDevice).busy, nanoseconds(10 * (1 + 5 * 6)));
   EXPECT_EQ(totals.lane(second).busy, nanoseconds(10 * 5 * 4));
-  EXPECT_EQ(totals.elapsed, totals.lane(Lane::to_device).busy);
+  EXPECT_EQ(totals.elapsed, totals.lane(Lane::kToDevice).busy);
 }
 
 // Where the memories together hold all experts nothing is brought twice.

@@ -57,7 +57,7 @@ std::string hot_count_name(const Choice& choice) {
 }  // namespace
 
 Lane binding_lane(const TimelineTotals& totals) {
-  Lane busiest = Lane::compute;
+  Lane busiest = Lane::kCompute;
   for (const Lane lane : totals.used_lanes()) {
     if (totals.lane(lane).busy > totals.lane(busiest).busy) busiest = lane;
   }

@@ -3,7 +3,7 @@
 namespace klotski {
 
 bool waited_for_transfer(const TimelineSpan& span) {
-  return span.lane == Lane::compute && span.waited_for && *span.waited_for != Lane::compute;
+  return span.lane == Lane::kCompute && span.waited_for && *span.waited_for != Lane::kCompute;
 }
 
 std::optional<Bubble> bubble_between(const TimelineSpan& previous, const TimelineSpan& next) {

@@ -7,7 +7,7 @@
 
 namespace klotski {
 
-// Time in which Lane::compute, which the first compute tier has, was idle because a transfer, or
+// Time in which Lane::kCompute, which the first compute tier has, was idle because a transfer, or
 // the processor of another tier, had not finished. Inside the experts
 // of one layer it is an intra-layer bubble, anywhere else an inter-layer one.
 enum class BubbleKind { inter_layer, intra_layer };

@@ -46,8 +46,8 @@ TEST(ChromeTrace, EventsAddUpToTheSpans) {
 }
 
 TEST(ChromeTrace, OnlyLanesWithSpansGetATrackAndKeepTheirOrder) {
-  const Json trace = trace_of(
-      {span_of(Lane::kv_out, "store", 5, 6), of_expert(span_of(Lane::compute, "expert", 1, 3), 7)});
+  const Json trace = trace_of({span_of(Lane::kKvOut, "store", 5, 6),
+                               of_expert(span_of(Lane::kCompute, "expert", 1, 3), 7)});
   std::vector<std::string> names;
   std::vector<int> order;
   for (const Json& event : trace["traceEvents"]) {
@@ -63,7 +63,7 @@ TEST(ChromeTrace, OnlyLanesWithSpansGetATrackAndKeepTheirOrder) {
 
 TEST(ChromeTrace, ArgumentsAndEscapes) {
   TimelineSpan span =
-      waiting(span_of(Lane::compute, "a \"quoted\"\n\xff work", 0, 1), Lane::host_copy);
+      waiting(span_of(Lane::kCompute, "a \"quoted\"\n\xff work", 0, 1), Lane::kHostCopy);
   span.bytes = 18'000'000'000'000'000'000u;
   span.micro_batch = 4;
   const Json event = trace_of({span})["traceEvents"].back();

@@ -30,15 +30,15 @@ struct Lane {
 
   // The lanes of a machine that has one tier of each kind. Machines without a device have those
   // alone in which no host tier takes part.
-  static const Lane compute;
-  static const Lane cpu;  // beside a device
-  static const Lane to_device;
-  static const Lane rows_down;
-  static const Lane rows_up;
-  static const Lane disk_read;
-  static const Lane host_copy;
-  static const Lane kv_in;
-  static const Lane kv_out;
+  static const Lane kCompute;
+  static const Lane kCpu;  // beside a device
+  static const Lane kToDevice;
+  static const Lane kRowsDown;
+  static const Lane kRowsUp;
+  static const Lane kDiskRead;
+  static const Lane kHostCopy;
+  static const Lane kKvIn;
+  static const Lane kKvOut;
 };
 
 constexpr Lane compute_lane(TierId tier) { return {LaneKind::compute, tier, tier}; }
@@ -54,15 +54,15 @@ constexpr Lane weights_lane(TierId from, TierId to) {
   return from.kind == TierKind::disk ? read_lane(from) : copy_lane(from, to);
 }
 
-inline constexpr Lane Lane::compute = compute_lane(kComputeTier);
-inline constexpr Lane Lane::cpu = compute_lane(kHostTier);
-inline constexpr Lane Lane::to_device = copy_lane(kHostTier, kComputeTier);
-inline constexpr Lane Lane::rows_down = rows_lane(kComputeTier, kHostTier);
-inline constexpr Lane Lane::rows_up = rows_lane(kHostTier, kComputeTier);
-inline constexpr Lane Lane::disk_read = read_lane(kDiskTier);
-inline constexpr Lane Lane::host_copy = settle_lane(kComputeTier);
-inline constexpr Lane Lane::kv_in = kv_in_lane(kComputeTier);
-inline constexpr Lane Lane::kv_out = kv_out_lane(kComputeTier);
+inline constexpr Lane Lane::kCompute = compute_lane(kComputeTier);
+inline constexpr Lane Lane::kCpu = compute_lane(kHostTier);
+inline constexpr Lane Lane::kToDevice = copy_lane(kHostTier, kComputeTier);
+inline constexpr Lane Lane::kRowsDown = rows_lane(kComputeTier, kHostTier);
+inline constexpr Lane Lane::kRowsUp = rows_lane(kHostTier, kComputeTier);
+inline constexpr Lane Lane::kDiskRead = read_lane(kDiskTier);
+inline constexpr Lane Lane::kHostCopy = settle_lane(kComputeTier);
+inline constexpr Lane Lane::kKvIn = kv_in_lane(kComputeTier);
+inline constexpr Lane Lane::kKvOut = kv_out_lane(kComputeTier);
 
 // "compute", "to device", "disk read"; of a second device "compute 1", "to device 1".
 std::string lane_name(Lane lane);

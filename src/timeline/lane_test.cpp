@@ -61,16 +61,16 @@ TEST(Lane, NoTwoHaveOneName) {
 
 TEST(LaneMap, KeepsTheOrderOfLanesAndKnowsWhatWasAskedFor) {
   LaneMap<int> map;
-  EXPECT_EQ(map.find(Lane::compute), nullptr);
+  EXPECT_EQ(map.find(Lane::kCompute), nullptr);
   for (size_t i = kNamedLanes.size(); i-- > 0;) map.at(kNamedLanes[i], static_cast<int>(i));
-  EXPECT_EQ(map.at(Lane::cpu, 77), 1) << "it was there";
+  EXPECT_EQ(map.at(Lane::kCpu, 77), 1) << "it was there";
   EXPECT_EQ(map.size(), kNamedLanes.size());
   size_t i = 0;
   for (const auto& [lane, value] : map) {
     EXPECT_EQ(lane, kNamedLanes[i]);
     EXPECT_EQ(value, static_cast<int>(i++));
   }
-  EXPECT_EQ(*map.find(Lane::kv_out), 8);
+  EXPECT_EQ(*map.find(Lane::kKvOut), 8);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ class Drawing {
   void rows(double top) {
     for (const auto& [lane, spans] : rows_) {
       text(left_ - 10, top + kRowHeight / 2 + 4, lane_name(lane), R"(text-anchor="end")");
-      if (lane == Lane::compute) draw_bubbles(top);
+      if (lane == Lane::kCompute) draw_bubbles(top);
       for (const TimelineSpan* span : spans) draw_span(*span, top);
       top += kRowPitch;
     }

@@ -24,7 +24,7 @@ template <typename Visit>
 void visit_compute(const std::vector<TimelineSpan>& by_start, Visit visit) {
   const TimelineSpan* previous = nullptr;
   for (const TimelineSpan& span : by_start) {
-    if (span.lane != Lane::compute) continue;
+    if (span.lane != Lane::kCompute) continue;
     visit(span, previous ? bubble_between(*previous, span) : std::nullopt);
     previous = &span;
   }
@@ -72,7 +72,7 @@ std::optional<TimelineBlock> longest_typical_block(std::span<const TimelineSpan>
   std::stable_sort(by_start.begin(), by_start.end(), starts_before);
   std::optional<int64_t> last_step;
   for (const TimelineSpan& span : by_start) {
-    if (span.lane == Lane::compute && span.layer >= 0) {
+    if (span.lane == Lane::kCompute && span.layer >= 0) {
       last_step = std::max(last_step.value_or(span.step), span.step);
     }
   }

@@ -58,14 +58,14 @@ void expect_well_formed(const std::string& xml) {
 
 // Attention, gate, a resident expert, one that is waited for; the next layer's load runs beside.
 std::vector<TimelineSpan> small_block() {
-  TimelineSpan next = span_of(Lane::disk_read, "load attention", 9000, 14000);
+  TimelineSpan next = span_of(Lane::kDiskRead, "load attention", 9000, 14000);
   next.layer = 1;
-  return {span_of(Lane::disk_read, "load gate", 0, 1000),
-          span_of(Lane::compute, "attention", 0, 2000),
-          of_expert(span_of(Lane::disk_read, "load expert", 1000, 9000), 12),
-          waiting(span_of(Lane::compute, "gate", 2500, 3000), Lane::disk_read),
-          of_expert(span_of(Lane::compute, "expert", 3000, 6000), 5),
-          waiting(of_expert(span_of(Lane::compute, "expert", 9000, 12000), 12), Lane::disk_read),
+  return {span_of(Lane::kDiskRead, "load gate", 0, 1000),
+          span_of(Lane::kCompute, "attention", 0, 2000),
+          of_expert(span_of(Lane::kDiskRead, "load expert", 1000, 9000), 12),
+          waiting(span_of(Lane::kCompute, "gate", 2500, 3000), Lane::kDiskRead),
+          of_expert(span_of(Lane::kCompute, "expert", 3000, 6000), 5),
+          waiting(of_expert(span_of(Lane::kCompute, "expert", 9000, 12000), 12), Lane::kDiskRead),
           next};
 }
 
@@ -91,8 +91,8 @@ TEST(TimelineSvg, IsToScale) {
 }
 
 TEST(TimelineSvg, NarrowBoxesHaveNoNumber) {
-  const std::string svg = svg_of({of_expert(span_of(Lane::compute, "expert", 0, 10), 77),
-                                  of_expert(span_of(Lane::compute, "expert", 10, 9000), 88)});
+  const std::string svg = svg_of({of_expert(span_of(Lane::kCompute, "expert", 0, 10), 77),
+                                  of_expert(span_of(Lane::kCompute, "expert", 10, 9000), 88)});
   EXPECT_EQ(svg.find(">77<"), std::string::npos);
   EXPECT_NE(svg.find(">88<"), std::string::npos);
 }
@@ -110,16 +110,16 @@ TEST(TimelineSvg, RandomAndEmptyBlocksAreWellFormed) {
   const std::string empty = svg_of({}, {3, 4});
   expect_well_formed(empty);
   EXPECT_NE(empty.find("step 3, layer 4: nothing was recorded"), std::string::npos);
-  expect_well_formed(svg_of({span_of(Lane::compute, "gate", 5, 5)}));  // no width at all
+  expect_well_formed(svg_of({span_of(Lane::kCompute, "gate", 5, 5)}));  // no width at all
 }
 
 TEST(TimelineSvg, TheBlockStartsWithItsOwnTransfersAndTheBubbleBeforeIt) {
-  TimelineSpan before = span_of(Lane::compute, "expert", 0, 100);
+  TimelineSpan before = span_of(Lane::kCompute, "expert", 0, 100);
   before.layer = -1;
   const BlockView view = view_block(
       std::vector<TimelineSpan>{
-          before, span_of(Lane::disk_read, "load attention", 50, 200),
-          waiting(span_of(Lane::compute, "attention", 200, 300), Lane::disk_read)},
+          before, span_of(Lane::kDiskRead, "load attention", 50, 200),
+          waiting(span_of(Lane::kCompute, "attention", 200, 300), Lane::kDiskRead)},
       TimelineBlock{});
   EXPECT_EQ(view.start, microseconds(50));
   EXPECT_EQ(view.end, microseconds(300));
@@ -132,7 +132,7 @@ TEST(TimelineSvg, TypicalBlockIsTheMedianOfTheLastStep) {
   std::vector<TimelineSpan> spans;
   int64_t at = 0;
   const auto add = [&](int64_t step, int32_t layer, int64_t length) {
-    TimelineSpan span = span_of(Lane::compute, "attention", at, at + length);
+    TimelineSpan span = span_of(Lane::kCompute, "attention", at, at + length);
     span.step = step;
     span.layer = layer;
     at += length;
@@ -148,12 +148,12 @@ TEST(TimelineSvg, TypicalBlockIsTheMedianOfTheLastStep) {
   spans.pop_back();  // of four the shorter of the middle two
   EXPECT_EQ(longest_typical_block(spans)->layer, 3);
   EXPECT_FALSE(longest_typical_block({}).has_value());
-  EXPECT_FALSE(longest_typical_block(std::vector{span_of(Lane::kv_in, "load", 0, 1)}).has_value());
+  EXPECT_FALSE(longest_typical_block(std::vector{span_of(Lane::kKvIn, "load", 0, 1)}).has_value());
 }
 
 TEST(TimelineSvg, LanesOfTwoDevicesHaveARowEachAndRoomForTheirNames) {
   const TierId second{TierKind::compute, 1};
-  const std::string svg = svg_of({span_of(Lane::compute, "gate", 0, 10),
+  const std::string svg = svg_of({span_of(Lane::kCompute, "gate", 0, 10),
                                   span_of(compute_lane(second), "expert", 10, 20),
                                   span_of(rows_lane(kComputeTier, second), "rows down", 5, 10),
                                   span_of(copy_lane(kHostTier, second), "load expert", 0, 10)});

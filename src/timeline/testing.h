@@ -11,9 +11,9 @@
 // Helpers of the tests of this folder only.
 namespace klotski::testing_timeline {
 
-inline constexpr std::array kNamedLanes = {Lane::compute,   Lane::cpu,     Lane::to_device,
-                                           Lane::rows_down, Lane::rows_up, Lane::disk_read,
-                                           Lane::host_copy, Lane::kv_in,   Lane::kv_out};
+inline constexpr std::array kNamedLanes = {Lane::kCompute,  Lane::kCpu,    Lane::kToDevice,
+                                           Lane::kRowsDown, Lane::kRowsUp, Lane::kDiskRead,
+                                           Lane::kHostCopy, Lane::kKvIn,   Lane::kKvOut};
 
 inline TimelineSpan span_of(Lane lane, std::string_view work, int64_t start_us, int64_t end_us) {
   TimelineSpan span;
@@ -51,10 +51,10 @@ inline std::vector<TimelineSpan> random_spans(uint32_t seed, int count) {
     TimelineSpan span;
     const size_t lane = any_lane();
     span.lane = kNamedLanes[lane];
-    span.is_expert_work = span.lane == Lane::compute && below(3) > 0;
-    span.work = span.is_expert_work          ? "expert"
-                : span.lane == Lane::compute ? "attention"
-                                             : "load expert";
+    span.is_expert_work = span.lane == Lane::kCompute && below(3) > 0;
+    span.work = span.is_expert_work           ? "expert"
+                : span.lane == Lane::kCompute ? "attention"
+                                              : "load expert";
     span.step = i * 2 / count;
     span.layer = i * 4 / count % 2;
     span.expert = below(3) - 1;

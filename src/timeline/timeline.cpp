@@ -77,7 +77,7 @@ void Timeline::add_to_totals(const TimelineSpan& span) {
   ++lane.spans;
   first_start_ = recorded_ == 0 ? span.start : std::min(first_start_, span.start);
   last_end_ = recorded_ == 0 ? span.end : std::max(last_end_, span.end);
-  if (span.lane != Lane::compute) return;
+  if (span.lane != Lane::kCompute) return;
   if (!last_compute_) {
     first_compute_ = span;
   } else if (const auto bubble = bubble_between(*last_compute_, span)) {

@@ -25,7 +25,7 @@ struct LaneTotals {
 struct TimelineTotals {
   LaneMap<LaneTotals> lanes{};          // those with spans
   std::chrono::nanoseconds elapsed{0};  // from the first start to the last end
-  // Idle time of Lane::compute before spans that waited for a transfer; see bubble.h.
+  // Idle time of Lane::kCompute before spans that waited for a transfer; see bubble.h.
   std::chrono::nanoseconds inter_layer{0};
   std::chrono::nanoseconds intra_layer{0};
 

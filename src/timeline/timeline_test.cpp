@@ -36,11 +36,11 @@ TimelineTotals from_scratch(const std::vector<TimelineSpan>& spans) {
   totals.elapsed = last - first;
   std::vector<TimelineSpan> compute;
   for (const TimelineSpan& span : spans) {
-    if (span.lane == Lane::compute) compute.push_back(span);
+    if (span.lane == Lane::kCompute) compute.push_back(span);
   }
   for (size_t i = 0; i < compute.size(); ++i) {
     const TimelineSpan& span = compute[i];
-    if (!span.waited_for || span.waited_for == Lane::compute) continue;
+    if (!span.waited_for || span.waited_for == Lane::kCompute) continue;
     const nanoseconds gap = span.start - (i == 0 ? first : compute[i - 1].end);
     const bool intra = i > 0 && span.is_expert_work && compute[i - 1].is_expert_work &&
                        span.step == compute[i - 1].step && span.layer == compute[i - 1].layer;
@@ -77,13 +77,13 @@ TEST(Timeline, RandomSpansHaveBubblesOfBothKinds) {
 
 TEST(Timeline, BubblesByKind) {
   const TimelineTotals totals = recorded({
-      span_of(Lane::compute, "attention", 0, 10),
-      waiting(span_of(Lane::compute, "gate", 15, 20), Lane::disk_read),      // inter: 5
-      waiting(span_of(Lane::compute, "expert", 27, 30), Lane::host_copy),    // inter: 7
-      waiting(span_of(Lane::compute, "expert", 41, 50), Lane::disk_read),    // intra: 11
-      span_of(Lane::compute, "expert", 63, 64),                              // waited for nothing
-      waiting(span_of(Lane::compute, "combine", 70, 71), Lane::compute),     // or for computing
-      waiting(span_of(Lane::compute, "attention", 71, 90), Lane::disk_read)  // no gap
+      span_of(Lane::kCompute, "attention", 0, 10),
+      waiting(span_of(Lane::kCompute, "gate", 15, 20), Lane::kDiskRead),      // inter: 5
+      waiting(span_of(Lane::kCompute, "expert", 27, 30), Lane::kHostCopy),    // inter: 7
+      waiting(span_of(Lane::kCompute, "expert", 41, 50), Lane::kDiskRead),    // intra: 11
+      span_of(Lane::kCompute, "expert", 63, 64),                              // waited for nothing
+      waiting(span_of(Lane::kCompute, "combine", 70, 71), Lane::kCompute),    // or for computing
+      waiting(span_of(Lane::kCompute, "attention", 71, 90), Lane::kDiskRead)  // no gap
   });
   EXPECT_EQ(totals.inter_layer, microseconds(12));
   EXPECT_EQ(totals.intra_layer, microseconds(11));
@@ -91,10 +91,10 @@ TEST(Timeline, BubblesByKind) {
 
 TEST(Timeline, ExpertsOfAnotherLayerOrStepAreNotIntraLayer) {
   for (const bool other_layer : {true, false}) {
-    TimelineSpan next = waiting(span_of(Lane::compute, "expert", 20, 30), Lane::disk_read);
+    TimelineSpan next = waiting(span_of(Lane::kCompute, "expert", 20, 30), Lane::kDiskRead);
     (other_layer ? next.layer : next.micro_batch) = 1;
     if (!other_layer) next.step = 1;
-    const TimelineTotals totals = recorded({span_of(Lane::compute, "expert", 0, 10), next});
+    const TimelineTotals totals = recorded({span_of(Lane::kCompute, "expert", 0, 10), next});
     EXPECT_EQ(totals.inter_layer, microseconds(10));
     EXPECT_EQ(totals.intra_layer.count(), 0);
   }
@@ -102,8 +102,8 @@ TEST(Timeline, ExpertsOfAnotherLayerOrStepAreNotIntraLayer) {
 
 TEST(Timeline, TheFirstComputingWaitsSinceTheFirstTransferHoweverLateThatIsRecorded) {
   const TimelineSpan compute =
-      waiting(span_of(Lane::compute, "attention", 30, 40), Lane::disk_read);
-  const TimelineSpan load = span_of(Lane::disk_read, "load attention", 5, 30);
+      waiting(span_of(Lane::kCompute, "attention", 30, 40), Lane::kDiskRead);
+  const TimelineSpan load = span_of(Lane::kDiskRead, "load attention", 5, 30);
   for (const auto& order : {std::vector{compute, load}, std::vector{load, compute}}) {
     EXPECT_EQ(recorded(order).inter_layer, microseconds(25));
     EXPECT_EQ(recorded(order).elapsed, microseconds(35));
@@ -183,15 +183,15 @@ TEST(Timeline, ManyThreadsRecordAtOnce) {
 
 TEST(Timeline, TotalsOfOneMachineAddToThoseOfAnother) {
   const Lane second = compute_lane({TierKind::compute, 1});
-  TimelineTotals totals = recorded({span_of(Lane::compute, "expert", 0, 10)});
+  TimelineTotals totals = recorded({span_of(Lane::kCompute, "expert", 0, 10)});
   totals += recorded({span_of(second, "expert", 0, 7)});
-  EXPECT_EQ(totals.used_lanes(), (std::vector{Lane::compute, second}));
+  EXPECT_EQ(totals.used_lanes(), (std::vector{Lane::kCompute, second}));
   EXPECT_EQ(totals.lane(second).busy, microseconds(7));
-  EXPECT_EQ(totals.lane(Lane::cpu).spans, 0);
+  EXPECT_EQ(totals.lane(Lane::kCpu).spans, 0);
   totals -= recorded({span_of(second, "expert", 0, 7)});
-  EXPECT_EQ(totals.used_lanes(), std::vector{Lane::compute});
+  EXPECT_EQ(totals.used_lanes(), std::vector{Lane::kCompute});
   totals *= 0.5;
-  EXPECT_EQ(totals.lane(Lane::compute).busy, microseconds(5));
+  EXPECT_EQ(totals.lane(Lane::kCompute).busy, microseconds(5));
 }
 
 }  // namespace
