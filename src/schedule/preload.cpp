@@ -1,7 +1,5 @@
 #include "schedule/preload.h"
 
-#include <ranges>
-
 namespace klotski {
 
 namespace {
@@ -24,7 +22,8 @@ void for_each_preloaded(const ModelDescription& model, const Policy& policy, Fra
       build.preload(unit, tier);
       after_each();
     };
-    for (const TierMemory& memory : std::views::reverse(layout.tiers)) {
+    for (auto tier = layout.tiers.rbegin(); tier != layout.tiers.rend(); ++tier) {
+      const TierMemory& memory = *tier;
       if (!holds_all(memory, kind, units)) continue;
       for (const WeightUnit& unit : units) put(unit, memory.tier);
     }
