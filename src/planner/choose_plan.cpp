@@ -43,10 +43,11 @@ SearchSpace search_space(const PlanInputs& inputs, const RunLimits& limits, int6
 
 }  // namespace
 
-Machinery PlanInputs::machinery() const {
-  return {.model = run.model,
+Machinery machinery_of(const ModelDescription& model, const UnitLayouts& layouts,
+                       const Profile& profile, const ExpertShares& shares) {
+  return {.model = model,
           .profile = profile,
-          .facts = [&from = run.layouts](const WeightUnit& unit) { return facts_of(from, unit); },
+          .facts = [&from = layouts](const WeightUnit& unit) { return facts_of(from, unit); },
           .shares = shares};
 }
 

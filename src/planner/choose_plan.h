@@ -12,13 +12,18 @@ struct ChosenPlan {
   std::vector<Candidate> candidates;  // the chosen one first, the others by their predicted rate
 };
 
+// The model, the machine's rates and the popularity of experts, as predictions take them. All of it
+// must live longer.
+Machinery machinery_of(const ModelDescription& model, const UnitLayouts& layouts,
+                       const Profile& profile, const ExpertShares& shares);
+
 // What a choice rests on besides the limits and the work.
 struct PlanInputs {
   RunInputs run;
   const Profile& profile;
   const ExpertShares& shares;
 
-  Machinery machinery() const;
+  Machinery machinery() const { return machinery_of(run.model, run.layouts, profile, shares); }
 };
 
 // Tries group sizes, strategies and K, gives each its memory and simulates the work: the fastest is

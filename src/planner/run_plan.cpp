@@ -42,20 +42,6 @@ constexpr uint64_t kSpanCopies = 2;  // the timeline's own, and one that is draw
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// All that is free, less a sixteenth for what else the machine is doing. What the user allows may
-// be more than the machine has free now, never more than the limits of this process and its groups.
-uint64_t allowed_bytes(const RunLimits& limits, const MachineMemory& memory) {
-  if (limits.hypothetical) return *limits.ram_bytes;
-  MemoryLeft left = memory.left;
-  if (limits.ram_bytes) left.machine.reset();
-  for (std::optional<uint64_t>* bound : {&left.address_space, &left.data}) {
-    if (*bound) **bound -= std::min(**bound, memory.stack_bytes);
-  }
-  const uint64_t free_bytes = std::min(left.least(), UINT64_MAX / 2);
-  return std::min(limits.ram_bytes.value_or(UINT64_MAX),
-                  memory.resident_bytes + free_bytes - free_bytes / 16);
-}
-
 Policy group_policy(const RunLimits& limits, const Workload& workload, bool device) {
   Policy policy;
   policy.group.micro_batch =
@@ -91,7 +77,7 @@ class MemoryDivision {
         device_(inputs.memory.device),
         limits_(limits),
         workload_(workload),
-        ram_bytes_(allowed_bytes(limits, inputs.memory)),
+        ram_bytes_(ram_limit(limits, inputs.memory)),
         process_bytes_(inputs.memory.resident_bytes -
                        std::min(inputs.memory.resident_bytes, inputs.memory.held_weight_bytes) +
                        kProgramMargin + workload.input_bytes + kSpanCopies * inputs.span_bytes) {}
@@ -448,8 +434,18 @@ class MemoryDivision {
 
 }  // namespace
 
+// All that is free, less a sixteenth for what else the machine is doing. What the user allows may
+// be more than the machine has free now, never more than the limits of this process and its groups.
 uint64_t ram_limit(const RunLimits& limits, const MachineMemory& memory) {
-  return allowed_bytes(limits, memory);
+  if (limits.hypothetical) return *limits.ram_bytes;
+  MemoryLeft left = memory.left;
+  if (limits.ram_bytes) left.machine.reset();
+  for (std::optional<uint64_t>* bound : {&left.address_space, &left.data}) {
+    if (*bound) **bound -= std::min(**bound, memory.stack_bytes);
+  }
+  const uint64_t free_bytes = std::min(left.least(), UINT64_MAX / 2);
+  return std::min(limits.ram_bytes.value_or(UINT64_MAX),
+                  memory.resident_bytes + free_bytes - free_bytes / 16);
 }
 
 // All that was free before anything ran, less a sixteenth of it for what else the device is doing.

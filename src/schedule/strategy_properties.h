@@ -18,13 +18,10 @@ inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
 // own file asks for a property, never for a strategy by name.
 struct StrategyProperties {
   Strategy strategy = Strategy::klotski;
-  std::string_view name;      // the value of --strategy
-  bool needs_device = false;  // without one it is `without_device`
-  Strategy without_device = Strategy::klotski;
+  std::string_view name;         // the value of --strategy
+  bool needs_device = false;     // without one it is the strategy that it is built on
   bool one_micro_batch = false;  // works on a group of one micro-batch only
-  bool loads_by_layer = false;   // brings whole layers ahead, not single experts
   bool prefetches_hot = false;   // brings K hot experts: their number matters
-  bool expert_major = false;     // runs an expert over all rows of the group at once
   bool divides_experts = false;  // the CPU beside a device computes some experts
   bool needs_cpu_attention = false;
   bool competes_on_device = false;     // may be the fastest there; others are steps of the ablation
