@@ -13,7 +13,7 @@
 
 namespace klotski::bench {
 
-// What the benchmarks compute with: all processors of this process, the fastest instructions.
+// The processor of the benchmarks: all processors of this process, the fastest instructions.
 const CpuProcessor& processor();
 
 // A GiB, or a quarter of what is free where that is less, in pages as large as the engine's. Every

@@ -64,8 +64,8 @@ class Engine {
   // weight cannot be read all sequences of the pass fail. Does nothing where the engine is idle.
   std::vector<Progress> step();
 
-  // What the last step computed. Its rows name sequences by their order of arrival among those that
-  // had not ended before the step.
+  // The pass that the last step computed. Its rows name sequences by their order of arrival among
+  // those that had not ended before the step.
   const FormedPass& last_pass() const { return pass_; }
 
  private:

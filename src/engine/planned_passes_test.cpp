@@ -1,4 +1,4 @@
-// What the planner predicts a run by is what an engine runs.
+// Passes that the planner predicts a run by are those that an engine runs.
 
 #include "planner/planned_passes.h"
 

@@ -9,7 +9,7 @@ namespace klotski {
 // The machine's memory now, for plans of runs on this target.
 MachineMemory machine_memory(const Target& target, const PipelineOptions& options);
 
-// What plans of a model on this target rest on, with the machine's memory as it is now. The
+// Inputs of plans of a model on this target, with the machine's memory as it is now. The
 // references must live longer.
 RunInputs run_inputs(const ModelDescription& model, const UnitLayouts& layouts,
                      const Target& target, const PipelineOptions& options);

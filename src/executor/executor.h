@@ -126,7 +126,7 @@ class Executor {
   void ring_all_lanes();
 
   void close();
-  // What the worker of a lane has to do.
+  // The work of one lane's thread.
   struct Queue {
     Lane lane;
     LaneQueue tasks{};                // that have not begun

@@ -158,7 +158,7 @@ class RandomSchedules {
     return made;
   }
 
-  // What it would have written is lost, unless another has written since: then it stays.
+  // The places it would have written may not be read, unless another task has written them since.
   void withdraw(const Task& task, TaskNumber number) {
     if (!executor_.withdraw(number)) return;
     EXPECT_TRUE(brings_weights(task.work));

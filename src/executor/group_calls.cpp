@@ -1,4 +1,5 @@
-// What carries out each kind of task, one row of one table each, and the calls that use the table.
+// The functions that carry out each kind of task, one row of one table each, and the calls that use
+// the table.
 
 #include <array>
 

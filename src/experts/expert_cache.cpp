@@ -98,7 +98,7 @@ void ExpertCache::change_evictable(ExpertKey key, int64_t by) {
   layer.known_version = -1;
 }
 
-// Of the resident experts of a layer without lease; there is one.
+// The resident expert of a layer that leaves first; at least one is not under lease.
 ExpertKey ExpertCache::leaves_first(LayerState& layer, LayerId id) {
   const int64_t version = rule_->order_version(id);
   if (layer.known_version == version) return layer.leaves_first;

@@ -102,7 +102,7 @@ class ExpertCache {
     int64_t leases = 0;
   };
 
-  // What is known of the experts of a layer. Which of them leaves first is found anew only after
+  // State of the experts of a layer. Which of them leaves first is found anew only after
   // one was leased, given back or used: the others of the cache are not looked at.
   struct LayerState {
     std::vector<int32_t> slot_of;   // by expert; kNoSlot: not resident

@@ -26,7 +26,7 @@ struct Arithmetic {
   bool router_gaps = false;  // whether a Routing says how far its choices were from others
 };
 
-// What attention reads of a batch's rows, rotated to their positions: as many rows for each part of
+// Inputs of attention for a batch's rows, rotated to their positions: as many rows for each part of
 // Attention::inputs().
 struct AttentionRows {
   std::vector<Rows> parts;

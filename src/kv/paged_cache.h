@@ -31,9 +31,9 @@ struct KvLimits {
   StateLimits states = {};  // for layers that keep a state of fixed size
 };
 
-// What attention keeps of many sequences, by the layouts of the layers: numbers of every position
-// in pages of a fixed number of positions, float32 or rounded to bf16, and states of fixed size,
-// within byte limits. All of a sequence is in memory or all of it in a file.
+// The data that attention keeps of many sequences, by the layouts of the layers: numbers of every
+// position in pages of a fixed number of positions, float32 or rounded to bf16, and states of fixed
+// size, within byte limits. All of a sequence is in memory or all of it in a file.
 //
 // A step of a sequence (KvTransaction makes one of several):
 //   reserve   makes room for its new positions; nothing that was committed changes from here on
@@ -90,7 +90,7 @@ class PagedKvCache {
   // Writes the stage's pages with new positions and its next states back to the file.
   void store(const KvStage& stage);
 
-  // What the layer keeps of a sequence, reserved pages included: in memory, in the stage that was
+  // The layer's data of a sequence, reserved pages included: in memory, in the stage that was
   // loaded for this layer or, without a stage, in the file's place where that is memory too. The
   // first part begins at a multiple of MemoryPages::kLineBytes, and so do the others but for BF16
   // of an odd width: behind those they begin at half of a line.

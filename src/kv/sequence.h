@@ -53,7 +53,7 @@ class KvSequence {
   bool lost_ = false;  // a failed write left committed positions in no known state
 };
 
-// What one layer keeps of one sequence, for attention.
+// The data of one layer and one sequence, for attention.
 class KvView {
  public:
   // Points into this view and into the cache's memory.

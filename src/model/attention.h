@@ -60,7 +60,7 @@ struct Attention {
   GroupedHeads& grouped_heads() { return std::get<GroupedHeads>(kind); }
   const GroupedHeads& grouped_heads() const { return std::get<GroupedHeads>(kind); }
 
-  // What a sequence keeps between steps.
+  // Layout of the data that a sequence keeps between steps.
   CacheLayout cache() const;
   // The parts of a new row that attention reads: those that only this step needs, then those that
   // the cache keeps, in the order of its layout.

@@ -23,7 +23,7 @@ struct RowPart {
   bool operator==(const RowPart&) const = default;
 };
 
-// What one layer keeps of one sequence.
+// The data that one layer keeps of one sequence.
 struct CacheLayout {
   std::vector<RowPart> parts;  // of every position; none where a state is all that is kept
   uint64_t state_bytes = 0;    // bytes of a state of fixed size; 0: the layer has none
@@ -48,7 +48,7 @@ class CacheLayouts {
   std::vector<CacheLayout> layers_;
 };
 
-// What one layer keeps of one sequence, where operations find it during a step. Points to memory
+// The data of one layer and one sequence, where operations find it during a step. Points to memory
 // that others own.
 struct LayerCache {
   // For each part of the layout its pages [page_tokens][width], by position / page_tokens.

@@ -87,7 +87,7 @@ Policy LayerSample::policy(Policy whole) const {
   const int64_t passed_through =  // slots that experts come and go in: as many in any part
       whole.layout.compute().slots[kExpert] - whole.layout.lent_slots - whole.cache.kept_experts;
   for (size_t k = 0; k < kUnitKinds; ++k) {
-    // What needs room for two layers, and has it, has it in an sample too.
+    // A strategy that needs slots for two layers, and has them, has them in a sample too.
     const int64_t two_layers = std::min(2 * most_of_layer_[k], units_[k]);
     const bool paged = properties_of(whole.strategy).double_buffers_layers &&
                        whole.layout.compute().slots[k] >= two_layers;

@@ -10,7 +10,7 @@
 
 namespace klotski {
 
-// What is to be generated.
+// The work that a plan is made for.
 struct PlannedWork {
   int64_t sequences = 1;
   int64_t prompt_tokens = 1;     // of each
@@ -39,7 +39,7 @@ class PlannedPasses {
 
   // The next pass; nothing where all sequences are done.
   std::optional<PlannedPass> next();
-  // So many more sequences wait.
+  // Adds sequences to those that wait.
   void add(int64_t sequences) { waiting_ += sequences; }
 
  private:

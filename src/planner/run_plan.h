@@ -50,7 +50,7 @@ struct RunPlan {
   std::optional<MemoryPlan> below{};  // the program's memory, where that is a device's
 };
 
-// What a plan of memory rests on besides the limits and the work. The references must live longer.
+// Inputs of a plan of memory besides the limits and the work. The references must live longer.
 struct RunInputs {
   const ModelDescription& model;
   const UnitLayouts& layouts;

@@ -19,8 +19,8 @@ class SampledPrediction {
   // longer.
   SampledPrediction(const Machinery& whole, const PlannedWork& work, int64_t experts, Care care);
 
-  // Of a run with room for keys and values of `at_once` sequences. May be called by several
-  // threads.
+  // The prediction of a run with room for keys and values of `at_once` sequences. May be called by
+  // several threads.
   Prediction of(const Policy& policy, int64_t at_once) const;
   // Replaces the predictions of all these, on as many threads as the process may use.
   void of_all(std::span<Candidate> candidates) const;

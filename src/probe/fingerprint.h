@@ -15,7 +15,7 @@ namespace klotski {
 // implementer, part, variant and revision. "unknown" where it has neither.
 std::string processor_name(const std::filesystem::path& cpuinfo = "/proc/cpuinfo");
 
-// What computes, in words, and on how many threads of the program.
+// The processor, in words, and on how many threads of the program.
 struct ComputedWith {
   std::string kernels;
   int threads = 1;

@@ -45,8 +45,8 @@ class Dependencies {
  public:
   explicit Dependencies(const LaneRules& lanes = {}) : lanes_(lanes) {}
 
-  // What `task`, numbered next, must wait for; ascending, each earlier task once. Fails, and counts
-  // nothing, where the task reads what a withdrawn one should have brought.
+  // Edges of `task`, numbered next, to the tasks it must wait for; ascending, each earlier task
+  // once. Fails, and counts nothing, where the task reads what a withdrawn one should have brought.
   std::vector<Edge> add(const Task& task);
   TaskNumber next() const { return next_; }
 
@@ -75,7 +75,7 @@ class Dependencies {
     void fill(TaskNumber number);
     void write(TaskNumber number);
   };
-  // What edges to a task depend on.
+  // The properties of an earlier task that edges to it depend on.
   struct Earlier {
     Work work;
     Lane lane;

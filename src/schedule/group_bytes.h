@@ -25,7 +25,7 @@ inline constexpr uint64_t kCountBytes = 64;
 // Bytes that a device and the CPU exchange for experts of a group of `rows` rows, in the memory of
 // each: the rows that experts take and give, up to where the count of computed experts lies.
 uint64_t exchanged_expert_row_bytes(const ModelDescription& model, int64_t rows);
-// The same with the count behind them.
+// exchanged_expert_row_bytes() and the count behind the rows.
 uint64_t shared_row_bytes(const ModelDescription& model, int64_t rows);
 
 // Floats of the widest inputs of attention, of one row.

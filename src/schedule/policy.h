@@ -30,7 +30,7 @@ struct GroupShape {
   int64_t rows() const { return micro_batch_rows * micro_batches; }
 };
 
-// What lies in one memory.
+// The slots and the keys and values of one memory.
 struct TierMemory {
   TierId tier = kComputeTier;
   TierId source = kDiskTier;                // the tier that its weights come from
@@ -39,7 +39,7 @@ struct TierMemory {
   uint64_t kv_spill_bytes = 0;              // and those that lie in the tier it has weights from
 };
 
-// What lies in which memory. Written by the memory plan, read by residency, cache and executor.
+// The contents of every memory. Written by the memory plan, read by residency, cache and executor.
 struct TierLayout {
   // Memories with slots, nearest to the processors first, each before its source: a second device
   // or a remote memory is one more entry. Disks, where ways begin, have no slots and no entry.

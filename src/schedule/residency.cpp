@@ -60,8 +60,8 @@ class KeptLeaveLast : public SomeLeaveFirst {
   const std::vector<ExpertKey>& kept_;  // ascending
 };
 
-// What lies in a nearer memory as well is not missed: it leaves first, so that all memories
-// together hold as much as they can.
+// Experts that lie in a nearer memory as well are not missed: they leave first, so that all
+// memories together hold as much as they can.
 class HeldNearerLeaveFirst : public SomeLeaveFirst {
  public:
   HeldNearerLeaveFirst(std::unique_ptr<EvictionRule> rule, std::vector<const ExpertCache*> nearer)

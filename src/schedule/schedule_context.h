@@ -25,7 +25,7 @@ struct UnitFacts {
 };
 UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit);
 
-// What a schedule decides from, besides the policy.
+// The facts that a schedule decides from, besides the policy.
 struct ScheduleContext {
   const ModelDescription& model;
   std::vector<MicroBatchShape> group;  // in the order of their numbers

@@ -67,7 +67,7 @@ void Simulation::play_out() {
   while (left_ > 0) play_next();
 }
 
-// Of all lanes the task that begins first: whatever could be ready by then has been played.
+// Plays the task that begins first of all lanes: all that could be ready by then has been played.
 void Simulation::play_next() {
   std::optional<Next> first;
   for (const auto& [lane, queue] : queues_) {

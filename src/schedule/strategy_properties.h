@@ -14,8 +14,8 @@ enum class Strategy { simple, multi_batch, hot_prefetch, klotski, cgopipe, hybri
 
 inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
 
-// What planning, searching and reporting need to know of a strategy. Code outside the strategy's
-// own file asks for a property, never for a strategy by name.
+// The properties of a strategy that planning, searching and reports ask for. Code outside the
+// strategy's own file asks for a property, never for a strategy by name.
 struct StrategyProperties {
   Strategy strategy = Strategy::klotski;
   std::string_view name;         // the value of --strategy

@@ -83,7 +83,7 @@ struct Task {
   bool partial = false;
   int64_t sliced = 0;  // outputs of the expert that the device computes, the CPU the rest; 0: whole
   LoadReason reason = LoadReason::certain;
-  // Of a task that brings weights: its lane takes higher ones first (lane_queue.h).
+  // Priority of a task that brings weights: its lane takes higher ones first (lane_queue.h).
   float priority = 0;
   std::vector<Resource> reads{};
   std::vector<Resource> writes{};

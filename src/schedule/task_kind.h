@@ -63,7 +63,7 @@ enum class LaneClass {
   kv,         // ways of spilled keys and values
 };
 
-// What a printed task and its span name besides the kind.
+// The thing that a printed task and its span name besides the kind.
 enum class TaskSubject { unit, micro_batch, layer, expert };
 
 struct TaskKind {

@@ -20,9 +20,9 @@ class Foresight {
   // Takes experts to be as popular as the table has seen them; null: all equally.
   void assume_popularity(const CorrelationTable* table);
 
-  // What plans of this model rest on, with the machine's memory as it is now.
+  // Inputs of plans of this model, with the machine's memory as it is now.
   PlanInputs inputs() const { return inputs(probed_.profile); }
-  // The same on another machine.
+  // Inputs of plans of this model on another machine.
   PlanInputs inputs(const Profile& profile) const {
     return {run_inputs(opened_.description, layouts_, target_, options_), profile, shares_};
   }

@@ -5,7 +5,7 @@
 // it; only the file of a format, its kernels and the command that writes it know which one it is.
 //
 // A matrix lies in rows. A row is a header, where the format has one, and then blocks of columns.
-// What a format keeps apart from the numbers (scales, zeros) lies in side tensors.
+// Scales and zeros, which a format keeps apart from the numbers, lie in side tensors.
 
 #include <cstddef>
 #include <cstdint>

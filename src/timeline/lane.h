@@ -8,7 +8,7 @@
 
 namespace klotski {
 
-// What a lane does. Drawings show lanes in this order.
+// The work of a lane. Drawings show lanes in this order.
 enum class LaneKind : uint8_t {
   compute,  // the processor of a tier computes
   copy,     // weights go from one memory to another
@@ -19,7 +19,7 @@ enum class LaneKind : uint8_t {
   kv_out,   // keys and values go from there to where they are spilled
 };
 
-// What can be busy by itself: one thing at a time happens on a lane. A lane is a value: each
+// A resource that is busy by itself: one thing at a time happens on a lane. A lane is a value: each
 // processor, link and disk of a machine has its own, and so a second device brings its lanes along.
 struct Lane {
   LaneKind kind = LaneKind::compute;

@@ -32,16 +32,16 @@ void CpuProcessor::parallel_for(int64_t count,
 
 uint64_t CpuProcessor::scratch_bytes(const MostWork& most) const {
   const int64_t widest = std::max(most.in_width, most.expert_width);
-  // Of packed rows, in whichever precision takes more.
+  // Bytes of a block of packed rows, in whichever precision takes more.
   const auto block = [&](int64_t width) {
     return std::max(kernels_.f32.block_bytes(width),
                     kernels_.bf16 ? kernels_.bf16->block_bytes(width) : 0);
   };
   const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
-  // Of many experts with a row each every one takes a block of its own.
+  // Packed rows: of many experts with a row each, every one takes a block of its own.
   const int64_t packed =
       kStripRows / kBlockRows * (block(most.in_width) + block(most.expert_width));
-  // Of an expert's strip, of attention, of inputs whose second parts are packed, and of bf16
+  // Sums: of an expert's strip, of attention, of inputs whose second parts are packed, and of bf16
   // weights that are arranged.
   const int64_t group =
       kernels_.bf16 && kernels_.bf16->arrangement ? kernels_.bf16->arrangement->rows : 0;

@@ -14,7 +14,7 @@
 
 namespace klotski::cpu {
 
-// What an operation runs with.
+// The instructions and threads that an operation runs with.
 struct Machine {
   const Kernels& kernels;
   ThreadPool& pool;

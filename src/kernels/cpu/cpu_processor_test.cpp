@@ -86,7 +86,7 @@ TEST(CpuProcessor, ComputesWhileTheReferenceDoes) {
   expect_same_together(both);
 }
 
-// What a destroyed one leaves does not disturb those that live, nor one made in its place.
+// A destroyed processor disturbs neither living ones nor one made in its place.
 TEST(CpuProcessor, OutlivesAnother) {
   const CpuProcessor stays(2);
   const Workload work;

@@ -18,7 +18,8 @@ namespace klotski::cuda {
 class Cublas;
 class CudaMemory;
 
-// What a processor lends the steps of an operation, which work on the device that is current.
+// The resources of a processor for the steps of an operation, which work on the device that is
+// current.
 struct Context {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;

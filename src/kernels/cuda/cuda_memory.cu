@@ -42,7 +42,7 @@ CudaMemory::CudaMemory(const DeviceInfo& device)
 
 CudaMemory::~CudaMemory() { stop(); }
 
-// What is under way uses all of it.
+// Operations that are under way use all of it.
 void CudaMemory::stop() noexcept {
   if (set_current(device_) == cudaSuccess) cudaStreamSynchronize(stream_.get());
   context_.cublas = nullptr;

@@ -39,7 +39,7 @@ class CudaMemory final : public ProcessorMemory {
   const Context& context() const;
 
  private:
-  // What exists while there is an arena.
+  // Resources that exist while there is an arena.
   struct Running {
     Running(cudaStream_t stream, std::span<std::byte> arena);
 

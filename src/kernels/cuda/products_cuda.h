@@ -12,7 +12,7 @@ namespace klotski::cuda {
 // Of weights that are converted before they are multiplied, at a time.
 inline constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
-// What one call takes of ProcessorMemory at most.
+// Bytes that one call takes of ProcessorMemory, at most.
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width);
 uint64_t experts_scratch_bytes(const MostWork& most);
 
