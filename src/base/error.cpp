@@ -44,7 +44,8 @@ size_t utf8_sequence_length(std::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
-// Appends text with what is not printable escaped, and the characters of `also` behind a backslash.
+// Appends text with its unprintable characters escaped, and the characters of `also` behind a
+// backslash.
 void append_escaped(std::string& out, std::string_view text, size_t max_bytes,
                     std::string_view also) {
   for (size_t taken = 0; taken < text.size();) {

@@ -39,12 +39,12 @@ template <typename... Args>
 }
 
 // Text from a file or a user, made safe for a one-line message: control characters and quotes are
-// escaped, invalid UTF-8 becomes \xNN, and what is longer than max_bytes is cut with an ellipsis.
+// escaped, invalid UTF-8 becomes \xNN, a text longer than max_bytes is cut with an ellipsis.
 std::string in_quotes(std::string_view text, size_t max_bytes = 80);
 std::string path_in_quotes(const std::filesystem::path& path);
 
 // A finished message made safe for a terminal and for one line: control characters and invalid
-// UTF-8 are escaped, what is longer than max_bytes is cut with an ellipsis.
+// UTF-8 are escaped, a message longer than max_bytes is cut with an ellipsis.
 std::string one_line(std::string_view message, size_t max_bytes = 1000);
 
 }  // namespace klotski

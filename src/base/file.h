@@ -37,7 +37,7 @@ class ScopedReadCalls {
 // mapping kills the process, a short read is an error that can be reported.
 class File {
  public:
-  // Refuses what is not a regular file (folders, FIFOs, devices) without blocking on it.
+  // Refuses folders, FIFOs, devices and all else but regular files, without blocking on them.
   explicit File(const std::filesystem::path& path);
   ~File();
   File(File&& other) noexcept;

@@ -15,7 +15,7 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
   return mismatch.first == folder.end();
 }
 
-// Both paths are real ones, without links.
+// Whether a link in `folder` may end at `target`. Both paths are real ones, without links.
 bool may_link_to(const fs::path& folder, const fs::path& target) {
   if (is_inside(target, folder)) return true;
   const fs::path snapshots = folder.parent_path();

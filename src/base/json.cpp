@@ -45,7 +45,7 @@ class StrictBuilder {
   bool end_array() { return close(); }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
-    // The library's text repeats the position and quotes input; its last clause says what is wrong.
+    // The library's text repeats the position and quotes input; its last clause names the mistake.
     const std::string_view message = error.what();
     const size_t clause = message.find("syntax error");
     error_ =

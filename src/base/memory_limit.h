@@ -14,7 +14,7 @@ struct MemoryLeft {
   std::optional<uint64_t> address_space;   // RLIMIT_AS
   std::optional<uint64_t> data;            // RLIMIT_DATA
 
-  uint64_t least() const;  // of those there are
+  uint64_t least() const;  // the smallest of the bounds that exist
 };
 MemoryLeft memory_left();
 

@@ -86,7 +86,7 @@ class ScopedLimit {
 };
 
 TEST_F(MemoryLimit, LimitsOfTheProcessCountWhatTheyAreAbout) {
-  constexpr uint64_t kFar = uint64_t{1} << 45;  // beyond what a sanitizer takes
+  constexpr uint64_t kFar = uint64_t{1} << 45;  // beyond the address space of a sanitizer
   write("proc/self/status", "VmSize:\t  3000 kB\nVmData:\t  2000 kB\n");
   {
     const ScopedLimit limit(RLIMIT_DATA, kFar);

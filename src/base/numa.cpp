@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostNodes = 1024;  // as many as a kernel can be built for
+constexpr int kMostNodes = 1024;  // the most that a kernel can be built for
 
 // The number of "node12".
 std::optional<int> node_id(std::string_view name) {

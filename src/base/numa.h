@@ -15,7 +15,7 @@ struct NumaNode {
   bool operator==(const NumaNode&) const = default;
 };
 
-// By id; empty where the system does not say.
+// Nodes by id; empty where the system does not say.
 std::vector<NumaNode> numa_nodes();
 
 // The nodes whose memory this process may take, by its cpuset and by its policy (numactl --membind)

@@ -18,7 +18,7 @@ struct PcieLink {
   bool operator==(const PcieLink&) const = default;
 };
 
-// A display or 3D controller (PCI class 03): what may be an accelerator.
+// A display or 3D controller (PCI class 03), which may be an accelerator.
 struct DisplayDevice {
   std::string address;  // "0000:01:00.0"
   uint32_t kind = 0;    // PCI class of six hexadecimal digits: 030000 VGA, 030200 3D
@@ -30,7 +30,7 @@ struct DisplayDevice {
   bool operator==(const DisplayDevice&) const = default;
 };
 
-// By address.
+// Devices by address.
 std::vector<DisplayDevice> display_devices();
 std::vector<DisplayDevice> display_devices(const std::filesystem::path& sys);  // /sys, for tests
 

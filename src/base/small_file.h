@@ -16,7 +16,7 @@ std::string small_file(const std::filesystem::path& path);
 // empty list; nothing where it is none.
 std::optional<std::vector<int>> parse_id_list(std::string_view text);
 
-// The other way round, for people.
+// Writes ids as parse_id_list() reads them, for people.
 std::string format_id_list(const std::vector<int>& ids);
 
 }  // namespace klotski

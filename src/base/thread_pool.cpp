@@ -24,9 +24,9 @@ namespace {
 constexpr std::chrono::microseconds kSpin(50);
 constexpr std::chrono::microseconds kSpinBesideOthers(2000);
 
-// A thread takes its part of what is left, divided by so much: ranges become smaller towards the
-// end, where threads would wait for each other, and one whose processor is busy with something else
-// takes fewer.
+// A thread takes the units that are left, divided by the threads and by this number: ranges become
+// smaller towards the end, where threads would wait for each other, and a thread whose processor is
+// busy with something else takes fewer.
 constexpr int64_t kRangesPerThread = 16;
 
 // The state: a counter of rounds, two flags and the number of workers inside the round. A worker
@@ -63,7 +63,7 @@ void pin(std::thread& thread, int cpu) {
 struct ThreadPool::Job {
   const Body& body;
   int64_t count;
-  int64_t shares;  // of which a range is one
+  int64_t shares;  // a range is the units that are left, divided by this
   std::atomic<int64_t> next{0};
   std::mutex error_mutex;
   std::exception_ptr error;
@@ -106,7 +106,7 @@ ThreadPool::ThreadPool(int threads) : owner_(::getpid()) {
     fail(ErrorKind::does_not_fit,
          "thread {} of {} cannot be started ({}): too many processes, or {}", started + 1, threads,
          error.what(), describe_shortage(kThreadStackBytes));
-  } catch (...) {  // there is no memory for the thread's own record
+  } catch (...) {  // no memory for the thread's own record
     close();
     throw;
   }
@@ -122,7 +122,7 @@ void ThreadPool::close() {
   }
   for (std::thread& worker : workers_) {
     if (forked) {
-      worker.detach();  // it never existed in this process
+      worker.detach();  // the thread never existed in this process
     } else {
       worker.join();
     }
@@ -175,7 +175,7 @@ void ThreadPool::wait_while(uint32_t state) const {
   const auto begin = std::chrono::steady_clock::now();
   for (auto now = begin; now < begin + spin_; now = std::chrono::steady_clock::now()) {
     if (state_.load(std::memory_order_acquire) != state) return;
-    // With those of others there may be more threads than processors.
+    // Threads of other pools may be running too, so that there are more threads than processors.
     if (now > begin + kSpin) {
       ::sched_yield();
     } else {

@@ -12,7 +12,7 @@
 
 namespace klotski {
 
-// A fixed number of threads that share out loops. The calling thread is one of them; the others
+// A fixed number of threads that share out loops. The calling thread is one of them; the workers
 // look for work for a while after each loop, longer where processors are left over, and then sleep.
 class ThreadPool {
  public:

@@ -19,7 +19,7 @@ enum class TierKind : uint8_t {
 inline constexpr size_t kTierKinds = static_cast<size_t>(TierKind::disk) + 1;
 
 // One memory of a machine, and the processor that computes there, if one does. A second device is
-// compute tier 1, the memory of a second NUMA node beside a device is host tier 1.
+// compute tier 1, the memory of a second NUMA node on a machine with a device is host tier 1.
 struct TierId {
   TierKind kind = TierKind::compute;
   uint8_t number = 0;
