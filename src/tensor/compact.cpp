@@ -17,7 +17,7 @@ struct Listed {
 };
 static_assert(sizeof(Listed) == 4);
 
-// Where a run of columns of a block begins.
+// The place where a run of columns of a block begins.
 constexpr int64_t place_of(int64_t column) {
   return column < kHalfBlock ? 2 * column : 2 * (column - kHalfBlock) + kRun;
 }
@@ -29,7 +29,8 @@ using Counts = std::array<uint32_t, 128>;
 
 // The least of the upper bits that most numbers of the row have.
 uint8_t least_upper(std::span<const uint16_t> row) {
-  // Neighbours often have the same: counted in one place, each would wait for the last.
+  // Neighbours often have equal upper bits: with one array of counts, each increment would wait for
+  // the last.
   std::array<Counts, 4> parts{};
   for (size_t i = 0; i < row.size(); ++i) ++parts[i % parts.size()][upper_bits(row[i])];
   std::array<int64_t, 128> counts{};
@@ -113,7 +114,7 @@ bool compact_row(std::span<const uint16_t> row, std::byte* out) {
 void expand_row(const std::byte* row, int64_t columns, int64_t first, std::span<uint16_t> out) {
   const auto* block = reinterpret_cast<const uint8_t*>(row + compact_header_bytes(columns)) +
                       first / kCompactBlock * kCompactBlockBytes;
-  std::array<uint16_t, 16> uppers;  // by code
+  std::array<uint16_t, 16> uppers;  // upper bits by code
   for (size_t code = 0; code < uppers.size(); ++code) {
     const auto above = static_cast<unsigned>(code % kCompactUppers);
     const unsigned upper = (std::to_integer<unsigned>(row[0]) + above) & 0x7F;

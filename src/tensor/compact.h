@@ -40,7 +40,7 @@ constexpr int64_t compact_header_bytes(int64_t columns) { return 16 * (2 + colum
 constexpr int64_t most_compact_listed(int64_t columns) {
   return compact_header_bytes(columns) / 4 - 1;
 }
-// Of the blocks that hold so many columns.
+// Bytes of the blocks that hold `columns` columns.
 constexpr int64_t compact_blocks_bytes(int64_t columns) {
   return (columns + kCompactBlock - 1) / kCompactBlock * kCompactBlockBytes;
 }
@@ -52,8 +52,8 @@ constexpr int64_t compact_row_bytes(int64_t columns) {
 // there is room for, or the row is too long.
 [[nodiscard]] bool compact_row(std::span<const uint16_t> row, std::byte* out);
 
-// Columns first .. first + out.size() - 1 of a row of so many; first is a multiple of
-// kCompactBlock. Whatever the row's bytes are, nothing outside it is read.
+// Expands columns first .. first + out.size() - 1 of a row of `columns` columns; first is a
+// multiple of kCompactBlock. Whatever the row's bytes are, nothing outside it is read.
 void expand_row(const std::byte* row, int64_t columns, int64_t first, std::span<uint16_t> out);
 
 // The entry of this form in the table of formats.

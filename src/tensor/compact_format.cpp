@@ -37,7 +37,8 @@ const WeightFormat& compact_format() {
       .header_bytes = compact_header_bytes,
       .alignment = kCompactAlignment,
       .sides = {},
-      // From 2^-31 to 1: the least upper bits of a row, and none or one number that it lists.
+      // Numbers from 2^-31 to 1: the least upper bits of a row, and none or one number that it
+      // lists.
       .noise = {0x81FFFFFF0001FF07u, 0x3C00000000000030u},
       .expand = expand_compact_row,
       .pack = pack_compact_row,

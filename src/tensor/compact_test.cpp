@@ -63,7 +63,7 @@ TEST(Compact, OddNumbersAreListed) {
     at += 585;
   }
   row.back() = 0x7FC1;   // NaN
-  row.front() = 0xFF81;  // another
+  row.front() = 0xFF81;  // another NaN
   EXPECT_EQ(there_and_back(row), row);
 }
 
@@ -77,7 +77,7 @@ TEST(Compact, SixteenExponentsAtEitherEndOfTheirRange) {
   }
 }
 
-// As files have it: this must never change.
+// The format as files have it: it must never change.
 TEST(Compact, TheFormatByHand) {
   std::vector<uint16_t> row(64);
   for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint16_t>(0x3D00 + i);
@@ -140,7 +140,7 @@ TEST(Compact, WrongBytesAreReadWithinTheRow) {
       expand_row(bytes.data(), columns, 0, std::span(out).subspan(1, static_cast<size_t>(columns)));
       EXPECT_EQ(out.front(), 0x1234);
       EXPECT_EQ(out.back(), 0x1234);
-      // What it lists is all that differs from the blocks, in the order listed.
+      // Only the numbers that the header lists differ from the blocks, in the order listed.
       std::vector<std::byte> unlisted = bytes;
       unlisted[2] = unlisted[3] = std::byte{0};
       std::vector<uint16_t> expected(static_cast<size_t>(columns));

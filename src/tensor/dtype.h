@@ -37,12 +37,12 @@ enum class DType : uint8_t {
 };
 
 inline constexpr int kFileDTypeCount = 22;
-inline constexpr size_t kMostDTypes = 64;  // with those that are added
+inline constexpr size_t kMostDTypes = 64;  // types of files and added formats together, at most
 
 // Bits of one element; F4 and the two F6 are packed, so a byte may hold parts of several elements.
-// Refuses (internal) a packed format: its rows are what has a size.
+// Refuses (internal) a packed format, of which only whole rows have a size.
 int bits_per_element(DType dtype);
-// Whether the numbers that weights of this type expand to are those of BF16.
+// Whether weights of this type expand to BF16 numbers.
 bool has_bf16_values(DType dtype);
 
 // Bytes of an element of a type whose elements take whole bytes.

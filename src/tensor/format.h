@@ -21,7 +21,7 @@ namespace klotski {
 
 struct TensorView;
 
-inline constexpr size_t kMostSideTensors = 3;  // of a format
+inline constexpr size_t kMostSideTensors = 3;  // side tensors of a format, at most
 // Schedules cut the columns of an expert's matrices at multiples of this. Experts of a format whose
 // blocks do not end there are not divided between processors.
 inline constexpr int64_t kCutColumns = 64;
@@ -34,8 +34,8 @@ struct StoredName {
   std::string of(std::string_view matrix) const;
 };
 
-// A tensor of numbers about those of a matrix: element [i][j] is about block_rows rows from row
-// i * block_rows on, and block_columns columns from column j * block_columns on.
+// A tensor of numbers about the numbers of a matrix: element [i][j] is about block_rows rows from
+// row i * block_rows on, and block_columns columns from column j * block_columns on.
 struct SideTensor {
   StoredName name;
   DType dtype = DType::F16;
@@ -47,9 +47,9 @@ struct SideTensor {
 };
 
 // Random bits that make finite numbers of no large magnitude, eight bytes at a time: `random` says
-// which bits are random, `fixed` has the others.
+// which bits are random, `fixed` has the other bits.
 struct NoiseBits {
-  uint64_t random = 0x81FFFFFF81FFFFFFu;  // of F32: sign, fraction, lowest bit of the exponent
+  uint64_t random = 0x81FFFFFF81FFFFFFu;  // F32's sign, fraction and lowest bit of the exponent
   uint64_t fixed = 0x3C0000003C000000u;   // numbers from 2^-7 to 2^-3
 };
 
@@ -62,14 +62,14 @@ struct WeightFormat {
   DType file_type = DType::U8;
   int64_t block_columns = 1;
   int64_t block_bytes = 1;
-  bool pads_last_block = false;  // else a row has whole blocks
+  bool pads_last_block = false;  // false: a row has whole blocks
   int64_t most_columns = INT64_MAX;
   int64_t (*header_bytes)(int64_t columns) = nullptr;  // null: rows have no header
-  uint64_t alignment = 1;                              // of the first row, in bytes
+  uint64_t alignment = 1;                              // alignment of the first row, in bytes
   std::span<const SideTensor> sides;
   bool lossy = false;
-  bool may_be_arranged = false;  // by Processor::arrange
-  NoiseBits noise;               // of the numbers that files hold
+  bool may_be_arranged = false;  // Processor::arrange accepts it
+  NoiseBits noise;               // random bits for the numbers that files hold
 
   // Writes columns() numbers of the type `values`: row `row` of a view. Whatever the bytes of the
   // row are, nothing outside it and its side tensors is read. Null: no operation reads this format.
@@ -87,7 +87,7 @@ struct WeightFormat {
   bool can_be_cut() const { return kCutColumns % block_columns == 0; }
 };
 
-// The format of a type; those of files have one each, whose blocks are elements.
+// The format of a type. A type of files has a format of its own, whose blocks are elements.
 const WeightFormat& format_of(DType dtype);
 // Whether weights of a type are more than elements one after the other.
 inline bool is_packed(DType dtype) { return static_cast<int>(dtype) >= kFileDTypeCount; }

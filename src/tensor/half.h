@@ -37,7 +37,7 @@ inline float f16_to_float(uint16_t bits) {
                               (((fraction << shift) & 0x3FFu) << 13));
 }
 
-// Rounds to nearest, ties to even; what exceeds the range becomes an infinity; NaN stays NaN.
+// Rounds to nearest, ties to even; a number beyond the range becomes an infinity; NaN stays NaN.
 inline uint16_t float_to_f16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
@@ -47,7 +47,7 @@ inline uint16_t float_to_f16(float value) {
   }
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // >= 65520
   uint32_t kept;                   // the result before rounding
-  uint32_t dropped;                // what is below it, as a fraction of 2^32
+  uint32_t dropped;                // the bits that rounding drops, as a fraction of 2^32
   if (magnitude >= 0x38800000u) {  // >= 2^-14: normal in both formats
     kept = (magnitude - ((127 - 15) << 23)) >> 13;
     dropped = magnitude << 19;

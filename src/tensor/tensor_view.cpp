@@ -6,7 +6,7 @@ namespace klotski {
 
 namespace {
 
-// What begins at a byte of the matrix, its rows as far apart.
+// The part of a matrix that begins at byte `at`, with the matrix's distance between rows.
 TensorView part(const TensorView& matrix, int64_t at, Shape shape) {
   if (matrix.order != ElementOrder::rows) {
     fail(ErrorKind::internal, "a part was asked for of a matrix that was arranged");

@@ -16,7 +16,7 @@ namespace klotski {
 // How the elements of a tensor follow each other in memory.
 enum class ElementOrder {
   rows,      // last dimension fastest, as in files
-  arranged,  // of matrices: as the arithmetic that multiplies by them has arranged them for itself
+  arranged,  // a matrix as the operation that multiplies by it has arranged it for itself
 };
 
 // A tensor whose bytes belong to someone else: elements packed, but for rows that lie apart.
@@ -28,11 +28,13 @@ struct TensorView {
   // Bytes from one row of a matrix to the next, where its order is that of rows; 0: they follow
   // each other.
   int64_t row_stride = 0;
-  // Of a packed format `data` is where whole rows begin, also where the view has some columns of
-  // them: the columns of a whole row (0: the view's own), and those of them before the view's.
+  // Columns of a whole row (0: the view's own), and the columns of it before the view's. In a
+  // packed format `data` is where whole rows begin, even where the view has only some of their
+  // columns.
   int64_t whole_columns = 0;
   int64_t first_column = 0;
-  // The format's side tensors, those of the whole matrix, and its rows before the view's.
+  // Rows of the matrix before the view's, and the format's side tensors, which are those of the
+  // whole matrix.
   int64_t first_row = 0;
   std::array<const std::byte*, kMostSideTensors> sides{};
 
