@@ -22,7 +22,7 @@ Json trace_of(const std::vector<TimelineSpan>& spans) {
 
 TEST(ChromeTrace, EventsAddUpToTheSpans) {
   const std::vector<TimelineSpan> spans = random_spans(11, 500);
-  std::map<size_t, double> busy;  // by track
+  std::map<size_t, double> busy;  // nanoseconds by track
   size_t events = 0;
   const Json trace = trace_of(spans);
   for (const Json& event : trace["traceEvents"]) {

@@ -23,15 +23,15 @@ enum class LaneKind : uint8_t {
 // processor, link and disk of a machine has its own, and so a second device brings its lanes along.
 struct Lane {
   LaneKind kind = LaneKind::compute;
-  TierId from{};  // of copies and rows where they come from; of other lanes as `at`
-  TierId at{};    // where the work is done or the bytes arrive; of reads the disk
+  TierId from{};  // source of copies and rows; for other lanes equal to `at`
+  TierId at{};    // where the work is done or the bytes arrive; for reads the disk
 
   auto operator<=>(const Lane&) const = default;
 
-  // The lanes of a machine that has one tier of each kind. Machines without a device have those
-  // alone in which no host tier takes part.
+  // The lanes of a machine that has one tier of each kind. A machine without a device has only the
+  // lanes in which no host tier takes part.
   static const Lane kCompute;
-  static const Lane kCpu;  // beside a device
+  static const Lane kCpu;  // the CPU on a machine with a device
   static const Lane kToDevice;
   static const Lane kRowsDown;
   static const Lane kRowsUp;

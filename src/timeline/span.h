@@ -13,14 +13,14 @@ namespace klotski {
 // text, in text/.)
 struct TimelineSpan {
   Lane lane{};
-  // Static text: "attention", "gate", "expert", "combine", and for transfers the same after "load "
-  // ("load expert") or another short name. Drawings give a work and its load one hue.
+  // Static text: "attention", "gate", "expert", "combine", and for transfers one of these after
+  // "load " ("load expert") or another short name. Drawings give a work and its load one hue.
   std::string_view work;
   bool is_expert_work = false;  // the computing of experts, not their transfer
   int64_t step = 0;
-  int32_t layer = -1;  // -1 here and below: of none in particular
+  int32_t layer = -1;  // -1, like -1 in the next fields: none in particular
   int32_t micro_batch = -1;
-  int32_t expert = -1;  // or of several that ran in one call
+  int32_t expert = -1;  // -1 also where several experts ran in one call
   std::chrono::nanoseconds start{0};
   std::chrono::nanoseconds end{0};
   uint64_t bytes = 0;  // moved, for transfers

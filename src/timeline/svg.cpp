@@ -164,7 +164,7 @@ class Drawing {
 
   void draw_span(const TimelineSpan& span, double top) {
     const double left = x(span.start);
-    const double width = std::max(x(span.end) - left, 0.5);  // what is short stays visible
+    const double width = std::max(x(span.end) - left, 0.5);  // a short span stays visible
     const bool own = is_of(span, block_);
     box(left, top, width, kRowHeight, colours_.of(span.work),
         own ? R"(stroke="#ffffff" stroke-width="0.5")"
@@ -188,7 +188,8 @@ class Drawing {
   const BlockView& view_;
   TimelineBlock block_;
   WorkColours colours_;
-  double left_ = kLeastLeft;                          // where time begins; lane names lie before it
+  double left_ = kLeastLeft;                          // x of the first moment; lane names lie
+                                                      // before it
   LaneMap<std::vector<const TimelineSpan*>> rows_{};  // spans by lane
 };
 

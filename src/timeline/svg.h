@@ -17,14 +17,14 @@ struct TimelineBlock {
 };
 
 // Draws one block to scale: a row for each lane that has something to show, boxes coloured by the
-// kind of work, bubbles of the compute lane hatched and added up. Work of other blocks that runs in
-// the same time is drawn pale. The caller checks the stream. A block without spans gives a drawing
-// that says so.
+// kind of work, bubbles of the compute lane hatched and added up. Work of other blocks that
+// overlaps the block in time is drawn pale. The caller checks the stream. A block without spans
+// gives a drawing that says so.
 void write_timeline_svg(std::ostream& out, std::span<const TimelineSpan> spans, TimelineBlock block,
                         std::string_view title);
 
-// The block to draw as a typical one: of the last step's blocks the one of median duration (the
-// shorter of the two in the middle). None where no computing was recorded.
+// The block to draw as a typical one: the block of median duration among those of the last step
+// (the shorter of the two in the middle). None where no computing was recorded.
 std::optional<TimelineBlock> longest_typical_block(std::span<const TimelineSpan> spans);
 
 }  // namespace klotski

@@ -12,7 +12,7 @@ using std::chrono::nanoseconds;
 
 bool starts_before(const TimelineSpan& a, const TimelineSpan& b) { return a.start < b.start; }
 
-// From the bubble before a block's computing to its end.
+// The time from the bubble before a block's computing to the end of its computing.
 struct ComputeTime {
   nanoseconds start;
   nanoseconds end;
@@ -78,7 +78,7 @@ std::optional<TimelineBlock> longest_typical_block(std::span<const TimelineSpan>
   }
   if (!last_step) return std::nullopt;
 
-  std::map<int32_t, ComputeTime> times;  // by layer
+  std::map<int32_t, ComputeTime> times;  // times by layer
   visit_compute(by_start, [&](const TimelineSpan& span, const std::optional<Bubble>& bubble) {
     if (span.step != *last_step || span.layer < 0) return;
     const nanoseconds start = bubble ? bubble->start : span.start;

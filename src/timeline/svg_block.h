@@ -10,13 +10,13 @@
 
 namespace klotski {
 
-// What a drawing of one block shows.
+// The content of a drawing of one block.
 struct BlockView {
   std::vector<TimelineSpan> spans;  // all that overlap the window, by start
   std::vector<Bubble> bubbles;
   std::chrono::nanoseconds start{0};  // the window
   std::chrono::nanoseconds end{0};
-  // Of the block's own computing, from the bubble before it to its last end.
+  // Time of the block's own computing, from the bubble before it to its last end.
   std::chrono::nanoseconds compute_time{0};
 
   std::chrono::nanoseconds bubble_time() const;

@@ -56,7 +56,8 @@ void expect_well_formed(const std::string& xml) {
   EXPECT_TRUE(open.empty());
 }
 
-// Attention, gate, a resident expert, one that is waited for; the next layer's load runs beside.
+// Attention, gate, a resident expert and an expert that is waited for, while the next layer's load
+// runs.
 std::vector<TimelineSpan> small_block() {
   TimelineSpan next = span_of(Lane::kDiskRead, "load attention", 9000, 14000);
   next.layer = 1;
@@ -145,7 +146,7 @@ TEST(TimelineSvg, TypicalBlockIsTheMedianOfTheLastStep) {
   ASSERT_TRUE(block.has_value());
   EXPECT_EQ(block->step, 1);
   EXPECT_EQ(block->layer, 3);
-  spans.pop_back();  // of four the shorter of the middle two
+  spans.pop_back();  // four blocks: the shorter of the middle two
   EXPECT_EQ(longest_typical_block(spans)->layer, 3);
   EXPECT_FALSE(longest_typical_block({}).has_value());
   EXPECT_FALSE(longest_typical_block(std::vector{span_of(Lane::kKvIn, "load", 0, 1)}).has_value());

@@ -8,7 +8,7 @@ namespace klotski {
 
 namespace {
 
-// Calls change(number, the same number of the other) for all of them.
+// Calls change(number, number of `other` in the same field) for every number of the totals.
 template <typename Change>
 TimelineTotals& change_all(TimelineTotals& totals, const TimelineTotals& other,
                            const Change& change) {
@@ -100,7 +100,7 @@ TimelineTotals Timeline::totals() const {
   const std::lock_guard lock(mutex_);
   TimelineTotals totals = totals_;
   totals.elapsed = last_end_ - first_start_;
-  // Where nothing was computed before, the wait began with the first transfer. That transfer may be
+  // Before the first computing, the wait began with the first transfer. That transfer may be
   // recorded late, so this part is added only here.
   if (first_compute_ && waited_for_transfer(*first_compute_)) {
     totals.inter_layer += first_compute_->start - first_start_;
@@ -113,7 +113,7 @@ std::vector<TimelineSpan> Timeline::spans() const {
   {
     const std::lock_guard lock(mutex_);
     spans = kept_;
-    // From the oldest on, so that spans of one start stay in the order of recording.
+    // Oldest first, so that spans of one start stay in the order of recording.
     std::rotate(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(oldest_), spans.end());
   }
   std::stable_sort(spans.begin(), spans.end(),

@@ -78,11 +78,12 @@ TEST(Timeline, RandomSpansHaveBubblesOfBothKinds) {
 TEST(Timeline, BubblesByKind) {
   const TimelineTotals totals = recorded({
       span_of(Lane::kCompute, "attention", 0, 10),
-      waiting(span_of(Lane::kCompute, "gate", 15, 20), Lane::kDiskRead),      // inter: 5
-      waiting(span_of(Lane::kCompute, "expert", 27, 30), Lane::kHostCopy),    // inter: 7
-      waiting(span_of(Lane::kCompute, "expert", 41, 50), Lane::kDiskRead),    // intra: 11
-      span_of(Lane::kCompute, "expert", 63, 64),                              // waited for nothing
-      waiting(span_of(Lane::kCompute, "combine", 70, 71), Lane::kCompute),    // or for computing
+      waiting(span_of(Lane::kCompute, "gate", 15, 20), Lane::kDiskRead),    // inter: 5
+      waiting(span_of(Lane::kCompute, "expert", 27, 30), Lane::kHostCopy),  // inter: 7
+      waiting(span_of(Lane::kCompute, "expert", 41, 50), Lane::kDiskRead),  // intra: 11
+      span_of(Lane::kCompute, "expert", 63, 64),                            // waited for nothing
+      // Waits for computing.
+      waiting(span_of(Lane::kCompute, "combine", 70, 71), Lane::kCompute),
       waiting(span_of(Lane::kCompute, "attention", 71, 90), Lane::kDiskRead)  // no gap
   });
   EXPECT_EQ(totals.inter_layer, microseconds(12));
