@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kMostBlocks = 64;  // about: enough loads under way for the bus
-constexpr size_t kMostPieces = 128;   // what a kernel is called with holds 4 KiB
+constexpr size_t kMostPieces = 128;   // pieces of one launch: a kernel's arguments hold 4 KiB
 
 template <size_t kMost>
 struct Pieces {
@@ -32,7 +32,8 @@ __global__ void copy_pieces(const __grid_constant__ Pieces<kMost> pieces) {
   auto* vectors_to = reinterpret_cast<uint4*>(to + head);
   const auto* vectors_from = reinterpret_cast<const uint4*>(from + head);
   for (uint64_t i = thread; i < vectors; i += uint64_t{gridDim.x} * kThreads) {
-    vectors_to[i] = __ldcv(vectors_from + i);  // no cache may keep what the program overwrites
+    vectors_to[i] = __ldcv(vectors_from + i);  // no cache may keep bytes that the program
+                                               // overwrites
   }
 }
 

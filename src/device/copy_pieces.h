@@ -7,12 +7,13 @@
 
 namespace klotski {
 
-// Where a part of a copy begins, both addresses are as far from a multiple of this as the copy's.
+// Alignment of the parts of a copy: where a part begins, both addresses are as far from a multiple
+// of this as those of the copy.
 inline constexpr uint64_t kPartAlignment = 16;
 
-// The same bytes in parts of about the same size, none larger than one of `parts` of all bytes,
-// rounded up: work for so many who copy at once, however different the pieces are. At most
-// parts + pieces of them.
+// Cuts pieces into parts of about equal size, none larger than their bytes / `parts`, rounded up:
+// work for `parts` threads that copy at once, however different the pieces are. At most parts +
+// pieces of them.
 std::vector<CopyPiece> even_parts(std::span<const CopyPiece> pieces, uint64_t parts);
 
 }  // namespace klotski

@@ -12,7 +12,8 @@ namespace klotski::cuda {
 
 namespace {
 
-std::atomic<int> calls_left{-1};  // before the one to replace; below zero: none
+std::atomic<int> calls_left{-1};  // calls before the one whose result is replaced; negative: none
+                                  // is
 std::atomic<cudaError_t> replacement{cudaSuccess};
 
 constexpr int kNotKnown = -1;

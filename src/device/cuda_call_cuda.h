@@ -1,6 +1,6 @@
 #pragma once
 
-// The one seam for CUDA calls: each result passes through here, where tests can replace it.
+// The seam for CUDA calls: each result passes through here, where tests can replace it.
 
 #include <cuda_runtime.h>
 
@@ -12,7 +12,7 @@ namespace klotski::cuda {
 // that refuses to work device_unavailable, anything else internal.
 void check_cuda(cudaError_t result, const char* call);
 
-// As tests want it seen: for a call that may well be refused.
+// The result, or the one that a test wants seen: for a call that may well be refused.
 [[nodiscard]] cudaError_t cuda_result(cudaError_t result);
 
 // Makes a device the current one of the calling thread, which each has for itself, at first number

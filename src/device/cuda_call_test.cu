@@ -121,12 +121,12 @@ TEST(CudaFaults, PinningMayBeRefused) {
   fail_cuda_call(1, cudaErrorIllegalAddress);
   EXPECT_THROW((void)device->pin(memory), Error);
   fail_cuda_call(-1, cudaSuccess);
-  cudaHostUnregister(memory.data());  // which in truth was registered
+  cudaHostUnregister(memory.data());  // registered in truth: a test replaced the result
 }
 
 __global__ void write_to(int* nowhere) { *nowhere = 1; }
 
-// What a program's exit code is after a kernel wrote outside of any memory.
+// Ends the program with the exit code that follows a kernel's write outside of any memory.
 [[noreturn]] void break_the_device() {
   const std::unique_ptr<Device> device = open_device(0);
   int exit = 0;

@@ -39,7 +39,7 @@ class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const DeviceInfo& info)
       : info_(info), free_before_(free_before_context(info)) {
-    // Choosing a device makes the context, or what is first asked of it does.
+    // The context is made by choosing a device, or by the first call that asks something of it.
     cudaError_t result = set_current(info.index);
     if (result == cudaSuccess) result = cudaFree(nullptr);
     result = cuda_result(result);
@@ -75,7 +75,7 @@ class CudaDevice final : public Device {
     const cudaError_t result = cuda_result(bytes > info_.total_bytes ? cudaErrorMemoryAllocation
                                                                      : cudaMalloc(&made, bytes));
     if (result != cudaSuccess) {
-      cudaFree(made);  // there is something where a test calls a success a failure
+      cudaFree(made);  // not null where a test calls a success a failure
       check_cuda(result, fmt::format("cudaMalloc of {}", format_bytes(bytes)).c_str());
     }
     auto* memory = static_cast<std::byte*>(made);
@@ -85,7 +85,7 @@ class CudaDevice final : public Device {
 
   void release(std::byte* memory) noexcept override {
     if (memory == nullptr) return;
-    // First: as soon as it is free another thread may be given the same address.
+    // Removed first: as soon as the memory is free, another thread may be given its address.
     allocated_.remove(memory);
     if (set_current(info_.index) == cudaSuccess) cudaFree(memory);
     cudaGetLastError();
@@ -101,7 +101,8 @@ class CudaDevice final : public Device {
       return true;
     }
     cudaGetLastError();
-    // Its pages stay where they are, but a copy is made as if it were not pinned.
+    // The pages of memory that somebody else registered stay where they are, but copies treat it as
+    // not pinned.
     if (result == cudaErrorHostMemoryAlreadyRegistered) return true;
     if (is_lost(result)) check_cuda(result, "cudaHostRegister");
     return false;

@@ -3,7 +3,7 @@
 
 namespace klotski::cuda {
 
-// What was made is owned before the result is looked at: a test may call a success a failure.
+// Handles are owned before the result is looked at: a test may call a success a failure.
 
 Stream new_stream() {
   cudaStream_t made = nullptr;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What CUDA makes and somebody has to give back, on the device that is current.
+// Owners of streams, events and pinned memory that CUDA makes on the current device.
 
 #include <cuda_runtime.h>
 
@@ -27,7 +27,7 @@ Stream new_stream();
 enum class Waiting { spins, sleeps };
 Event new_event(Waiting waiting);
 
-// Of the program's memory; the device addresses it where it can.
+// Pinned memory of the program; the device addresses it where it can.
 Pinned new_pinned(uint64_t bytes);
 
 }  // namespace klotski::cuda

@@ -53,7 +53,8 @@ class CudaQueue final : public CopyQueue {
     done_ = new_event(waiting_for(size));
   }
   ~CudaQueue() override {
-    // The buffers below must not go while a copy still uses them. Errors were or will be others'.
+    // Copies under way use the staging buffers, so these must outlive them. Errors are reported
+    // elsewhere.
     if (set_current(device_) == cudaSuccess) cudaStreamSynchronize(stream_.get());
     cudaGetLastError();
   }
@@ -99,7 +100,7 @@ class CudaQueue final : public CopyQueue {
     if (bytes == 0) return;
     use_device();
     if (pinned_.hold(to, bytes)) return enqueue(to, from, bytes, cudaMemcpyDeviceToHost);
-    // The transfer of a piece goes on while the one before it is copied out of its buffer.
+    // A piece's transfer goes on while the piece before it is copied out of its buffer.
     Piece before;
     for (uint64_t begin = 0; begin < bytes; begin += kStagingBytes) {
       const Piece piece{to + begin, &next_staging(), std::min(kStagingBytes, bytes - begin)};
@@ -124,7 +125,7 @@ class CudaQueue final : public CopyQueue {
     wait_for(done_);
   }
 
-  // By the device itself where it can: the thread has other copies to ask for.
+  // The device itself waits where it can: the thread has other copies to ask for.
   void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) override {
     use_device();
     awaited_ = {&count, least};
@@ -156,7 +157,7 @@ class CudaQueue final : public CopyQueue {
       count = nullptr;
     }
   };
-  struct Piece {  // on its way to the program's memory
+  struct Piece {  // a piece on its way to the program's memory
     std::byte* to = nullptr;
     const Staging* staging = nullptr;
     uint64_t bytes = 0;
@@ -164,7 +165,7 @@ class CudaQueue final : public CopyQueue {
 
   void use_device() const { check_cuda(set_current(device_), "cudaSetDevice"); }
 
-  // By one kernel what a kernel can copy, the others one by one.
+  // Copies by one kernel all pieces that a kernel can copy, the remaining pieces one by one.
   void at_once(std::span<const CopyPiece> pieces, cudaMemcpyKind kind) {
     const bool up = kind == cudaMemcpyHostToDevice;
     use_device();
@@ -184,7 +185,7 @@ class CudaQueue final : public CopyQueue {
     copy_by_kernel(by_kernel, stream_.get());
   }
 
-  // Of pinned memory.
+  // Enqueues a copy whose host side is pinned memory.
   void enqueue(std::byte* to, const std::byte* from, uint64_t bytes, cudaMemcpyKind kind) {
     if (const auto seen = for_kernel({to, from, bytes}, kind)) {
       return copy_by_kernel(*seen, stream_.get());
@@ -208,11 +209,11 @@ class CudaQueue final : public CopyQueue {
     }
     return static_cast<std::byte*>(seen);
   }
-  // Memory that is not pinned goes through the buffers, up to `most` bytes at a time: `fill` puts a
-  // piece, which begins so many bytes behind `to`, into one.
+  // Sends memory that is not pinned through the staging buffers, at most `most` bytes at a time:
+  // `fill` puts the piece at byte `begin` of the copy into a buffer.
   template <typename Fill>
   void send_staged(std::byte* to, uint64_t bytes, uint64_t most, const Fill& fill) {
-    awaited_.let_come();  // what the thread copies is there when it is counted
+    awaited_.let_come();  // the thread may copy only bytes that the count says are there
     for (uint64_t begin = 0; begin < bytes; begin += most) {
       const uint64_t piece = std::min(most, bytes - begin);
       Staging& staging = next_staging();
@@ -239,7 +240,7 @@ class CudaQueue final : public CopyQueue {
     next_ = 1 - next_;
     if (!staging.free) staging.free = new_event(waiting_for(size_));
     if (!staging.memory) staging.memory = new_pinned(kStagingBytes);
-    wait_for(staging.free);  // at once where it was never recorded
+    wait_for(staging.free);  // returns at once where it was never recorded
     return staging;
   }
 
@@ -249,7 +250,7 @@ class CudaQueue final : public CopyQueue {
   Stream stream_;
   Event done_;
   Event published_;
-  Awaited awaited_;  // by the stream, of what may not have come yet
+  Awaited awaited_;  // the count that the stream waits for, until it is known to have come
   std::array<Staging, 2> staging_;
   size_t next_ = 0;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// An accelerator with a memory of its own. No word of CUDA here: what includes this builds without
-// it.
+// An accelerator with a memory of its own. No word of CUDA here: files that include this build
+// without it.
 
 #include <atomic>
 #include <cstddef>
@@ -26,13 +26,13 @@ struct DeviceInfo {
 struct DeviceList {
   std::vector<DeviceInfo> devices;
   std::string driver;    // the newest CUDA it knows, "13.0"; empty without a driver
-  std::string why_none;  // where there are no devices
+  std::string why_none;  // the reason where there are no devices
 };
 DeviceList list_devices();
 
-// What a queue is for. A device makes large copies one after the other, whichever queues they are
-// in; others, which something waits for, do not wait behind them where they can help it. Small ones
-// are there before a thread that waits for them would be asleep.
+// The copies that a queue is for. A device makes large copies one after the other, whichever queues
+// they are in. Medium and small copies, which something waits for, avoid waiting behind large ones
+// where they can. Small copies are done before a thread that waits for them would be asleep.
 enum class CopySize { large, medium, small };
 
 struct CopyPiece {
@@ -41,17 +41,16 @@ struct CopyPiece {
   uint64_t bytes = 0;
 };
 
-// Copies between the program's memory and the device's that happen one after the other, beside
-// whatever else the device does. Used by one thread at a time; ends before the device. Its end
+// Copies between the program's memory and the device's that happen one after the other, at the same
+// time as other work of the device. Used by one thread at a time; ends before the device. Its end
 // waits for copies under way, but only finish() says that all were made.
 class CopyQueue {
  public:
   virtual ~CopyQueue() = default;
-  // Of memory that is not pinned, `from` is free on return; pinned memory must stay as it is until
+  // `from` is free on return where it is not pinned; pinned memory must stay as it is until
   // finish().
   virtual void to_device(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
-  // Rows that lie from_stride bytes apart, at least row_bytes, one after the other; else as
-  // to_device.
+  // Packs rows that lie from_stride bytes apart, at least row_bytes; otherwise like to_device.
   virtual void rows_to_device(std::byte* to, const std::byte* from, uint64_t row_bytes,
                               uint64_t rows, uint64_t from_stride) = 0;
   virtual void to_host(std::byte* to, const std::byte* from, uint64_t bytes) = 0;
@@ -69,8 +68,8 @@ class CopyQueue {
   // that has to be made ready first may wait for all that is under way.
   virtual void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) = 0;
   // Lets operations of the device wait for all copies asked for so far, whoever calls them
-  // (ProcessorMemory::wait_for_copies). What they wait for, as the device knows it, of the latest;
-  // null before the first. Any thread may ask for it.
+  // (ProcessorMemory::wait_for_copies). published() is the latest such event as the device knows
+  // it, null before the first; any thread may ask for it.
   virtual void publish() = 0;
   virtual void* published() const = 0;
   // Copies asked for after this happen after that place in the order of the device's operations
@@ -91,8 +90,9 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceInfo& info() const = 0;
-  // What the process uses of the device besides what it allocated: the driver's context and code,
-  // which is loaded when it first runs. Measured: what others take or give back meanwhile is in it.
+  // Bytes of the device that the process uses besides its allocations: the driver's context and
+  // code, which is loaded when it first runs. Measured, so it includes memory that other processes
+  // take or give back meanwhile.
   virtual uint64_t own_bytes() const = 0;
   virtual uint64_t free_bytes() const = 0;
 
@@ -100,8 +100,8 @@ class Device {
   virtual void release(std::byte* memory) noexcept = 0;
 
   // Keeps pages of the program's memory where they are, so that the device copies them by itself;
-  // false where the system allows no more of that. Best whole pages. What is pinned already stays
-  // so until the first range's unpin; unpin of what was never pinned does nothing.
+  // false where the system allows no more of that. Best whole pages. Pinned pages stay pinned until
+  // the first range's unpin; unpin of memory that was never pinned does nothing.
   [[nodiscard]] virtual bool pin(std::span<std::byte> memory) = 0;
   virtual void unpin(std::span<std::byte> memory) noexcept = 0;
 

@@ -71,7 +71,7 @@ class DeviceTest : public ::testing::Test {
   }
   Device& device() { return *device_; }
 
-  // There and back on a queue of its own.
+  // Copies bytes to the device and back on a queue of their own.
   Bytes round_trip(std::span<const std::byte> sent, CopySize copies) {
     std::byte* memory = device().allocate(sent.size());
     Bytes received(sent.size(), std::byte{0xA5});
@@ -129,7 +129,7 @@ TEST_F(DeviceTest, CopiesBothWays) {
   }
 }
 
-// Also where the two sides are not equally far from a multiple of anything.
+// The two sides need not be equally far from a multiple of anything.
 TEST_F(DeviceTest, SmallCopiesOfPinnedMemoryMayBeginAnywhere) {
   const Bytes sent = random_bytes(kMiB, 7);
   Pages pinned(sent);
@@ -286,7 +286,8 @@ TEST_F(DeviceTest, QueuesWorkBesideEachOther) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// By itself where it sees the count and what it copies, by the thread where it does not.
+// The device waits by itself where it sees the count and the copied bytes, otherwise the thread
+// does.
 TEST_F(DeviceTest, CopiesWaitForACountOfTheProgram) {
   const Bytes before = random_bytes(100000, 1);
   const Bytes after = random_bytes(100000, 2);

@@ -180,7 +180,7 @@ TEST(HostDevice, FailsAtTheCopyAskedFor) {
   EXPECT_EQ(kind_of([&] { device.allocate(1); }), ErrorKind::device_lost);
   EXPECT_EQ(kind_of([&] { (void)device.pin(plain); }), ErrorKind::device_lost);
   EXPECT_EQ(kind_of([&] { device.new_queue(CopySize::large); }), ErrorKind::device_lost);
-  device.release(memory);  // what cleans up still can
+  device.release(memory);  // cleaning up still works
   device.fail_copy(-1);
   device.release(device.allocate(1));
 }

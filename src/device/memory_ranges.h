@@ -12,7 +12,7 @@ namespace klotski {
 class MemoryRanges {
  public:
   void add(const std::byte* begin, uint64_t bytes);
-  // Its bytes; 0 where no range begins here.
+  // Removes the range that begins here and returns its bytes; 0 where none does.
   uint64_t remove(const std::byte* begin);
   // Whether all of these bytes lie in one range.
   bool hold(const std::byte* begin, uint64_t bytes) const;
@@ -20,7 +20,7 @@ class MemoryRanges {
 
  private:
   mutable std::mutex mutex_;
-  std::map<const std::byte*, uint64_t> bytes_;  // by where a range begins
+  std::map<const std::byte*, uint64_t> bytes_;  // bytes by beginning of a range
   uint64_t total_ = 0;
 };
 

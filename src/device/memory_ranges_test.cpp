@@ -43,7 +43,7 @@ TEST(MemoryRanges, RemoveWhatBeginsThere) {
   EXPECT_EQ(ranges.total(), 0u);
 }
 
-// Beside a list of which byte belongs to which range.
+// Compared with a list that says for each byte which range it belongs to.
 TEST(MemoryRanges, AgreeWithAListOfBytes) {
   const std::array<std::byte, 64> memory{};
   std::mt19937 random(7);

@@ -8,12 +8,12 @@ namespace klotski {
 
 namespace {
 
-// As the library's interface has them; every call returns 0 for success.
+// Types as the library's interface has them; every call returns 0 for success.
 using NvmlDevice = void*;
 struct NvmlMemory {
   unsigned long long total;
   unsigned long long free;
-  unsigned long long used;  // with what the driver keeps for itself
+  unsigned long long used;  // the driver's own memory included
 };
 
 struct CloseLibrary {

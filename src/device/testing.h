@@ -24,14 +24,15 @@
 namespace klotski::testing {
 
 struct HostDeviceLimits {
-  uint64_t bytes = kGiB;            // of its memory, own_bytes included
-  uint64_t own_bytes = 0;           // as if a driver took them
-  uint64_t pin_bytes = UINT64_MAX;  // of the program's memory
+  uint64_t bytes = kGiB;            // bytes of its memory, own_bytes included
+  uint64_t own_bytes = 0;           // bytes that its driver pretends to take
+  uint64_t pin_bytes = UINT64_MAX;  // most bytes of the program's memory that may be pinned
 };
 
-// Its memory is the program's, so operations of the processor work in it. Copies happen in finish()
-// alone and are lost with a queue that never finished, so a missing finish() shows as wrong bytes.
-// A copy whose device side lies in no allocation is refused. Any thread, one a queue.
+// A device whose memory is the program's, so that operations of the processor work in it. Copies
+// happen in finish() alone and are lost with a queue that never finished, so a missing finish()
+// shows as wrong bytes. A copy whose device side lies in no allocation is refused. Any thread may
+// use it, one thread a queue.
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const HostDeviceLimits& limits = {}) : limits_(limits) {
@@ -48,7 +49,7 @@ class HostDevice final : public Device {
     copies_left_ = k;
   }
 
-  // As if its driver took so much more for itself.
+  // Pretends that its driver takes `bytes` more for itself.
   void take_own(uint64_t bytes) { limits_.own_bytes += bytes; }
 
   // Done since the beginning.
@@ -104,7 +105,7 @@ class HostDevice final : public Device {
   }
 
  private:
-  static constexpr std::align_val_t kAlignment{256};  // as a device's
+  static constexpr std::align_val_t kAlignment{256};  // like a device's
   static constexpr int kUnwritten = 0xFF;             // no number in any float type
   struct Delete {
     void operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
@@ -118,7 +119,7 @@ class HostDevice final : public Device {
     uint64_t rows = 1;
     uint64_t from_stride = 0;
     bool to_device = false;
-    std::vector<std::byte> taken;  // of memory that is not pinned, as it was when asked
+    std::vector<std::byte> taken;  // memory that is not pinned, as it was when asked
 
     uint64_t bytes() const { return rows * row_bytes; }
     void pack(std::byte* packed) const {
@@ -183,7 +184,7 @@ class HostDevice final : public Device {
    private:
     HostDevice& device_;
     std::vector<Copy> copies_;
-    mutable std::mutex mutex_;  // of what follows: others may wait for it
+    mutable std::mutex mutex_;  // guards published_, which other threads may wait for
     mutable std::vector<Copy> published_;
   };
 
@@ -202,20 +203,20 @@ class HostDevice final : public Device {
          copy.bytes(), copy.to_device ? "to" : "from");
   }
   void carry_out(const Copy& copy) {
-    check_inside(copy);  // it may have been released meanwhile
+    check_inside(copy);  // the memory may have been released meanwhile
     copy.pack(copy.to);
     (copy.to_device ? bytes_to_device_ : bytes_to_host_) += copy.bytes();
   }
 
   HostDeviceLimits limits_;
   DeviceInfo info_;
-  std::mutex mutex_;  // of the next three, where two are changed together
+  std::mutex mutex_;  // guards the next three, where two are changed together
   std::map<std::byte*, Memory> memory_;
   MemoryRanges allocated_;
   MemoryRanges pinned_;
   std::atomic<uint64_t> bytes_to_device_{0};
   std::atomic<uint64_t> bytes_to_host_{0};
-  std::atomic<int> copies_left_{-1};  // before the one that fails; below zero: none fails
+  std::atomic<int> copies_left_{-1};  // copies before the one that fails; negative: none fails
   std::atomic<bool> lost_{false};
 };
 
