@@ -1,6 +1,6 @@
 #pragma once
 
-// Which memories, links and processors a machine has: pure data, without their rates.
+// The memories, links and processors of a machine: pure data, without their rates.
 
 #include <vector>
 
@@ -19,7 +19,7 @@ struct Link {
 
 struct Machine {
   std::vector<TierId> tiers;       // nearest to the processors first
-  std::vector<Link> links;         // between these
+  std::vector<Link> links;         // links between these tiers
   std::vector<TierId> processors;  // the tiers that something computes at
 
   // Every lane on which a schedule may put tasks, in the order of the lanes. Rows and keys and
@@ -29,7 +29,8 @@ struct Machine {
 
 // The CPU computes with weights that a disk holds.
 Machine cpu_over_disk();
-// A device computes, and the CPU beside it, with weights in the program's memory and on a disk.
+// A machine with a device, a CPU that computes too, and weights in the program's memory and on a
+// disk.
 Machine device_over_host();
 
 }  // namespace klotski

@@ -38,7 +38,7 @@ double Curve::at(double size) const {
   const auto right = static_cast<size_t>((beyond ? above - 1 : above) - sizes_.begin());
   const double slope =
       (seconds_[right] - seconds_[right - 1]) / (sizes_[right] - sizes_[right - 1]);
-  // From the right point: at a measured size this is exactly what was measured.
+  // Measured from the right point, so that a measured size gives exactly its measured seconds.
   const double value = seconds_[right] + slope * (size - sizes_[right]);
   return beyond ? std::max(value, seconds_.back()) : value;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a machine does in which time, as it was measured: pure data, for whoever predicts how long
-// work will take.
+// Times that a machine takes for its work, as measured: pure data, for predictions of how long work
+// will take.
 
 #include <array>
 #include <cstdint>
@@ -23,12 +23,12 @@ class Curve {
   // sizes ascending.
   Curve(std::vector<double> sizes, std::vector<double> seconds);
 
-  // Between points along a straight line. What is smaller than the first takes as long as the
-  // first: it is mostly the weights that are read. Beyond the last along the line through the last
-  // two, but never less than the last; where only one was measured, in proportion to its size.
+  // Seconds for a size: between points along a straight line. A size smaller than the first takes
+  // as long as the first: mostly the weights are read. Beyond the last along the line through the
+  // last two, but never less than the last; where only one was measured, in proportion to its size.
   double at(double size) const;
 
-  // The same work on a machine so many times as fast.
+  // The curve of a machine that is `factor` times as fast.
   Curve faster(double factor) const;
 
   bool empty() const { return sizes_.empty(); }
@@ -41,7 +41,7 @@ class Curve {
   std::vector<double> seconds_;
 };
 
-// How fast a file is read in blocks of this size, so many of them under way at a time.
+// Rate of reading a file in blocks of block_bytes, queue_depth of them under way at a time.
 struct DiskRate {
   uint64_t block_bytes = 0;
   int queue_depth = 0;
@@ -52,10 +52,10 @@ struct DiskRate {
 
 // One processor, and how much longer it takes while something else goes on.
 struct ProcessorProfile {
-  TierId tier = kComputeTier;          // where it computes
+  TierId tier = kComputeTier;          // the memory it computes in
   std::string name{};                  // a device in words; a CPU's instruction set of inner loops
-  int threads = 0;                     // of a CPU, that compute
-  double memory_bytes_per_second = 0;  // of a CPU, read by these threads together
+  int threads = 0;                     // a CPU's threads that compute
+  double memory_bytes_per_second = 0;  // a CPU's reads, by these threads together
   // Times as long: while weights are copied to a device all the time, which takes of the memory's
   // rate; while a disk is read, which takes processor time too; and while a disk is read into
   // memory that the process has not used before, which the system has to find first.
@@ -71,9 +71,9 @@ struct LinkProfile {
   TierId from = kHostTier;
   TierId to = kComputeTier;  // the device's
   Curve weights{};           // to the device, one of several copies that follow each other
-  Curve rows_up{};           // to the device, one by itself that something waits for
-  Curve rows_down{};         // from the device, likewise
-  double rows_take_while_copying = 1;  // on their way up, times as long beside weights
+  Curve rows_up{};           // to the device, a single copy that something waits for
+  Curve rows_down{};         // from the device, a single copy that something waits for
+  double rows_take_while_copying = 1;  // times as long on the way up while weights are copied
   double takes_while_computing = 1;    // weights, times as long while the CPU computes
 
   bool operator==(const LinkProfile&) const = default;
@@ -95,7 +95,7 @@ struct DiskProfile {
 struct MachineProfile {
   std::vector<ProcessorProfile> processors = {ProcessorProfile{}};  // the CPU, then devices
   std::vector<LinkProfile> links{};
-  std::vector<DiskProfile> disks = {DiskProfile{}};  // that of the model first
+  std::vector<DiskProfile> disks = {DiskProfile{}};  // the model's disk first
 
   const ProcessorProfile& cpu() const { return processors.front(); }
   ProcessorProfile& cpu() { return processors.front(); }
@@ -122,9 +122,9 @@ inline constexpr std::array<double DiskProfile::*, 3> kDiskRates{
     &DiskProfile::bytes_per_second, &DiskProfile::bytes_per_second_while_computing,
     &DiskProfile::bytes_per_second_into_new_memory};
 
-// One kind of layer. Seconds by rows unless said. Weights come from memory, never from a cache;
-// those that every row uses are arranged (Processor::arrange), as they are in a run that keeps
-// them.
+// Times of one kind of layer: seconds by rows unless said. Weights come from memory, never from a
+// cache; weights that every row uses are arranged (Processor::arrange), as they are in a run that
+// keeps them.
 struct LayerProfile {
   Curve attention_products;  // an attention task but attention itself: norm, projections, rope,
                              // keys and values written to their cache
@@ -135,11 +135,11 @@ struct LayerProfile {
   Curve expert_arranged;     // one expert whose weights are arranged
   Curve combine;             // weighted sum of the experts' outputs, and the shared expert
 
-  // Where a device computes all of the above: what the CPU beside it takes. Empty where no device
-  // is, or where that was not measured.
+  // Times of the CPU on a machine whose device computes all of the above. Empty where there is no
+  // device, or where they were not measured.
   Curve expert_on_cpu{};         // one expert in the program's memory, as it lies in the file; of
                                  // layers that choose experts
-  Curve attend_decode_on_cpu{};  // as attend_decode
+  Curve attend_decode_on_cpu{};  // like attend_decode
 
   bool operator==(const LayerProfile&) const = default;
 };
@@ -180,7 +180,7 @@ struct Profile {
   bool operator==(const Profile&) const = default;
 };
 
-// A profile as JSON, with the fingerprint of what was measured.
+// A profile as JSON, with the fingerprint of the machine and model that were measured.
 std::string write_profile(const Profile& profile, std::string_view fingerprint);
 
 // Nothing where the text is not a whole and sane profile of today's form, or is of something else.

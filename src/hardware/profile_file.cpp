@@ -10,9 +10,9 @@ namespace klotski {
 
 namespace {
 
-constexpr int kProfileFormat = 9;  // of the document; another one is not read
+constexpr int kProfileFormat = 9;  // version of the document; other versions are not read
 constexpr const char* kProfile = "profile";
-constexpr double kMost = 1e15;  // of seconds and of bytes a second: more is nonsense
+constexpr double kMost = 1e15;  // seconds, or bytes a second: more is nonsense
 
 Json to_json(const Curve& curve) {
   return {{"sizes", std::vector<double>(curve.sizes().begin(), curve.sizes().end())},
@@ -90,7 +90,7 @@ const Json& array_in(const JsonFields& fields, std::string_view key) {
   return *array;
 }
 
-// A curve's own check refuses what is not one.
+// Refuses, by the curve's own check, numbers that are no curve.
 Curve curve_in(const JsonFields& fields, std::string_view key, bool may_be_empty = false) {
   const JsonFields object = object_in(fields, key);
   const auto numbers = [&](std::string_view name) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run was expected to take and what it took: pure data, a line of JSON for each run.
+// The expected and the measured times of a run: pure data, a line of JSON for each run.
 
 #include <cstdint>
 #include <optional>
@@ -18,14 +18,14 @@ struct LaneFigures {
   bool operator==(const LaneFigures&) const = default;
 };
 
-// Of a whole run.
+// Figures of a whole run.
 struct RunFigures {
   double seconds = 0;
-  double prefill_seconds = 0;  // of passes with prompts in them
-  double decode_seconds = 0;   // of the others
+  double prefill_seconds = 0;  // passes with prompts in them
+  double decode_seconds = 0;   // passes without prompts
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
-  std::vector<LaneFigures> lanes;  // those that did something
+  std::vector<LaneFigures> lanes;  // lanes that did something
 
   double tokens_per_second() const;  // generated, over all; 0 where no time passed
   // Zeros where the lane did nothing.

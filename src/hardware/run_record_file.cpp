@@ -9,11 +9,11 @@ namespace klotski {
 
 namespace {
 
-constexpr int kRecordFormat = 1;  // of a line; another one is not read
+constexpr int kRecordFormat = 1;  // version of a line; other versions are not read
 constexpr const char* kRecord = "run record";
 constexpr int kDepth = 4;              // record, figures, lanes, lane
 constexpr size_t kMostText = 256;      // bytes of a name
-constexpr size_t kMostLanes = 16;      // of a run
+constexpr size_t kMostLanes = 16;      // lanes of a run
 constexpr double kMostSeconds = 1e12;  // more is nonsense
 constexpr int64_t kMostCount = int64_t{1} << 53;
 
@@ -31,7 +31,7 @@ Json to_json(const RunFigures& figures) {
           {"lanes", std::move(lanes)}};
 }
 
-// What is printed later: short, and without characters that a terminal would obey.
+// A name that is printed later: short, and without characters that a terminal would obey.
 std::string name_in(const JsonFields& fields, std::string_view key) {
   std::string text = fields.string(key);
   const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
