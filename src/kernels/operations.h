@@ -51,7 +51,7 @@
 
 #define KLOTSKI_OPERATION_route void route(const RouteArguments& arguments) const
 
-// The choices of all parts by expert, those of one expert in the order of parts and choices:
+// The choices of all parts by expert, the choices of one expert in the order of parts and choices:
 // in_rows and out_rows of expert 0, then of expert 1, ... Both as long as the parts' choices.
 #define KLOTSKI_OPERATION_sort_by_expert                                  \
   void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, \

@@ -6,8 +6,8 @@
 // bit for bit in any batch.
 //
 // Rows, lists and weights lie in the memory of the operations (ProcessorMemory), which the program
-// cannot read where that is a device's. What describes them (arguments, spans of arguments, page
-// addresses) is the program's own.
+// cannot read where that is a device's. Their descriptions (arguments, spans of arguments, page
+// addresses) are the program's own.
 
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +52,7 @@ enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class Precision {
   f32,       // inputs as they are
   two_bf16,  // matmul only: inputs as the sum of two bf16 numbers, 16 bits of their fraction
-  bf16,      // inputs rounded to bf16, where the processor multiplies those faster
+  bf16,      // inputs rounded to bf16, where the processor multiplies bf16 inputs faster
 };
 
 struct RopeArguments {
@@ -62,7 +62,8 @@ struct RopeArguments {
   std::span<const int32_t> positions;  // one a token
   std::span<const float> frequencies;  // [tables][pairs], radians a position
   std::span<const int32_t> tables;     // one a token: which row of frequencies is its own
-  float scale = 1.0f;                  // on sine and cosine (yarn and longrope's attention factor)
+  float scale = 1.0f;                  // factor of sine and cosine (yarn and longrope's attention
+                                       // factor)
   bool interleaved = false;            // pairs are (2i, 2i+1) instead of (i, i + pairs)
 };
 
@@ -70,7 +71,7 @@ struct RopeArguments {
 struct KvPages {
   std::span<std::byte* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
   std::span<std::byte* const> values;  // per page: [page_tokens][kv_heads * value_dim]
-  DType type = DType::F32;             // or BF16
+  DType type = DType::F32;             // F32 or BF16
   int64_t page_tokens = 0;
 
   // A cache that keeps only the first and the latest positions (lossy): a token sees the first
@@ -80,7 +81,7 @@ struct KvPages {
   int64_t kept_window = 0;
 };
 
-// New keys and values of consecutive positions, and the pages that hold those positions.
+// New keys and values of consecutive positions, and the pages that hold these positions.
 struct KvRows {
   KvPages cache;  // written to; to BF16 rounded to nearest, ties to even
   int64_t first_position = 0;
@@ -88,20 +89,21 @@ struct KvRows {
   ConstRows values;  // [tokens][kv_heads * value_dim]
 };
 
-// Causal attention of consecutive query tokens of one sequence over its cached positions. Heads of
-// values may have another width (value_dim) than those of queries and keys (head_dim).
+// Causal attention of consecutive query tokens of one sequence over its cached positions. Value
+// heads may have another width (value_dim) than query and key heads (head_dim).
 struct AttentionArguments {
   Rows output;        // [tokens][query_heads * value_dim]
   ConstRows queries;  // [tokens][query_heads * head_dim]
   int64_t query_heads = 0;
   int64_t kv_heads = 0;  // each serves query_heads / kv_heads neighbouring query heads
-  KvPages cache;  // holds positions 0 .. first_position + tokens - 1, but for what it left out
+  KvPages cache;  // holds positions 0 .. first_position + tokens - 1, but for positions that it
+                  // does not keep
   int64_t first_position = 0;
-  float scale = 1.0f;  // on the scores
+  float scale = 1.0f;  // factor of the scores
   int64_t window = 0;  // a token sees the last `window` positions, itself included; 0: all
   // Per query head a score that takes its share of the softmax, or none.
   std::span<const float> sinks = {};
-  Precision precision = Precision::f32;  // of the scores
+  Precision precision = Precision::f32;  // precision of the scores
 
   int64_t head_dim() const { return queries.width / query_heads; }
   int64_t value_dim() const { return output.width / query_heads; }
@@ -126,10 +128,10 @@ struct RouterRule {
   ScoreFunction score = ScoreFunction::softmax;
   int top_k = 1;
   int groups = 1;       // experts are divided into this many groups of equal size ...
-  int groups_kept = 1;  // ... and only those of the best groups can be chosen
+  int groups_kept = 1;  // ... and only experts of the best groups can be chosen
   GroupScore group_score = GroupScore::best;
   bool renormalise = false;  // chosen weights are divided by their sum
-  float scale = 1.0f;        // on the weights, last
+  float scale = 1.0f;        // factor of the weights, applied last
 };
 
 struct RouteArguments {
@@ -144,8 +146,8 @@ struct RouteArguments {
   std::span<float> gaps = {};
 };
 
-// The choices of rows that lie together. Choice i is of row first_row + i / slots of the rows that
-// experts take, and its result goes to row first_output + i of what they give.
+// The choices of rows that lie together. Choice i is of row first_row + i / slots of the experts'
+// input rows, and its result goes to row first_output + i of their output rows.
 struct RoutedRows {
   std::span<const ExpertId> experts;  // [rows][slots]
   int64_t slots = 1;
@@ -158,7 +160,7 @@ struct ExpertProduct {
   Rows out;
   ConstRows in;
   std::span<const int32_t> out_rows;  // where the results go, none twice; empty: 0, 1, ...
-  std::span<const int32_t> in_rows;   // as many; empty: 0, 1, ...
+  std::span<const int32_t> in_rows;   // as many as out_rows; empty: 0, 1, ...
   TensorView gate;                    // [width][in.width]
   TensorView up;                      // [width][in.width]
   TensorView down;                    // [out.width][width]
@@ -175,11 +177,12 @@ class ProcessorMemory {
   ProcessorMemory(const ProcessorMemory&) = delete;
   ProcessorMemory& operator=(const ProcessorMemory&) = delete;
 
-  const bool readable;  // by the program, as its own
+  const bool readable;  // whether the program can read the memory as its own
 
   // Bytes with any values, aligned for any element; throws does_not_fit.
   virtual std::byte* take(uint64_t bytes) = 0;
-  // What was begun with it may still be under way: operations happen in the order of their calls.
+  // Operations that use the memory may still be under way: a later call that takes it runs after
+  // them.
   virtual void give_back(std::byte* memory, uint64_t bytes) = 0;
   // `from` is free on return.
   virtual void upload(std::byte* to, const void* from, uint64_t bytes) = 0;
@@ -188,19 +191,19 @@ class ProcessorMemory {
   // A download of kMostLanding bytes at most in the order of calls: returns where they lie for the
   // program once that was waited for, until kMostLandings more have begun. `from` stays till then.
   virtual const std::byte* begin_download(const std::byte* from, uint64_t bytes) = 0;
-  // Returns when all that was called before is done; throws what went wrong.
+  // Returns when all operations called before are done; throws their errors.
   virtual void finish() = 0;
   // A place in the order of calls; finish_to() returns when all that was called before it is done.
   // There may be kMostPlaces that were not waited for.
   virtual uint64_t place() = 0;
   virtual void finish_to(uint64_t place) = 0;
-  // What is called after this happens after the copies that the queue has published.
+  // Operations called after this run after the copies that the queue has published.
   virtual void wait_for_copies(const CopyQueue& copies) = 0;
   // And copies that are asked for after this happen after what was called before that place. One
   // that is older than the last kMostPlaces stands for a later one.
   virtual void let_copies_wait(CopyQueue& copies, uint64_t place) = 0;
-  // More memory to take from, until it is called again; what was taken of it has been given back by
-  // then. Where memory is the program's there is enough without.
+  // Lends more memory to take from, until lend() is called again; all that was taken of it has been
+  // given back by then. Where memory is the program's, there is enough without.
   virtual void lend(std::span<std::byte> memory) = 0;
   // The part of a device's memory that operations take from and compute with, until an empty one is
   // given: all that was taken has been given back by then. See ArenaUse.
@@ -267,15 +270,15 @@ class ArenaUse {
   ProcessorMemory& memory_;
 };
 
-// Where the largest of a row's logits is, the first of equal ones; -1 where one is a NaN or
-// +infinity or all are -infinity. Of the program's memory.
+// Index of the largest of a row's logits, the first of equal ones; -1 where one is a NaN or
+// +infinity or all are -infinity. The logits lie in the program's memory.
 TokenId most_likely(std::span<const float> logits);
 
-// Which instruction set's inner loops a CpuProcessor runs where none is asked for.
+// The instruction set whose inner loops a CpuProcessor runs where none is asked for.
 struct CpuKernels {
   std::string chosen;
-  std::vector<std::string> available;  // on this processor, the fastest last
-  bool forced = false;                 // by the environment variable KLOTSKI_CPU
+  std::vector<std::string> available;  // sets that this processor runs, the fastest last
+  bool forced = false;                 // chosen by the environment variable KLOTSKI_CPU
   bool bf16 = false;                   // has instructions of its own for products of bf16
 };
 CpuKernels cpu_kernels();

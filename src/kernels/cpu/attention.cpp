@@ -7,7 +7,7 @@ namespace klotski::cpu {
 
 namespace {
 
-// Which queries are computed together: consecutive tokens of a sequence, and heads that share a
+// The queries that are computed together: consecutive tokens of a sequence, and heads that share a
 // key-value head.
 struct Job {
   const AttentionArguments* sequence;
@@ -50,8 +50,8 @@ class QueryBlock {
     for (int64_t r = 0; r < rows; ++r) scores_.push_back(scores + r * kChunk);
     for (float* row : out_) std::fill_n(row, value_dim_, 0.0f);
 
-    // What any token sees: the first one the furthest back, the last one the furthest on. Where a
-    // prefix is kept it is visited on its own, also for tokens that see on without a gap.
+    // Positions that any token sees: the first token sees the furthest back, the last one the
+    // furthest on. A kept prefix is visited on its own, even for tokens that see on without a gap.
     const int64_t prefix = arguments_.cache.kept_window > 0 ? arguments_.cache.kept_prefix : 0;
     const VisiblePositions& first = seen_.front();
     const int64_t end = seen_.back().end;
@@ -148,8 +148,8 @@ class QueryBlock {
   }
 
   // Scores become shares. A row begins with its chunk, at a multiple of the chunk's size, and not
-  // with what is seen of it: which shares are added up in which order must not depend on the other
-  // queries.
+  // with the first position that is seen: the order in which shares are added up must not depend on
+  // the other queries.
   void take_scores(int64_t chunk, int64_t begin, int64_t end) {
     const int64_t skipped = begin - chunk;
     for (size_t r = 0; r < scores_.size(); ++r) {
@@ -194,7 +194,7 @@ class QueryBlock {
   std::vector<const float*> queries_;
   std::vector<float*> out_;
   std::vector<float*> scores_;
-  std::vector<VisiblePositions> seen_;  // by token
+  std::vector<VisiblePositions> seen_;  // visible positions by token
   std::vector<SoftmaxState> states_;
 };
 

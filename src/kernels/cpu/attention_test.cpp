@@ -71,7 +71,7 @@ struct Sequence {
   }
 
   int64_t query_width() const { return kv_heads * group * head_dim; }
-  int64_t width() const { return kv_heads * group * value_dim; }  // of the output
+  int64_t width() const { return kv_heads * group * value_dim; }  // numbers of an output row
 
   void forget_unseen_pages() {
     std::vector<bool> seen(cache[0].pages.size(), kept_window == 0);
@@ -89,7 +89,7 @@ struct Sequence {
     }
   }
 
-  // Of `rows.second` tokens from `rows.first` on.
+  // Arguments for `rows.second` tokens from `rows.first` on.
   AttentionArguments arguments(Rows out, std::pair<int64_t, int64_t> rows) const {
     return {.output = out,
             .queries = {queries.data() + rows.first * query_width(), rows.second, query_width()},
@@ -211,7 +211,7 @@ TEST(CpuAttention, LargeScoresNeitherOverflowNorVanish) {
     for (float& query : sequence.queries) query *= 100.0f;
     sequence.precision = Precision::f32;
     const std::vector<float> expected = sequence.reference(Precision::f32, false);
-    const std::vector<float> magnitudes(expected.size(), 5.0f);  // of a value
+    const std::vector<float> magnitudes(expected.size(), 5.0f);  // magnitude of a value
     with_every_processor([&](const CpuProcessor& processor) {
       const Output all = sequence.run(processor, {0, sequence.tokens});
       expect_close(all.values(), expected, magnitudes, 100 * kSameInputs);

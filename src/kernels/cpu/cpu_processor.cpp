@@ -10,7 +10,7 @@ namespace klotski::cpu {
 
 namespace {
 
-constexpr int64_t kExpandedBytes = 2;  // of an expanded number that scratch_bytes() counts
+constexpr int64_t kExpandedBytes = 2;  // bytes of an expanded number that scratch_bytes() counts
 
 }  // namespace
 
@@ -53,7 +53,7 @@ uint64_t CpuProcessor::scratch_bytes(const MostWork& most) const {
   return static_cast<uint64_t>(packed + threads_ * (sums + weights + queries + kStripScratchBytes));
 }
 
-// Expanded numbers of 32 bits take more room than those that scratch_bytes() counts.
+// Bytes by which expanded numbers of 32 bits exceed those that scratch_bytes() counts.
 uint64_t CpuProcessor::expansion_bytes(const MostWork& most, Precision,
                                        std::span<const DType> formats) const {
   const int64_t widest = std::max(most.in_width, most.expert_width);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The fast operations: rows, outputs or heads shared out to the compute threads. What an element's
-// value is never depends on how.
+// The fast operations: rows, outputs or heads shared out to the compute threads. An element's value
+// never depends on how they are shared out.
 
 #include <memory>
 #include <mutex>

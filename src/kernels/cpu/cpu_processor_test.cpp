@@ -52,7 +52,7 @@ class Workload {
   const Expert expert_{{kIn, kOut, kIn}, DType::BF16, DType::BF16, 4};
 };
 
-// Has every processor compute again and again on a thread of its own, at the same time.
+// Has every processor compute again and again on a thread of its own, all at one time.
 void expect_same_together(std::span<const Processor* const> processors) {
   const Workload work;
   std::vector<std::vector<float>> alone;

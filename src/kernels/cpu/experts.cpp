@@ -48,8 +48,8 @@ struct Piece {
   int64_t down_strips() const { return (down.outputs + down_strip - 1) / down_strip; }
 };
 
-// The jobs of all pieces, numbered through: which piece, which of its jobs, and whether the same
-// thread runs the job after it.
+// The jobs of all pieces, numbered through: the piece of a job, its number in the piece, and
+// whether its thread also runs the job after it.
 class Jobs {
  public:
   template <typename CountOf>

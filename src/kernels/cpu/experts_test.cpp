@@ -49,7 +49,8 @@ TEST(CpuExperts, AgreeWithTheReference) {
   }
 }
 
-// What outputs begin .. end - 1 of gate and up add to an expert's results.
+// The product of a slice of an expert: the contribution of outputs begin .. end - 1 of gate and up
+// to its results.
 ExpertProduct slice(ExpertProduct product, int64_t begin, int64_t end) {
   product.gate = rows_between(product.gate, begin, end);
   product.up = rows_between(product.up, begin, end);
@@ -127,14 +128,15 @@ TEST(CpuExperts, SlicesInPlaceAreTheSameBitsAsCopies) {
   }
 }
 
-// Gate and up by their rows, down by its columns; the rest of an expert, beside a device, as well.
+// Compact weights are cut too: gate and up by their rows, down by its columns, in two parts as when
+// a device computes one of them.
 TEST(CpuExperts, CompactWeightsAreTheSameBitsAsPlainOnes) {
   for (const ExpertShape& shape : {ExpertShape{64, 128, 64}, {200, 1700, 33}, {2500, 100, 300}}) {
     const Expert plain(shape, DType::BF16, DType::BF16, 40);
     const Expert compact(shape, kCompactType, kCompactType, 40);
     const Expert mixed(shape, DType::BF16, kCompactType, 40);
     for (const int64_t rows : {1, 9, 17, 32, 270}) {
-      if (rows == 270 && shape.in > 64) continue;  // they take long
+      if (rows == 270 && shape.in > 64) continue;  // skipped: takes long
       const std::vector<float> in = random_floats(rows * shape.in, static_cast<unsigned>(rows));
       with_every_processor([&](const CpuProcessor& processor) {
         for (const Precision precision : kPrecisions) {
@@ -291,8 +293,8 @@ TEST(CpuExperts, ArrangedWeightsGiveTheSameBits) {
   EXPECT_EQ(arranged > 0, some);
 }
 
-// The same through the other operation that multiplies by weights: with inputs in two parts and a
-// bias, in more rows than one call takes.
+// Arranged weights in matmul, the other operation that multiplies by weights: with inputs in two
+// parts and a bias, in more rows than one call takes.
 TEST(CpuExperts, ArrangedWeightsGiveTheSameBitsInMatmul) {
   constexpr int64_t kOutputs = 112;
   constexpr int64_t kWidth = 96;
@@ -340,7 +342,8 @@ TEST(CpuExperts, OddMatricesStayAsTheyAre) {
   }
 }
 
-// Zeros are listed: so many of each row, at the ends of what is expanded at a time.
+// Puts zeros, which compact rows list, into each row: at both ends of the row and of the pieces
+// that are expanded at a time.
 std::vector<float> with_zeros(std::vector<float> matrix, int64_t columns) {
   for (size_t row = 0; row < matrix.size(); row += static_cast<size_t>(columns)) {
     for (const int64_t at : {int64_t{0}, int64_t{255}, int64_t{256}, int64_t{512}, columns - 1}) {
@@ -350,7 +353,7 @@ std::vector<float> with_zeros(std::vector<float> matrix, int64_t columns) {
   return matrix;
 }
 
-// Lists the same numbers from the last to the first.
+// Turns the list of each row around, so that the last number comes first.
 void turn_lists_around(Weights& weights) {
   const int64_t rows = weights.view.rows();
   const auto row_bytes = static_cast<size_t>(compact_row_bytes(weights.view.columns()));

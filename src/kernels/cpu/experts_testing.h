@@ -1,6 +1,6 @@
 #pragma once
 
-// An expert with weights of its own, and what may be expected of it.
+// An expert with weights of its own, and the checks of its results.
 
 #include <span>
 #include <vector>

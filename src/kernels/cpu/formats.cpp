@@ -12,7 +12,7 @@ namespace klotski::cpu {
 
 namespace {
 
-// Any format: one row after the other, as the format itself says.
+// Expands any format row by row, with the format's own function.
 void expand_by_format(const Kernels&, const RowExpansion& rows) {
   const WeightFormat& format = format_of(rows.matrix.dtype);
   const int64_t row_bytes = rows.out_stride * bytes_per_element(format.values);
@@ -21,7 +21,7 @@ void expand_by_format(const Kernels&, const RowExpansion& rows) {
   }
 }
 
-// By WeightType.
+// Kernels of plain elements, by WeightType.
 constexpr std::array<FormatKernel, 3> kPlain = {{{WeightType::f32, true, nullptr, nullptr},
                                                  {WeightType::f16, true, nullptr, nullptr},
                                                  {WeightType::bf16, true, nullptr, nullptr}}};

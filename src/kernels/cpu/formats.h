@@ -22,7 +22,7 @@ struct RowExpansion {
 };
 
 struct FormatKernel {
-  WeightType type;  // of the numbers that rows are multiplied as
+  WeightType type;  // type of the numbers that rows are multiplied as
   bool plain;       // rows are such numbers, as products read them
   // Whether products read rows of a format that is not plain as they are stored. Null: none do.
   bool (*read_by)(const Products& products);
@@ -36,12 +36,12 @@ struct FormatKernel {
 // Refuses (internal) a type that no operation reads.
 const FormatKernel& format_kernel(DType dtype);
 
-// The type of elements one after the other, F32, F16 or BF16.
+// The WeightType of plain elements: F32, F16 or BF16.
 WeightType weight_type(DType dtype);
 int64_t element_bytes(WeightType type);
 
-// Expanded rows are an odd number of cache lines apart, so that they do not crowd the same sets of
-// a cache; each has room for whole blocks of kCompactColumns numbers.
+// Elements from one expanded row to the next: an odd number of cache lines, so that rows do not
+// crowd into a few sets of a cache, with room for whole blocks of kCompactColumns numbers.
 inline int64_t expanded_stride(int64_t width, int64_t element_bytes) {
   return (width + kCompactColumns - 1) / kCompactColumns * kCompactColumns +
          kCacheLine / element_bytes;

@@ -14,7 +14,7 @@ namespace {
 
 using testing_formats::DrillMatrix;
 
-// Two forms of the same numbers: a format without kernels, and elements.
+// One matrix in two forms: in a format without kernels, and as elements.
 struct TwoForms {
   DrillMatrix packed;
   Weights plain;

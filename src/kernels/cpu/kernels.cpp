@@ -39,7 +39,7 @@
                                 sum_of_squares};                                              \
   }
 
-// Declares products of bf16 inputs, and a table in which they join those of another set.
+// Declares products of bf16 inputs, and a table that joins them with the operations of another set.
 #define KLOTSKI_DECLARE_BF16(isa, others, arrangement_or_null, reads_compact)       \
   namespace klotski::cpu::isa {                                                     \
   int64_t block_bytes(int64_t width);                                               \
@@ -77,7 +77,7 @@ namespace klotski::cpu {
 
 namespace {
 
-// The flags here are those the files are compiled with, in CMakeLists.txt.
+// The flags here are those of CMakeLists.txt, which the files are compiled with.
 #if defined(__x86_64__)
 #if defined(KLOTSKI_X86_BF16)
 constexpr const Kernels* kAll[] = {&portable::kKernels, &avx2::kKernels, &avx512::kKernels,
@@ -86,7 +86,7 @@ constexpr const Kernels* kAll[] = {&portable::kKernels, &avx2::kKernels, &avx512
 // Whether the processor has tile registers for bf16, and the kernel saves them and lets this
 // process use them: Linux wants to be asked first.
 bool has_tiles() {
-  constexpr unsigned kTile = 1u << 24;  // of leaf 7, edx
+  constexpr unsigned kTile = 1u << 24;  // leaf 7, edx
   constexpr unsigned kTileBf16 = 1u << 22;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kTile) || !(d & kTileBf16)) return false;
@@ -114,7 +114,7 @@ int count_bf16_supported() { return 0; }
 
 // Asked of the processor itself: not every compiler knows its name.
 bool has_f16c() {
-  constexpr unsigned kF16c = 1u << 29;  // of leaf 1, ecx
+  constexpr unsigned kF16c = 1u << 29;  // leaf 1, ecx
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & kF16c);
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 // The inner loops, compiled once for each instruction set. The files in cpu/isa/ include this
-// header and nothing that defines inline functions others share: the linker keeps one copy of such
-// a function, and it might be the one with instructions this processor does not have.
+// header and nothing that defines inline functions which other files use: the linker keeps one copy
+// of such a function, and it might be a copy with instructions that this processor does not have.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace klotski::cpu {
 
 enum class WeightType { f32, f16, bf16 };
 
-// Rows are laid out for the multiplying instructions in blocks, one after the other; only the last
-// one of a product may have fewer rows.
+// Rows of a block: rows are laid out for the multiplying instructions in blocks, one after the
+// other, and only the last block of a product may have fewer.
 inline constexpr int64_t kBlockRows = 16;
 
 // The most rows and outputs of one strip: their sums stay in the second-level cache.
 inline constexpr int64_t kStripRows = 256;
 inline constexpr int64_t kStripOutputs = 96;
-// For sums and weights on their way, at a multiple of kCacheLine.
+// Scratch of a strip, for sums and weights on their way, at a multiple of kCacheLine.
 inline constexpr int64_t kStripScratchBytes = 192 * 1024;
 inline constexpr int64_t kCacheLine = 64;
 
-// Where a range of columns of a block may begin.
+// A range of columns of a block begins at a multiple of this.
 inline constexpr int64_t kColumnStep = 32;
 
 // Some columns of a block. Where an instruction set pads rows with zeros, whoever packs the last
@@ -47,21 +47,21 @@ struct Strip {
   int64_t weight_stride;    // elements from one row of weights to the next; of compact ones bytes
   WeightType type;
   bool arranged;
-  // Of compact rows, for products that read them: bytes of their header (0: rows are plain), and
+  // Compact rows, for products that read them: bytes of their header (0: rows are plain), and
   // columns before the first, a multiple of 64.
   int64_t compact_header = 0;
   int64_t first_column = 0;
   int64_t outputs;  // 1 to kStripOutputs; arranged: whole groups
   std::byte* scratch;
-  // What the thread reads next, as many weights in the same order: it may be called for at the end.
-  // Null where that is not known.
+  // The weights that the thread reads next, as many and in the same order, which may be prefetched
+  // at the end. Null where they are not known.
   const void* next = nullptr;
 };
 
 // An order of weights that is faster to multiply by than that of files, for weights that are used
 // again and again.
 struct Arrangement {
-  int64_t rows;     // of a group, which stays where it is: a divisor of kColumnStep
+  int64_t rows;     // rows of a group, which stays where it is: a divisor of kColumnStep
   int64_t columns;  // the width is a multiple of it
   // Rearranges one group in place; the scratch has room for it.
   void (*arrange)(std::byte* rows, int64_t width, std::byte* scratch);
@@ -84,23 +84,23 @@ struct CompactRows {
       out_stride;  // elements; each row has room for columns up to a multiple of kCompactColumns
 };
 
-// One way to multiply. What an output is depends on its row and its weights alone, not on the other
+// One way to multiply. An output's value depends on its row and its weights alone, not on the other
 // rows or outputs of the strip, nor on whether the weights were arranged.
 struct Products {
   int64_t (*block_bytes)(int64_t width);  // a multiple of kCacheLine
   void (*pack)(const BlockColumns& columns);
   void (*multiply)(const Strip& strip);
   const Arrangement* arrangement;  // null where weights are best as they are
-  bool reads_compact;              // else they have to be expanded first
+  bool reads_compact;              // false: compact weights have to be expanded first
 };
 
 // The scores of one query with consecutive positions, of which it sees two ranges.
 struct ScoreRow {
   float* scores;  // [count]; become shares of the softmax, not yet divided by their sum
   int64_t count;
-  int64_t begin[2];  // what the query sees: begin[i] <= position < end[i], within the row, the
-  int64_t end[2];    // ranges one after the other; begin[i] >= end[i]: an empty one
-  float scale;       // on the scores
+  int64_t begin[2];  // visible ranges within the row, ascending: begin[i] <= position < end[i];
+  int64_t end[2];    // begin[i] >= end[i]: range i is empty
+  float scale;       // factor of the scores
 };
 
 // The largest score so far, and the sum of the shares relative to it.
@@ -129,7 +129,7 @@ struct Kernels {
   Products f32;          // inputs as they are; weights of every type
   const Products* bf16;  // inputs rounded to bf16, bf16 weights; null where it would not be faster
   void (*expand)(const CompactRows& rows);
-  // Takes one more row of scores in; returns what earlier results have to be multiplied by.
+  // Takes one more row of scores in; returns the factor for earlier results.
   float (*softmax)(const ScoreRow& row, SoftmaxState& state);
   void (*scale)(float* values, int64_t count, float factor);
   void (*mix)(const Mix& mix);
@@ -138,7 +138,7 @@ struct Kernels {
   float (*sum_of_squares)(const float* values, int64_t count);
 };
 
-// The fastest that this processor can run, or the one that the environment variable KLOTSKI_CPU
+// The fastest set that this processor can run, or the set that the environment variable KLOTSKI_CPU
 // names.
 const Kernels& kernels();
 

@@ -12,8 +12,8 @@
 namespace klotski {
 namespace {
 
-// `width` columns of which the first is 1 and the others 0, by 65536 weight rows that begin with
-// every half there is: what comes out are those.
+// Multiplies `width` columns, of which the first is 1 and the others 0, by 65536 weight rows that
+// begin with every half there is, and returns these.
 std::vector<float> every_half(const cpu::Products& products, cpu::WeightType type, int64_t rows,
                               int64_t width) {
   constexpr int64_t kHalves = 65536;

@@ -16,7 +16,7 @@ void add_bias(std::span<float* const> out, const TensorView& bias, int64_t first
   }
 }
 
-// What rounding to bf16 takes from every element of a row.
+// The remainder of every element of a row after rounding to bf16.
 void remainder_of(float* out, const float* row, int64_t width) {
   for (int64_t k = 0; k < width; ++k) {
     const float rounded = rounded_to_bf16(row[k]);

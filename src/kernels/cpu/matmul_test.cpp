@@ -13,7 +13,7 @@ std::ostream& operator<<(std::ostream& to, const MatmulShape& shape) {
   return to << shape.rows << " rows, " << shape.in << " to " << shape.out;
 }
 
-// A product and what the reference makes of it.
+// A product and the reference's results.
 struct MatmulCase {
   MatmulShape shape;
   DType dtype;
@@ -22,7 +22,7 @@ struct MatmulCase {
   Weights bias;
   std::vector<float> exact;       // inputs as they are
   std::vector<float> rounded;     // inputs rounded to bf16
-  std::vector<float> magnitudes;  // of what was added up
+  std::vector<float> magnitudes;  // magnitudes of the sums' terms
 
   MatmulCase(const MatmulShape& s, DType type, bool with_bias, unsigned seed)
       : shape(s),

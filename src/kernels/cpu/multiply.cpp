@@ -149,7 +149,7 @@ int64_t strip_outputs(const Machine& with, const Products& products, const Weigh
                       int64_t rows) {
   if (rows <= kBlockRows) return kColumnStep;
   const int64_t outputs = weight.outputs;
-  // Where each thread takes so many strips of this size, what all could do in the time of the last.
+  // Outputs that the threads could compute while the slowest one finishes its strips of this size.
   const auto lost = [&](int64_t strip) {
     const int64_t threads = with.pool.threads();
     const int64_t strips = (outputs + strip - 1) / strip;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Products over rows wherever they lie: what matmul, experts and attention share.
+// Products over rows wherever they lie, used by matmul, experts and attention.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,21 +17,21 @@ namespace klotski::cpu {
 // The way to multiply by weights of this type.
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision);
 
-// Memory of a thread that stays with it from call to call, grown where more is wanted; what it held
-// is lost. Each use has its own, so that one may be held while another is asked for.
+// Memory of a thread that stays with it from call to call; growing it loses its contents. Each use
+// has a memory of its own, so that one may be held while another is asked for.
 enum class ScratchUse { inputs, gated, strip, rows, expanded, count_ };
 std::byte* scratch(ScratchUse use, int64_t bytes);
 
 inline int64_t blocks_of(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
-// Those of blocks first .. last - 1.
+// The rows of blocks first .. last - 1.
 template <typename Row>
 std::span<Row> rows_of_blocks(std::span<Row> rows, int64_t first, int64_t last) {
   const auto begin = static_cast<size_t>(first * kBlockRows);
   return rows.subspan(begin, std::min(static_cast<size_t>(last * kBlockRows), rows.size()) - begin);
 }
 
-// Row pointers: rows [first, first + count) of some activations, or those that `chosen` names.
+// Pointers to rows [first, first + count) of some activations, or of the rows that `chosen` names.
 std::vector<const float*> row_pointers(ConstRows rows, std::span<const int32_t> chosen,
                                        int64_t first, int64_t count);
 std::vector<float*> row_pointers(Rows rows, std::span<const int32_t> chosen, int64_t first,
@@ -47,12 +47,12 @@ struct WeightMatrix {
   const TensorView* view;  // outlives this
   const FormatKernel* format;
   const std::byte* data;
-  WeightType type;  // of the numbers that rows are multiplied as
+  WeightType type;  // type of the numbers that rows are multiplied as
   int64_t outputs;
   int64_t width;
-  int64_t row_bytes;  // from one row to the next
+  int64_t row_bytes;  // bytes from one row to the next
   bool arranged;
-  int64_t header_bytes;  // of rows that are not plain
+  int64_t header_bytes;  // 0: rows are plain
   int64_t first_column;
 
   explicit WeightMatrix(const TensorView& matrix)
@@ -71,8 +71,8 @@ struct WeightMatrix {
   const std::byte* row(int64_t n) const { return data + n * row_bytes; }
 };
 
-// For Strip::next, of a strip of `now` that rows of `then` follow. Those that are expanded are read
-// before their strip begins.
+// Strip::next of a strip of `now` that rows of `then` follow. Null for rows that are expanded,
+// which are read before their strip begins.
 inline const std::byte* next_rows(const Products& products, const WeightMatrix& now,
                                   const WeightMatrix& then, int64_t row) {
   const bool alike = now.format == then.format || (now.format->plain && then.format->plain);

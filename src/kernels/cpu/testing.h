@@ -1,7 +1,7 @@
 #pragma once
 
-// What the tests of the operations share. Every operation is held against the reference, and each
-// row against itself computed in other company, on every machine that can be made here.
+// Helpers of the tests of operations. Every operation is compared with the reference, and each row
+// with itself computed among other rows, on every processor that can be made here.
 
 #include <gtest/gtest.h>
 
@@ -31,9 +31,9 @@ namespace klotski {
 inline constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// How far a sum may be off, relative to the magnitude of what was added up and not to the sum,
-// which may cancel: first where both sides multiply the same numbers, then where only one rounds
-// its inputs to bf16.
+// Bounds of a sum's error, relative to the magnitude of its terms and not to the sum, which may
+// cancel: first where both sides multiply equal numbers, then where only one rounds its inputs to
+// bf16.
 inline constexpr double kSameInputs = 1e-5;
 inline constexpr double kRoundedInputs = 1e-2;
 
@@ -99,7 +99,8 @@ struct Weights {
   }
 };
 
-// Columns begin .. end - 1 of rows of `width` numbers, and all of them with NaNs for the others.
+// columns_of: columns begin .. end - 1 of rows of `width` numbers. only_columns: all columns, with
+// NaNs for the other ones.
 inline std::vector<float> columns_of(const std::vector<float>& values, int64_t width, int64_t begin,
                                      int64_t end) {
   std::vector<float> some;
@@ -165,8 +166,8 @@ inline void expect_close(std::span<const float> found, std::span<const float> ex
   }
 }
 
-// The portable products with rounded inputs: what bf16 products are to compute. It takes the path
-// of those also where no instruction set of the processor has any.
+// The portable products with rounded inputs: the expected results of bf16 products. They take the
+// path of bf16 products even where no instruction set of the processor has any.
 inline const cpu::Kernels& rounding_kernels() {
   static const cpu::Products exact = cpu::all_kernels().begin[0]->f32;
   static const cpu::Products rounded = {
@@ -226,7 +227,7 @@ void with_every_processor(const Check& check) {
   }
 }
 
-// What one instruction set computes first is what it computes ever after.
+// Whether each instruction set computes the same values whenever it is asked.
 class SameEverywhere {
  public:
   bool holds(const CpuProcessor& processor, std::span<const float> values) {

@@ -115,7 +115,7 @@ class PlainQuery {
   const float* query_;
   float* output_;
   float largest_ = -INFINITY;  // score, in units of log2
-  float sum_ = 0.0f;           // of 2^(score - largest)
+  float sum_ = 0.0f;           // sum of 2^(score - largest)
 };
 
 template <typename Element>

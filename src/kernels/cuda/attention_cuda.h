@@ -20,11 +20,12 @@ namespace klotski::cuda {
 struct AttentionShape {
   int query_heads = 0;
   int kv_heads = 0;
-  int head_dim = 0;   // of queries and keys
-  int value_dim = 0;  // of values and outputs; only the plain way takes another one than head_dim
+  int head_dim = 0;   // numbers of a query or key head
+  int value_dim = 0;  // numbers of a value or output head; other than head_dim only in the plain
+                      // way
   int page_tokens = 0;
   bool bf16_cache = false;
-  bool rounded_queries = false;  // to bf16
+  bool rounded_queries = false;  // queries are rounded to bf16
 
   bool operator==(const AttentionShape&) const = default;
   __host__ __device__ int group() const { return query_heads / kv_heads; }
@@ -40,7 +41,7 @@ struct AttentionSequence {
   const float* queries;  // [tokens][query_heads * head_dim]
   float* output;         // [tokens][query_heads * value_dim]
   const float* sinks;    // [query_heads] or null
-  int64_t key_pages;     // where its addresses begin in the batch's table
+  int64_t key_pages;     // index of its first page address in the batch's table
   int64_t value_pages;
   int tokens;
   int first_position;
@@ -49,7 +50,7 @@ struct AttentionSequence {
   int kept_window;
   float scale;
 
-  // visible_positions, asked the other way round: does the token at position `own` see `position`?
+  // Whether the token at position `own` sees `position`, as visible_positions() says.
   __host__ __device__ bool sees(int own, int position) const {
     return position <= own && position > own - window &&
            (position > own - kept_window || position < kept_prefix);
@@ -80,7 +81,7 @@ __host__ __device__ inline SeenRanges seen_ranges(const AttentionSequence& seque
 struct AttentionBatch {
   AttentionShape shape;
   std::vector<AttentionSequence> sequences;
-  std::vector<const std::byte*> pages;  // of all sequences, keys and values
+  std::vector<const std::byte*> pages;  // keys' and values' pages of all sequences
 };
 
 // Several lists that go to the device in one copy.
@@ -107,8 +108,8 @@ class PackedLists {
   std::vector<std::byte> bytes_;
 };
 
-// The lists of a batch on the device with a list of what a kernel's blocks have to do, and where
-// another kernel comes after it, a list for that one.
+// The lists of a batch on the device, with a list of the work of a kernel's blocks and, where
+// another kernel follows, a list of its work.
 template <typename Work, typename After = Work>
 class UploadedBatch {
  public:

@@ -18,7 +18,7 @@ namespace {
 
 using namespace decode;
 
-constexpr int kMostSplits = 64;  // of a token, or a few more where they are cut by a gap
+constexpr int kMostSplits = 64;  // splits of a token; a few more where a gap cuts them
 constexpr uint64_t kMostPartialBytes = uint64_t{32} << 20;
 
 // The splits of one token.
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, Layout::kBlocks)
 #endif
 }
 
-// Block (x, y): query head y of token x. Partials begin with those of the first token.
+// Block (x, y): query head y of token x. Partials begin with the first token's.
 __global__ void merge_kernel(const AttentionShape shape, const AttentionSequence* sequences,
                              const SplitToken* tokens, const Partials partials) {
   const SplitToken token = tokens[blockIdx.x];
@@ -142,7 +142,7 @@ struct SplitList {
   std::vector<SplitToken> tokens;
 };
 
-// In the order of positions.
+// Appends a token's splits in the order of positions.
 void append_token(const AttentionSequence& sequence, Split split, SplitList& list) {
   const int own = sequence.first_position + split.token;
   const SeenRanges seen = seen_ranges(sequence, own, own);

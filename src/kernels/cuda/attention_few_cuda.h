@@ -1,8 +1,8 @@
 #pragma once
 
 // One block of attention_decode.cu on tensor cores: a split of the positions that one token sees,
-// one key-value head, up to 16 of its query heads, which are the rows of the products. Of each tile
-// a warp takes 16 keys; what the warps have is added up at the end.
+// one key-value head, up to 16 of its query heads, which are the rows of the products. A warp takes
+// 16 keys of each tile; the sums of the warps are added up at the end.
 
 #include <cuda_bf16.h>
 
@@ -152,7 +152,7 @@ class FewBlock {
       for (int i = 0; i < 4; ++i) {
         float& score = scores[i / 2][2 * half + i % 2];
         score = power_of_two(score - base);
-        sum_[half] += score;  // of this thread's columns
+        sum_[half] += score;  // this thread's columns only
       }
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) {
@@ -171,7 +171,7 @@ class FewBlock {
         shared_.statistics[warp()][lane() / 4 + 8 * half] = {largest_[half], sum};
       }
     }
-    __syncthreads();  // from here on no one reads the tiles
+    __syncthreads();  // nobody reads the tiles after this
     using Sums = float[kMatrixRows][kDim];
     static_assert(sizeof(Sums) * Layout::kWarps <= sizeof(shared_.tiles.tiles));
     Sums* sums = reinterpret_cast<Sums*>(shared_.tiles.tiles);

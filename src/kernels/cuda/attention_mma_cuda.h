@@ -1,6 +1,6 @@
 #pragma once
 
-// Instructions of capability 8.0 that C++ has no words for: copies to shared memory beside the
+// Instructions of capability 8.0 that C++ has no words for: copies to shared memory during
 // arithmetic, and products of small matrices in bf16 with sums in float32.
 
 #include <cuda_bf16.h>

@@ -31,7 +31,8 @@ struct UsualLayout {
   static constexpr bool kHeldQueries = false;
 };
 
-// For devices with less shared memory: 64 rows a block, queries in registers where these suffice.
+// Layout for devices with less shared memory: 64 rows a block, queries in registers where these
+// suffice.
 template <int dim>
 struct CompactLayout : UsualLayout<dim> {
   static constexpr int kSets = 1;
@@ -57,7 +58,8 @@ __global__ void __launch_bounds__(Layout::kWarps * 32, Layout::kBlocks)
 #endif
 }
 
-// Blocks of rows, those that see the most first: short ones fill what is left at the end.
+// Blocks of rows, the blocks that see the most positions first: short ones fill the multiprocessors
+// that are free at the end.
 std::vector<PrefillWork> work_list(const AttentionBatch& batch, int block_rows) {
   struct Sized {
     int seen;

@@ -67,7 +67,7 @@ class PrefillBlock {
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ static int warps_row() { return static_cast<int>(threadIdx.x) / 32 * kWarpRows; }
   __device__ int kv_head() const { return static_cast<int>(blockIdx.x % shape_.kv_heads); }
-  // Of the warp; a thread's.
+  // The first row of the warp, and a row of the thread.
   __device__ int first_row() const { return shared_.first_row + warps_row(); }
   __device__ int row(int set, int half) const {
     return first_row() + 16 * set + 8 * half + lane() / 4;
@@ -78,7 +78,7 @@ class PrefillBlock {
   __device__ int head(int row) const {
     return (kv_head() - token(row)) * shared_.group + min(row, shared_.rows - 1);
   }
-  // Where a row begins in queries and output.
+  // Index of a row's first number in queries and output.
   __device__ int64_t offset(int row) const {
     return token(row) * shape_.query_width() + int64_t{head(row)} * kDim;
   }
@@ -165,7 +165,7 @@ class PrefillBlock {
     }
   }
 
-  // For each score: hidden(own position of the row, position).
+  // Hides each score for which hidden(own position of the row, position) is true.
   template <typename Hidden>
   __device__ void hide(Scores& scores, int begin, const Hidden& hidden) const {
 #pragma unroll
@@ -193,7 +193,7 @@ class PrefillBlock {
          [&](int row_own, int position) { return !sequence.sees(row_own, position); });
   }
 
-  // Scores become shares of what was seen so far, and all sums are brought to that measure.
+  // Scores become shares relative to the largest score so far, and all sums are scaled to it.
   __device__ void take_shares(Scores& scores) {
     const float scale = shared_.sequence.scale * kLog2E;
     float factors[kSets][2];
@@ -221,7 +221,7 @@ class PrefillBlock {
           }
         }
         largest_[set][half] = largest;
-        sum_[set][half] = sum_[set][half] * factor + sum;  // of this thread's columns
+        sum_[set][half] = sum_[set][half] * factor + sum;  // this thread's columns only
         factors[set][half] = factor;
         raised = raised || before != largest;
       }
@@ -301,8 +301,8 @@ class PrefillBlock {
   Shared& shared_;
   TileCopies<Layout> copies_;
   int first_own_;                           // position of the warp's first row
-  int last_own_;                            // of its last; none: -1
-  uint32_t queries_[kHeldDepth][kSets][4];  // where they are held
+  int last_own_;                            // position of the warp's last row; none: -1
+  uint32_t queries_[kHeldDepth][kSets][4];  // used where queries are held
   float output_[kSets][kDim / 8][4];
   float largest_[kSets][2];
   float sum_[kSets][2];

@@ -27,7 +27,7 @@ struct Split {
 // Scores are in units of log2, so that shares are powers of two.
 struct Statistics {
   float largest;
-  float sum;  // of 2^(score - largest)
+  float sum;  // sum of 2^(score - largest)
 };
 
 struct Partials {
@@ -101,9 +101,9 @@ class SplitBlock {
  public:
   struct Shared {
     alignas(16) float scores[kChunk][kHeads];  // then shares
-    const Element* keys[kChunk];               // of this key-value head; null: not seen
+    const Element* keys[kChunk];               // keys of this key-value head; null: not seen
     const Element* values[kChunk];
-    float factors[kHeads];  // on what was added up before this chunk
+    float factors[kHeads];  // factor for the sums before this chunk
     float sums[kWarps][kHeads][kLanes * kEight];
   };
 
@@ -143,7 +143,7 @@ class SplitBlock {
   static constexpr int kBatch = kHeads == 8 ? 4 : 8;  // steps whose loads overlap
   static constexpr int kSums = kBatch * kHeads;       // scores a batch gives a lane group
   static constexpr int kKept = kSums > kLanes ? kSums / kLanes : 1;
-  static constexpr int kSharing = kLanes > kSums ? kLanes / kSums : 1;  // lanes with the same sum
+  static constexpr int kSharing = kLanes > kSums ? kLanes / kSums : 1;  // lanes that hold one sum
   static constexpr int kHeadsPerWarp = (kHeads + kWarps - 1) / kWarps;
   static_assert(kLanes % kBatch == 0 && kChunk / kStride == kLanes);
 
@@ -171,12 +171,13 @@ class SplitBlock {
     for (int i = 0; i < kHeadsPerWarp; ++i) statistics_[i] = {-INFINITY, 0.0f};
   }
 
-  // Of this thread's position in step `step` of a chunk.
+  // Index of this thread's position in step `step` of a chunk.
   __device__ int place(int step) const {
     return step * kStride + static_cast<int>(threadIdx.x) / kLanes;
   }
 
-  // One position a thread. What the token does not see may hold anything, or be no memory.
+  // Looks up one position a thread. A position that the token does not see may hold anything, or be
+  // no memory.
   __device__ void find(int position) {
     const bool seen =
         position >= split_.begin && position < split_.end && sequence_.sees(own_, position);
@@ -195,7 +196,7 @@ class SplitBlock {
     shared_.values[threadIdx.x] = value;
   }
 
-  // Zeros for what is not seen.
+  // Loads eight elements; zeros where the position is not seen.
   __device__ void load(Eight<Element>& to, const Element* head) const {
     to.clear();
     if (active_ && head != nullptr) to.load(head + slot_ * kEight);
@@ -287,7 +288,7 @@ class SplitBlock {
     }
   }
 
-  // Adds up what the threads have: first of a warp's positions, then of the warps in their order.
+  // Adds up the threads' sums: first over a warp's positions, then over the warps in their order.
   __device__ void write(const Partials& partials) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -334,7 +335,7 @@ class SplitBlock {
   bool active_;
   float queries_[kHeads][kEight];
   float weighted_[kHeads][kEight];
-  Statistics statistics_[kHeadsPerWarp];  // the same in all lanes of a warp
+  Statistics statistics_[kHeadsPerWarp];  // equal in all lanes of a warp
 };
 
 }  // namespace klotski::cuda::decode

@@ -34,7 +34,8 @@ struct Case {
   int64_t value_dim = 0;  // 0: as head_dim
 
   int64_t query_heads() const { return kv_heads * group; }
-  int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }  // of a head
+  // Numbers of a value head.
+  int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
   int64_t width() const { return query_heads() * head_dim; }
   int64_t output_width() const { return query_heads() * value_width(); }
   int64_t page_bytes(int64_t dim) const {
@@ -51,8 +52,8 @@ std::ostream& operator<<(std::ostream& to, const Case& c) {
             << (c.precision == Precision::bf16 ? ", rounded" : "");
 }
 
-// Keys or values in pages, the last page first, with `dim` elements a head. What no token sees is
-// no number, and a page without anything that one sees is null.
+// Keys or values in pages, the last page first, with `dim` elements a head. Positions that no token
+// sees are NaNs, and a page without any visible position is null.
 class Pages {
  public:
   Pages(std::mt19937& random, const Case& shape, int64_t dim, const std::vector<bool>& seen)
@@ -172,7 +173,7 @@ class Sequence {
             .precision = shape_.precision};
   }
 
-  // By position: does any token see it?
+  // For every position: does any token see it?
   std::vector<bool> seen() const {
     std::vector<bool> seen(static_cast<size_t>(shape_.past + shape_.tokens));
     for (int64_t token = 0; token < shape_.tokens; ++token) {
@@ -323,7 +324,8 @@ TEST_F(CudaAttention, ReadsNothingBetweenTheFirstAndTheLatestPositions) {
   check(together);
 }
 
-// Single tokens and long pieces of every kind in one call: each result is the one it has alone.
+// Single tokens and long pieces of every kind in one call: each result equals that of the sequence
+// alone.
 TEST_F(CudaAttention, SequencesDoNotKnowOfEachOther) {
   std::mt19937 random(7);
   std::vector<Case> cases;

@@ -1,7 +1,7 @@
 #pragma once
 
-// How a block of attention_prefill.cu gets keys and values: in tiles at multiples of a size, copied
-// to shared memory beside the arithmetic, a few tiles ahead of it.
+// Keys and values of a block of attention_prefill.cu: in tiles at multiples of a size, copied to
+// shared memory during the arithmetic, a few tiles ahead of it.
 
 #include <cuda_bf16.h>
 
@@ -56,17 +56,17 @@ struct PrefillShared {
 
   Tile tiles[Layout::kStages];
   Row stored_queries[Layout::kHeldQueries ? 1 : kRows];
-  const std::byte* sources[Layout::kStages][2][kKeys];  // of keys and of values; null: not seen
-  // The same for all threads of the block; registers are for what is multiplied.
+  const std::byte* sources[Layout::kStages][2][kKeys];  // keys, then values; null: not seen
+  // Values that are equal for all threads of the block: registers are for operands.
   AttentionSequence sequence;
-  SeenRanges seen;  // by any row
+  SeenRanges seen;  // positions that any row sees
   TileRange range;
   int group;
-  int rows;             // of the sequence and the key-value head
-  int first_row;        // of the block
+  int rows;             // rows of the sequence and the key-value head
+  int first_row;        // the block's first row
   int page_bits;        // a page has 2^page_bits positions
-  int64_t token_bytes;  // of keys, or of values
-  int64_t head_offset;  // of the key-value head, in bytes
+  int64_t token_bytes;  // bytes of a token's keys, or of its values
+  int64_t head_offset;  // bytes before the key-value head
 
   // Queries that are held pass through the tile that is filled last.
   __device__ Row* queries() {
@@ -108,13 +108,13 @@ class TileCopies {
     int tile = range.first;
     for (int stage = 0; tile < range.end; stage = stage + 1 == kStages ? 0 : stage + 1) {
       wait_for_copies<kStages - 2>();
-      __syncthreads();  // the tile is there, and all are done with the one before it
+      __syncthreads();  // the tile is there, and all threads are done with the one before it
       int last = tile;
 #pragma unroll
       for (int i = 1; i < kStages; ++i) last = range.after(last);
       const bool is_first = tile == range.first;
       if (last < range.end && !(kAllAtOnce && is_first)) load(stage == 0 ? kStages - 1 : stage - 1);
-      commit_copies();  // of nothing, too: groups are counted
+      commit_copies();  // even without copies: groups are counted
       // The answer takes its time: it is written down after the work.
       const std::byte* source = find(range.after(last));
       attend(shared_.tiles[stage], tile * kKeys);
@@ -132,7 +132,7 @@ class TileCopies {
   static constexpr int kThreadsPerKey = 8;  // together they copy 128 bytes at a time
   static_assert(2 * kKeys <= kThreads && kKeys % (kThreads / kThreadsPerKey) == 0);
 
-  // Where the key or value that is this thread's to look up lies; null where no row sees it.
+  // Address of the key or value that this thread looks up; null where no row sees it.
   __device__ const std::byte* find(int tile) const {
     const int key = static_cast<int>(threadIdx.x) % kKeys;
     const int position = tile * kKeys + key;
@@ -144,13 +144,14 @@ class TileCopies {
     return pages_[pages + page] + place * shared_.token_bytes + shared_.head_offset;
   }
 
-  // For `load`, behind the next barrier.
+  // Hands an address to load(), which reads it behind the next barrier.
   __device__ void tell(int stage, const std::byte* source) const {
     const int key = static_cast<int>(threadIdx.x) % kKeys;
     if (threadIdx.x < 2 * kKeys) shared_.sources[stage][threadIdx.x / kKeys][key] = source;
   }
 
-  // What no row sees may hold anything, or be no memory: zeros stand for it.
+  // Loads a tile. Positions that no row sees may hold anything, or be no memory: zeros stand for
+  // them.
   __device__ void load(int stage) const {
     const int key = static_cast<int>(threadIdx.x) / kThreadsPerKey;
 #pragma unroll
@@ -161,7 +162,7 @@ class TileCopies {
   }
 
   __device__ void copy(__nv_bfloat16* to, const std::byte* source) const {
-    constexpr int kPieces = Layout::kDim / 8;  // of 16 bytes, a key
+    constexpr int kPieces = Layout::kDim / 8;  // pieces of 16 bytes, a key
     const void* any = pages_;                  // an address that is one
 #pragma unroll
     for (int step = 0; step < kPieces; step += kThreadsPerKey) {

@@ -19,7 +19,7 @@ struct CompactMatrix {
   int64_t stride;  // bytes from one row to the next
   int64_t rows;
   unsigned columns;
-  unsigned first_column;  // of the whole row
+  unsigned first_column;  // columns of the whole row before the matrix's
   unsigned header_bytes;
   unsigned most_listed;
 
@@ -71,7 +71,7 @@ class CompactRow {
   }
 
   __device__ unsigned listed() const { return listed_; }
-  // Where it is; not below the matrix's columns where it is outside of them.
+  // Column of listed number i; `columns` or more where it is outside the matrix.
   __device__ unsigned listed_at(unsigned i) const {
     return (header_[i + 1] & 0xFFFF) - first_column_;
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every operation of this folder runs with.
+// The context that every operation of this folder runs with.
 
 #include <cuda_runtime.h>
 
@@ -24,7 +24,7 @@ struct Context {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   int capability = 0;                 // 10 * major + minor
-  ProcessorMemory* memory = nullptr;  // of scratch and uploads
+  ProcessorMemory* memory = nullptr;  // scratch and uploads
   const Cublas* cublas = nullptr;     // null while there is no arena
 };
 
@@ -43,7 +43,7 @@ class CudaProcessor final : public Processor {
  private:
   CudaProcessor(std::unique_ptr<CudaMemory> own, const DeviceInfo& info);
 
-  CudaMemory& device_memory_;  // as ProcessorMemory's `memory`
+  CudaMemory& device_memory_;  // the same object as ProcessorMemory `memory`
   std::string name_;
 };
 
@@ -83,8 +83,8 @@ class Uploaded {
 // Throws where the launch before this line was refused.
 inline void check_launch(const char* kernel) { check_cuda(cudaGetLastError(), kernel); }
 
-// Refuses (internal) a matrix whose rows lie apart: products read rows that follow each other.
-// Those of packed formats do so once they are expanded.
+// Refuses (internal) a matrix whose rows lie apart: products read rows that follow each other. Rows
+// of packed formats do so once they are expanded.
 inline void check_no_gaps(const TensorView& weight) {
   if (is_packed(weight.dtype)) return;
   if (weight.has_gaps()) fail(ErrorKind::internal, "weights with gaps reached a device's product");

@@ -13,7 +13,7 @@ struct MatrixProduct {
   void* out = nullptr;  // rows out_stride elements apart
   const void* in = nullptr;
   const void* weight = nullptr;
-  cudaDataType type = CUDA_R_32F;  // of in and weight
+  cudaDataType type = CUDA_R_32F;  // type of in and weight
   int64_t rows = 0;
   int64_t out_width = 0;
   int64_t in_width = 0;
@@ -21,11 +21,11 @@ struct MatrixProduct {
   float beta = 0.0f;
 };
 
-// NVIDIA's matrix products, of a library that is looked for when the program runs: the same binary
-// serves machines without it.
+// NVIDIA's matrix products, from a library that is looked for when the program runs, so that one
+// binary serves machines without it.
 class Cublas {
  public:
-  // Products run on the stream; those that need memory use the workspace. Throws
+  // Products run on the stream; products that need memory use the workspace. Throws
   // device_unavailable where the library is missing.
   Cublas(cudaStream_t stream, std::span<std::byte> workspace);
   ~Cublas();

@@ -13,8 +13,8 @@
 
 namespace klotski::cuda {
 
-// The memory of a device's operations, with the stream that they run on and what copies to and from
-// it go through. Products take their workspace from the same arena.
+// The memory of a device's operations, with the stream that they run on and the staging buffers of
+// copies to and from it. Products take their workspace from the arena too.
 class CudaMemory final : public ProcessorMemory {
  public:
   explicit CudaMemory(const DeviceInfo& device);

@@ -12,7 +12,7 @@ namespace {
 struct Expansion {
   uint16_t* out;
   CompactMatrix in;
-  bool aligned;  // of every row of out
+  bool aligned;  // every row of out is aligned
 };
 
 // kRowThreads threads a row, kThreads a block.
@@ -43,7 +43,8 @@ __global__ void expand_rows(Expansion task) {
   } else {
     __syncwarp();
   }
-  // They are few. One after the other: of a column that is listed twice the last one counts.
+  // Listed numbers are few and written one after the other: where a column is listed twice, the
+  // last number counts.
   if (thread != 0) return;
   for (unsigned i = 0; i < in.listed(); ++i) {
     const unsigned at = in.listed_at(i);
@@ -60,7 +61,7 @@ void launch(const Context& with, const Expansion& task) {
 }  // namespace
 
 void expand(const Context& with, __nv_bfloat16* out, const TensorView& weight) {
-  constexpr int64_t kWarpColumns = 1024;  // what a warp writes in four rounds
+  constexpr int64_t kWarpColumns = 1024;  // columns that a warp writes in four rounds
   if (weight.rows() == 0 || weight.columns() == 0) return;
   const Expansion task = {reinterpret_cast<uint16_t*>(out), CompactMatrix(weight),
                           rows_aligned(out, weight.columns())};

@@ -18,7 +18,7 @@ namespace klotski::cuda {
 // FormatKernel::expand of compact rows (tensor/compact.h).
 void expand(const Context& with, __nv_bfloat16* out, const TensorView& weight);
 
-// Calls function(slab, first) for some rows of a matrix after the other, from row `first` on. Those
+// Calls function(slab, first) for some rows of a matrix after the other, from row `first` on. Rows
 // of a packed format are expanded, at most kSlabBytes at a time, and gone when it returns; any
 // other matrix is a single slab: itself.
 template <typename Function>

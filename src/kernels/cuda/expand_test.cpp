@@ -35,7 +35,8 @@ std::vector<uint16_t> expanded_here(const TensorView& weight) {
   return out;
 }
 
-// From number `before` of some memory on; fails where what is around was written to.
+// The matrix expanded to memory from number `before` on; fails where numbers around it were
+// written.
 std::vector<uint16_t> expanded_there(const TensorView& weight, size_t before) {
   constexpr size_t kBehind = 64;
   const auto count = static_cast<size_t>(weight.rows() * weight.columns());

@@ -16,7 +16,10 @@ struct ExpertPiece {
       : product(&whole), first(first_row), count(rows), computed(rows) {}
 
   bool scattered() const { return !product->out_rows.empty(); }
-  float* straight_out() const { return product->out.row(first); }  // where not scattered
+  float* straight_out() const {
+    return product->out.row(first);
+  }  // output rows, where not
+     // scattered
 
   const ExpertProduct* product;
   int64_t first;
@@ -24,14 +27,14 @@ struct ExpertPiece {
   int64_t computed;  // rows, `count` or more: the last one again, whose results go nowhere
 };
 
-// Such a piece for kernels, as rows of what a batch of them computes.
+// A piece for kernels, as rows of the batch that it is computed in.
 struct ExpertSegment {
   int64_t begin;            // the first row's place in the batch
   int64_t count;            // rows; more places until the next segment are padding
   const float* in;          // row 0 of the lists, or the first row where there is no list
-  const int32_t* in_rows;   // from the first row on, or null
+  const int32_t* in_rows;   // list from the first row on, or null
   float* out;               // row 0, where there is a list
-  const int32_t* out_rows;  // from the first row on, or null: already in its place
+  const int32_t* out_rows;  // list from the first row on; null: rows are in place already
 };
 
 // Pieces one after the other, of products alike in widths.

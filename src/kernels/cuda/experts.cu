@@ -42,7 +42,8 @@ bool alike(const ExpertProduct& a, const ExpertProduct& b) {
          a.in.width == b.in.width && a.out.width == b.out.width && a.activation == b.activation;
 }
 
-// One batch of 16-bit rows: the products one by one, what is between them for all pieces at once.
+// One batch of 16-bit rows: the products piece by piece, the steps between products for all pieces
+// at once.
 template <typename Stored>
 class Batch {
  public:
@@ -221,7 +222,8 @@ void CudaProcessor::experts(std::span<const ExpertProduct> products, Precision p
         run_plain(*this, piece, precision);
         continue;
       }
-      // Without a list there is no room behind the results; such rows are as many in every layer.
+      // Only pieces with a list of output rows are padded: without a list there is no room behind
+      // the results, and such pieces have as many rows in every layer.
       if (piece.scattered()) piece.computed = padded_rows(piece.count);
       if (batch_rows + piece.computed > kBatchRows ||
           (!batch.empty() && !alike(product, *batch.front().product))) {
@@ -247,7 +249,7 @@ uint64_t CudaProcessor::expansion_bytes(const MostWork& most, Precision precisio
 }
 
 uint64_t experts_scratch_bytes(const MostWork& most) {
-  constexpr uint64_t kRounding = 16 * 256;  // of each piece of memory
+  constexpr uint64_t kRounding = 16 * 256;  // rounding of each piece of memory
   const int64_t batch = std::min(2 * most.rows * most.choices, kBatchRows);  // padded
   const int64_t in_16_bits = batch * (6 * most.in_width + 10 * most.expert_width) + kSlabBytes;
   const int64_t plain = std::min(most.rows, kPlainRows);

@@ -36,7 +36,7 @@ struct TestExpert {
         device_up(up),
         device_down(down) {}
 
-  // Its product of rows that are here, and of rows that are on the device.
+  // The expert's product of rows in the program's memory, and of rows on the device.
   ExpertProduct here(const ExpertProduct& rows) const {
     return with(rows, gate.view, up.view, down.view);
   }
@@ -70,7 +70,7 @@ std::vector<int32_t> shuffled(int64_t count, unsigned seed) {
   return order;
 }
 
-// |found - expected| / |expected| over all elements; what nobody wrote must be so in both.
+// |found - expected| / |expected| over all elements; elements that nobody wrote must be so in both.
 double relative_error(std::span<const float> found, std::span<const float> expected) {
   double difference = 0.0;
   double size = 0.0;
@@ -98,8 +98,8 @@ struct Case {
   Activation activation = Activation::silu;
 };
 
-// Experts with so many rows each, which they take from and put to places in no order. Returns what
-// the device made of them.
+// Checks experts with `rows` rows each, which they take from and put to places in no order. Returns
+// the device's results.
 std::vector<float> check_scattered(const Processor& ops, const Case& given,
                                    const std::vector<int64_t>& rows) {
   SCOPED_TRACE(std::string(dtype_name(given.types.first)) + " " +

@@ -16,7 +16,7 @@ struct FewOutputs {
   int64_t rows;
   int64_t outputs;
   int64_t width;
-  bool aligned;  // of each row of in and weight
+  bool aligned;  // each row of in and weight is aligned
 };
 
 // A warp computes kOutputs outputs of kRows rows. Lanes take eight neighbouring products in turn

@@ -14,7 +14,7 @@ struct FewRows {
   const __nv_bfloat16* in;
   CompactMatrix weight;
   int rows;
-  bool aligned;  // of each row of in
+  bool aligned;  // each row of in is aligned
 };
 
 __device__ __forceinline__ float lower_number(unsigned two) { return __uint_as_float(two << 16); }
@@ -23,9 +23,9 @@ __device__ __forceinline__ float upper_number(unsigned two) {
 }
 
 // A warp computes an output of all rows: lanes take eight neighbouring products in turn and their
-// sums are added pairwise. What a listed number was taken for until its turn comes, the least that
-// is not listed, is taken back: of an infinite input that leaves no number. Rows beyond the last
-// are the last one again, not written.
+// sums are added pairwise. A listed number is first multiplied as its four bits say, which is taken
+// back when its turn comes: an infinite input then gives NaN. Rows beyond the last repeat the last
+// one and are not written.
 template <int kRows>
 __global__ void multiply_compact(FewRows task) {
   const int64_t output = global_thread() / kWarp;

@@ -9,7 +9,8 @@
 
 namespace klotski::cuda {
 
-// With so few rows, to multiply by compact weights where they lie is faster than to expand them.
+// Up to this number of rows, multiplying by compact weights where they lie is faster than expanding
+// them.
 inline constexpr int64_t kFewRows = 4;
 
 // FormatKernel::few_rows of compact rows; 1 to kFewRows rows.

@@ -10,8 +10,8 @@
 
 namespace klotski::cuda {
 
-// Hands out pieces of an arena whose bytes it never touches: the smallest free piece that is large
-// enough, and of those the first. Neighbouring free pieces are one.
+// Hands out pieces of an arena whose bytes it never touches: the first of the smallest free pieces
+// that are large enough. Neighbouring free pieces are one.
 class FreeList {
  public:
   static constexpr uint64_t kAlignment = 256;
@@ -47,7 +47,7 @@ class WorkingMemory {
 
   std::byte* take(uint64_t bytes);
   void give_back(std::byte* memory, uint64_t bytes);
-  // In place of what was lent before, of which all has been given back.
+  // Replaces the memory that was lent before, all pieces of which have been given back.
   void lend(std::span<std::byte> memory);
 
  private:

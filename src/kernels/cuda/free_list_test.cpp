@@ -106,10 +106,10 @@ TEST(WorkingMemory, TakesFromWhatIsLentAsFarAsItGoes) {
   memory.lend(arena_at(kLent, 8 * kBlock));
   std::byte* first = memory.take(6 * kBlock);
   EXPECT_EQ(at(first), kLent);
-  std::byte* second = memory.take(3 * kBlock);  // there is no room for it
+  std::byte* second = memory.take(3 * kBlock);  // too large for the lent memory
   EXPECT_EQ(at(second), kOwn + 4 * kBlock);
   EXPECT_THROW(memory.take(4 * kBlock), Error);
-  EXPECT_THROW(memory.lend({}), Error);  // in use
+  EXPECT_THROW(memory.lend({}), Error);  // a piece is in use
   memory.give_back(first, 6 * kBlock);
   memory.lend({});
   EXPECT_THROW(memory.take(4 * kBlock), Error);

@@ -14,10 +14,11 @@ namespace klotski::cuda {
 
 namespace {
 
-constexpr int64_t kPieceRows = 4096;   // at a time: the scratch stays small
+constexpr int64_t kPieceRows = 4096;   // rows at a time: the scratch stays small
 constexpr int kMostParts = 3;          // 8 bits of the fraction each: all of a float32's
-constexpr int64_t kStackedRows = 128;  // with more, arithmetic and not the weights take the time
-constexpr int64_t kSumBytes = int64_t{8} << 20;  // of parts, before they are added up
+constexpr int64_t kStackedRows = 128;  // with more rows, arithmetic and not the weights take the
+                                       // time
+constexpr int64_t kSumBytes = int64_t{8} << 20;  // sums of parts, before they are added up
 
 // Numbers between one part of the inputs and the next.
 int64_t part_stride(int64_t count) { return (count + 127) / 128 * 128; }
@@ -33,7 +34,7 @@ __global__ void split(Stored* parts, int64_t stride, const float* in, int64_t co
 #pragma unroll
       for (int k = 0; k < kVector; ++k) {
         const float taken = to_float(rounded_to<Stored>(rest.values[k]));
-        // What an infinity leaves would be no number.
+        // The remainder of an infinity would be a NaN.
         const bool finite = isfinite(taken) && isfinite(rest.values[k]);
         rest.values[k] = finite ? rest.values[k] - taken : 0.0f;
       }
@@ -53,7 +54,7 @@ void launch_split(const Context& with, Stored* out, ConstRows in, int parts) {
   check_launch("split");
 }
 
-// out = the sum of `parts` arrays one after the other, each as large.
+// out = the sum of `parts` arrays of `count` numbers, one after the other.
 __global__ void add_parts(float* out, const float* sums, int64_t count, int parts, bool aligned) {
   for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
     Floats sum = load(sums + i, count - i, aligned);
@@ -74,8 +75,8 @@ void launch_add_parts(const Context& with, Rows out, const float* sums, int part
   check_launch("add_parts");
 }
 
-// A product with 16-bit weights; the inputs are sums of so many numbers of their type. Parts of few
-// rows are more rows of one product, added up at the end: the weights are read once for all.
+// A product with 16-bit weights; each input is the sum of `parts` numbers of their type. Parts of
+// few rows are more rows of one product, added up at the end: the weights are read once for all.
 template <typename Stored>
 void multiply_parts(const Context& with, Rows out, ConstRows in, const TensorView& weight,
                     int parts) {
@@ -185,7 +186,7 @@ void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, con
   const Context& with = context();
   if (out.count == 0 || out.width == 0) return;
   if (precision == Precision::f32 && out.width <= kFewOutputs) {
-    // So few are a single slab.
+    // kFewOutputs rows of weights are a single slab.
     static_assert(kFewOutputs * kMostCompactColumns * 2 <= kSlabBytes);
     for_each_slab(with, weight,
                   [&](const TensorView& slab, int64_t) { few_outputs(with, out, in, slab); });

@@ -204,8 +204,8 @@ TEST_F(GpuMemory, OperationsWaitForPublishedCopies) {
     const std::vector<float> ones(kFloats, 1.0f);
     const DeviceArray<float> sum{std::span<const float>(ones)};
     ops().memory.finish();
-    // By a thread that asks the device for nothing: a call that the device has to make ready first
-    // may wait for all that is under way.
+    // The count is raised by a thread that asks the device for nothing: a call that the device has
+    // to make ready first may wait for all operations under way.
     std::thread counts([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       for (size_t i = 0; i < kFloats; ++i) floats[i] = static_cast<float>(i + round);

@@ -14,11 +14,12 @@ struct Norm {
   int64_t rows;
   int64_t width;
   float epsilon;
-  bool aligned;  // of every row
+  bool aligned;  // every row is aligned
 };
 
 // kRowThreads threads a row, kThreads a block. Each thread adds up the squares of eight neighbours
-// at a time, warps add up theirs pairwise, then the warps of a row one after the other.
+// at a time, each warp adds up its threads' sums pairwise, then the sums of a row's warps are added
+// one after the other.
 template <typename Stored, unsigned kRowThreads>
 __global__ void normalise(Norm<Stored> task) {
   const int64_t row = int64_t{blockIdx.x} * (kThreads / kRowThreads) + threadIdx.x / kRowThreads;
@@ -64,7 +65,7 @@ void launch(const Context& with, const Norm<Stored>& task) {
 
 void CudaProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight,
                              float epsilon) const {
-  constexpr int64_t kWarpWidth = 1024;  // what a warp reads in four rounds
+  constexpr int64_t kWarpWidth = 1024;  // numbers that a warp reads in four rounds
   if (in.count == 0) return;
   with_stored_type(weight.dtype, [&](auto type) {
     using Stored = decltype(type);

@@ -19,7 +19,7 @@ std::vector<float> by_reference(ConstRows in, const Weights& weight) {
   return out;
 }
 
-// Both sum float32 numbers, in different orders.
+// Compares norms. Both sides sum float32 numbers, in different orders.
 void expect_norm(std::span<const float> found, std::span<const float> expected) {
   expect_close(found, expected, absolute({expected.begin(), expected.end()}), 3e-5);
 }

@@ -14,9 +14,10 @@ inline int64_t piece_rows(int64_t rows, int64_t most) {
   return pieces == 0 ? 0 : (rows + pieces - 1) / pieces;
 }
 
-// So many rows or a few more, fewer than twice as many: one of few numbers. cuBLAS looks for a
-// kernel, and loads it, for each number of rows that is new to it, and every expert has its own.
-// Few rows take as long as the weights to be read, more are rounded up by less than an eighth.
+// The number of rows rounded up, to less than twice as many, to one of few numbers. cuBLAS looks
+// for a kernel, and loads it, for each number of rows that is new to it, and every expert has
+// another number. Few rows take as long as reading the weights; larger numbers are rounded up by
+// less than an eighth.
 inline int64_t padded_rows(int64_t rows) {
   constexpr int64_t kFew = 8;
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));

@@ -1,7 +1,7 @@
 #pragma once
 
-// What matmul and experts share: products work through their rows in pieces, so that the scratch
-// of a product has a bound.
+// Products work through their rows in pieces, so that the scratch of a product has a bound: used by
+// matmul and experts.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace klotski::cuda {
 
-// Of weights that are converted before they are multiplied, at a time.
+// Bytes of weights that are converted at a time, before they are multiplied.
 inline constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
 // Bytes that one call takes of ProcessorMemory, at most.

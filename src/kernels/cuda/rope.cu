@@ -7,13 +7,13 @@ namespace klotski::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kHeadsPerThread = 4;  // that share one sine and cosine
+constexpr int64_t kHeadsPerThread = 4;  // heads that share one sine and cosine
 
 struct Shape {
   float* heads;  // [tokens][head_count * head_dim]
   const int32_t* positions;
   const float* frequencies;  // [tables][pairs]
-  const int32_t* tables;     // or null: all tokens have the first row
+  const int32_t* tables;     // null: all tokens have the first row
   int64_t tokens;
   int64_t head_count;
   int64_t head_dim;

@@ -10,17 +10,17 @@ namespace klotski::cuda {
 namespace {
 
 constexpr int64_t kMostExperts = 1024;
-constexpr unsigned kTokens = 4;  // of a block, a warp each
+constexpr unsigned kTokens = 4;  // tokens of a block, a warp each
 
 struct Routing {
   const float* logits;
-  const float* bias;  // or null
+  const float* bias;  // may be null
   int64_t tokens;
   int experts;
   RouterRule rule;
   ExpertId* chosen;
   float* weights;
-  float* gaps;  // or null
+  float* gaps;  // may be null
 };
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7F800000); }
@@ -74,7 +74,7 @@ __device__ void score(float* scores, const float* logits, int count, ScoreFuncti
   for (int i = lane; i < count; i += kWarp) scores[i] /= sum;
 }
 
-// What a group counts as: its best expert, or the best two.
+// The score of a group: its best expert's, or the sum of its best two.
 __device__ float group_score(const float* members, int count, bool two) {
   Place best = place_of(members, 0);
   Place second = {-infinity(), INT_MAX};
@@ -90,7 +90,8 @@ __device__ float group_score(const float* members, int count, bool two) {
   return two && count > 1 ? members[best.index] + members[second.index] : members[best.index];
 }
 
-// Experts outside the best groups can no longer be chosen. Returns by how much those lead.
+// Makes experts outside the best groups impossible to choose. Returns by how much the worst kept
+// group leads the best group that is not kept.
 __device__ float keep_best_groups(float* choice, float* groups, int experts,
                                   const RouterRule& rule) {
   const int lane = static_cast<int>(threadIdx.x % kWarp);

@@ -54,7 +54,7 @@ __global__ void add_each(float* out, const float* in, int64_t count, bool aligne
   }
 }
 
-// By all threads of a block.
+// Adds a row with all threads of a block.
 __device__ __forceinline__ void add_row(float* to, const float* from, int64_t width, bool aligned) {
   for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
     add_some(to + i, from + i, width - i, aligned);
@@ -68,7 +68,7 @@ __global__ void gather_rows(float* out, const float* in, const int32_t* rows, in
   copy_row(out + int64_t{blockIdx.x} * width, from, width, aligned);
 }
 
-// `adding`: to what the row held.
+// Puts rows in their places; `adding` adds them to the rows there.
 template <bool adding>
 __global__ void scatter_rows(float* out, const float* in, const int32_t* rows, int64_t width,
                              bool aligned) {
@@ -96,7 +96,7 @@ struct Combination {
   const float* weights;
   int64_t slots;
   int64_t width;
-  bool aligned;  // of every row
+  bool aligned;  // every row is aligned
 };
 
 // A block a row of the output. Each product is rounded before it is added, as in the reference.

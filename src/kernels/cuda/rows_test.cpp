@@ -44,7 +44,7 @@ TEST_F(GpuRows, GatherCopiesRows) {
 
 using Scatter = void (Processor::*)(Rows, ConstRows, std::span<const int32_t>) const;
 
-// The same bits as the reference in all rows, those that it leaves too.
+// Expects the reference's bits in all rows, untouched rows included.
 void expect_scattered_alike(const Processor& ops, Scatter scatter) {
   const std::vector<int32_t> rows = {6, 0, 3, 2};
   for (const int64_t width : {1, 9, 64, 2055, 4096}) {

@@ -15,10 +15,10 @@ namespace {
 
 constexpr int64_t kMostExperts = 1024;
 constexpr int64_t kTileChoices = 512;  // a warp's
-constexpr unsigned kTiles = 4;         // of a block: their counts fit shared memory
+constexpr unsigned kTiles = 4;         // tiles of a block: their counts fit shared memory
 
 struct Part {
-  int64_t begin;  // its first choice among those of all parts
+  int64_t begin;  // index of its first choice among the choices of all parts
   const ExpertId* experts;
   int64_t slots;
   int64_t first_row;
@@ -59,9 +59,9 @@ __device__ __forceinline__ int64_t end_of_tile(const Sorting& task, int64_t tile
 // One of 32 neighbours that a warp looks at together.
 struct Choice {
   const Part* part;
-  int64_t index;  // in its part
+  int64_t index;  // index in its part
   int expert;     // -1 behind the end
-  int below;      // how many choices of the same expert are in lanes below ...
+  int below;      // choices of this expert in lower lanes ...
   int together;   // ... and in the whole warp
 };
 
@@ -98,7 +98,7 @@ __global__ void count_tiles(Sorting task) {
   }
 }
 
-// The sum of the values of the lanes below; `carry` grows by that of all.
+// The sum of the values of lower lanes; `carry` grows by the sum of all lanes.
 __device__ __forceinline__ int32_t sum_below(int32_t value, int32_t& carry) {
   const unsigned lane = threadIdx.x % kWarp;
   int32_t sum = value;

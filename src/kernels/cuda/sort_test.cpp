@@ -19,7 +19,7 @@ struct Choices {
   int64_t first_output;
 };
 
-// Parts of so many rows; few experts are chosen much more often than the others.
+// Parts of `rows` rows each; few experts are chosen much more often than the others.
 std::vector<Choices> random_parts(const std::vector<int64_t>& rows, int64_t slots, int64_t experts,
                                   unsigned seed) {
   std::mt19937 random(seed);

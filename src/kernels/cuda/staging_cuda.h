@@ -17,7 +17,7 @@ class Staging {
 
   void upload(std::byte* to, const std::byte* from, uint64_t bytes);    // `from` is free on return
   void download(std::byte* to, const std::byte* from, uint64_t bytes);  // arrived on return
-  // As ProcessorMemory's.
+  // Like ProcessorMemory::begin_download.
   const std::byte* begin_download(const std::byte* from, uint64_t bytes);
 
  private:
@@ -35,9 +35,9 @@ class Staging {
   cudaStream_t stream_;
   Piece sending_[2];       // filled in turns
   Piece landing_;          // the last part of it for downloads that begin early
-  int current_ = 0;        // of sending_
+  int current_ = 0;        // index of the piece of sending_ that is being filled
   uint64_t used_ = 0;      // bytes of it
-  uint64_t landings_ = 0;  // that began early
+  uint64_t landings_ = 0;  // downloads that began early
 };
 
 }  // namespace klotski::cuda

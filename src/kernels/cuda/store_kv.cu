@@ -19,7 +19,7 @@ struct Run {
   std::byte* to[2];
   int64_t elements[2];
   bool to_bf16;
-  bool by_fours;  // all four addresses are those of whole groups of four
+  bool by_fours;  // all four addresses allow whole groups of four
 };
 
 __device__ void store(std::byte* to, int64_t i, float value, bool to_bf16) {

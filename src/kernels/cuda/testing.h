@@ -1,6 +1,6 @@
 #pragma once
 
-// Helpers of the tests on a device: one processor for those that do not care how it was made.
+// Helpers of the tests on a device: one processor for tests that do not care how it was made.
 
 #include <gtest/gtest.h>
 

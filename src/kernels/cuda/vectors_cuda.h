@@ -25,7 +25,7 @@ __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(__half value) { return __half2float(value); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
 
-// Rounded to nearest; what F16 cannot hold becomes the largest it can. A NaN stays one.
+// Rounded to nearest; a number beyond F16's range becomes its largest. A NaN stays one.
 template <typename Stored>
 __device__ __forceinline__ Stored rounded_to(float value);
 template <>
@@ -92,7 +92,7 @@ __device__ __forceinline__ void store(Stored* to, const Floats& floats, int64_t 
   }
 }
 
-// By all threads of a block of kThreads. `aligned`: of both rows.
+// Copies a row with all threads of a block of kThreads. `aligned`: both rows are.
 template <typename To, typename From>
 __device__ __forceinline__ void copy_row(To* to, const From* from, int64_t width, bool aligned) {
   for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
@@ -111,8 +111,7 @@ inline unsigned blocks_of(int64_t items, int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
-// For kernels of kThreads that stride over `items` of one thread each: enough blocks for any
-// device.
+// Blocks of a kernel of kThreads that strides over `items`, one thread each: enough for any device.
 inline unsigned striding_blocks(int64_t items) {
   constexpr unsigned kMost = 1u << 16;
   return std::min(blocks_of(std::min<int64_t>(items, int64_t{kMost} * kThreads), kThreads), kMost);

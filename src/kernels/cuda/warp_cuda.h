@@ -1,6 +1,6 @@
 #pragma once
 
-// What the lanes of a warp do together: all of them must take part.
+// Operations that the lanes of a warp do together: all of them must take part.
 
 #include <cuda_runtime.h>
 

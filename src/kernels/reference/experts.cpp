@@ -7,7 +7,7 @@ namespace klotski::reference {
 
 namespace {
 
-constexpr int64_t kBlockRows = 64;  // at a time: the scratch stays small
+constexpr int64_t kBlockRows = 64;  // rows at a time: the scratch stays small
 
 int64_t row_at(std::span<const int32_t> rows, int64_t i) {
   return rows.empty() ? i : rows[static_cast<size_t>(i)];

@@ -9,7 +9,7 @@
 namespace klotski {
 
 // The program's own memory, as the operations of a CPU use it: there is nothing to copy and nothing
-// to wait for. A device made of the program's memory overrides what it does otherwise.
+// to wait for. A device made of the program's memory overrides the functions in which it differs.
 class HostMemory : public ProcessorMemory {
  public:
   explicit HostMemory(bool readable_by_program = true) : ProcessorMemory(readable_by_program) {}

@@ -181,7 +181,7 @@ TEST(ReferenceOps, RopeRotatesPairsByPositionTimesFrequency) {
 
 TEST(ReferenceOps, PartialRopeLeavesTheRestOfAHead) {
   std::vector<float> head = {1, 2, 3, 4, 5, 6};
-  const std::vector<float> frequencies = {7.0f, 1.0f};  // of two tables
+  const std::vector<float> frequencies = {7.0f, 1.0f};  // two tables
   const std::vector<int32_t> positions = {1};
   const std::vector<int32_t> tables = {1};
   ops.rope({.heads = {head.data(), 1, 6},

@@ -38,7 +38,8 @@ std::vector<int> largest_indices(std::span<const float> values, int count) {
   return order;
 }
 
-// By how much the `count` largest values lead the others; infinite where there are no others.
+// The difference between the least of the `count` largest values and the next; infinite where there
+// is no other.
 float lead_of_largest(std::span<const float> values, int count) {
   if (static_cast<size_t>(count) >= values.size()) return -kNever;
   const std::vector<int> order = largest_indices(values, count + 1);

@@ -53,7 +53,7 @@ TEST(RouterGap, CountsTheChoiceOfGroupsToo) {
   RouterRule rule{.score = ScoreFunction::sigmoid, .top_k = 1, .groups = 3, .groups_kept = 1};
   EXPECT_NEAR(gaps_of({3, 2, 1, 0, 0, 0}, 1, rule)[0], sigmoid(3) - sigmoid(2), 1e-6);
   EXPECT_NEAR(gaps_of({3, -3, 2, 0, 0, 0}, 1, rule)[0], sigmoid(3) - sigmoid(2), 1e-6);
-  rule.top_k = 2;  // both of the group
+  rule.top_k = 2;  // both experts of the group
   EXPECT_NEAR(gaps_of({3, -3, 2, 0, 0, 0}, 1, rule)[0], sigmoid(3) - sigmoid(2), 1e-6);
   rule.group_score = GroupScore::best_two;
   EXPECT_NEAR(gaps_of({3, 0, 2, 0, 0, 0}, 1, rule)[0], sigmoid(3) - sigmoid(2), 1e-6);

@@ -7,7 +7,7 @@ namespace klotski::reference {
 void ReferenceProcessor::sort_by_expert(std::span<const RoutedRows> parts, int64_t experts,
                                         std::span<int32_t> in_rows,
                                         std::span<int32_t> out_rows) const {
-  std::vector<size_t> next(static_cast<size_t>(experts) + 1, 0);  // where an expert's next goes
+  std::vector<size_t> next(static_cast<size_t>(experts) + 1, 0);  // index of an expert's next row
   for (const RoutedRows& part : parts) {
     for (const ExpertId expert : part.experts) ++next[static_cast<size_t>(expert.value) + 1];
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the products of bf16 inputs share.
+// Helpers of the products of bf16 inputs.
 
 #include <immintrin.h>
 

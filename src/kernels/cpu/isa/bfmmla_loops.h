@@ -105,8 +105,8 @@ inline void add_octet_4x4(float32x4_t* sums, const bfloat16_t* in, const bfloat1
   KLOTSKI_FIVE(s0, s1, s2, s3, s4, weights)          \
   "bfmmla v" #s5 ".4s, v29.8h, v" #weights ".8h\n"
 
-// Five or six pairs of rows by an octet: four, and those that lie elsewhere, 32 bytes from four
-// columns to the next.
+// Five or six pairs of rows by an octet: four pairs together, and the other ones elsewhere, 32
+// bytes from four columns to the next.
 #define KLOTSKI_OCTET_LOOP(sums, first, second, third, fourth) \
   sums("ldp")                                                                                   \
   "1:\n"                                                                                        \
@@ -147,8 +147,8 @@ inline void add_octet_6x4(float32x4_t* sums, const bfloat16_t* in, const bfloat1
       : KLOTSKI_ALL_REGISTERS);
 }
 
-// A pair of outputs of the loop below: two rows of weights, taken apart into the operand of the
-// first four columns, which is used at once, and that of the last four.
+// A pair of outputs by weights as they lie in memory: two rows of weights, taken apart into the
+// operand of the first four columns, which is used at once, and that of the last four.
 #define KLOTSKI_PAIR(row, next, s0, s1, s2, s3, last) \
   "ldr q24, [%[" #row                                 \
   "], %[at]]\n"                                       \

@@ -46,7 +46,7 @@ KLOTSKI_INLINE bool in_order(const std::byte* row, int64_t header_bytes) {
 class Listed {
  public:
   Listed() = default;
-  // `first_column`: the one that counts as column 0.
+  // `first_column` is the column that counts as column 0.
   Listed(const std::byte* row, int64_t header_bytes, int64_t first_column)
       : at_(row), end_(row + 4 * listed_count(row, header_bytes)), first_column_(first_column) {
     advance();
@@ -66,7 +66,7 @@ class Listed {
 
  private:
   const std::byte* at_ = nullptr;
-  const std::byte* end_ = nullptr;  // where the last one is
+  const std::byte* end_ = nullptr;  // the last listed number
   int64_t first_column_ = 0;
   int64_t column_ = INT64_MAX;
 };

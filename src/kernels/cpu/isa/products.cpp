@@ -7,11 +7,11 @@ namespace klotski::cpu::KLOTSKI_ISA {
 
 namespace {
 
-// Up to so many rows converting weights anew for every four of them is cheaper than writing them
-// out.
+// Up to this number of rows, converting weights anew for every four rows is cheaper than writing
+// the converted weights out.
 constexpr int64_t kStreamRows = 32;
 
-// So many outputs at a time: a piece of their weights in float32 fits the first-level cache.
+// Outputs at a time: a piece of their weights in float32 fits the first-level cache.
 constexpr int64_t kPanelOutputs = 16;
 
 // Rows of floats, padded to whole cache lines.
@@ -21,7 +21,7 @@ int64_t row_floats(int64_t width) { return (width + 15) / 16 * 16; }
 struct Piece {
   const Strip& strip;
   int64_t output;  // the first
-  int64_t begin;   // of the inputs
+  int64_t begin;   // first column of the inputs
   int64_t size;
 };
 

@@ -21,9 +21,9 @@ constexpr int64_t kStep = 32;      // columns that one instruction takes
 constexpr int64_t kElementBytes = 2;
 static_assert(kTileSide == kBlockRows && kStep <= kColumnStep && kHalfBlock == kStep);
 
-// Many rows take so many columns at a time: those of 32 rows (32 KiB) stay in the first-level cache
-// while the strip's weights go by, those of all rows (256 KiB) with the sums in the second-level
-// one.
+// Columns of a piece where there are many rows: the piece of 32 rows (32 KiB) stays in the
+// first-level cache while the strip's weights go by, the piece of all rows (256 KiB) with the sums
+// in the second-level one.
 constexpr int64_t kPiece = 512;
 
 // Few rows keep their sums in registers, of two tiles of outputs at a time.
@@ -48,7 +48,7 @@ class Ahead {
   Ahead() = default;
   // `weight`: the strip's, or as many others.
   Ahead(const Strip& strip, const void* weight, int64_t column, int64_t columns) {
-    // Outputs whose weights of the same columns follow each other.
+    // Outputs whose weights lie together, column by column.
     const int64_t group = strip.arranged ? kTileSide : 1;
     int64_t begin = column * group * kElementBytes;
     int64_t bytes = least(columns, strip.width - column) * group * kElementBytes;
@@ -59,7 +59,7 @@ class Ahead {
       // The first piece begins with the headers, unless columns lie between.
       begin = whole == 0 ? 0 : strip.compact_header + whole / kCompactColumns * kCompactBytes;
       bytes = (whole == 0 ? strip.compact_header : 0) + blocks * kCompactBytes;
-      bytes += kCacheLine / 2;  // they begin anywhere in a line, mostly at half of one
+      bytes += kCacheLine / 2;  // rows begin anywhere in a line, mostly at half of one
       stride = strip.weight_stride;
     }
     lines_ = quotient_up(bytes, kCacheLine);
@@ -73,7 +73,8 @@ class Ahead {
 
   KLOTSKI_INLINE void fetch(int64_t count) {
     for (; count > 0 && runs_ > 0; --count) {
-      __builtin_prefetch(reinterpret_cast<const void*>(line_), 0, 2);  // to the second level
+      __builtin_prefetch(reinterpret_cast<const void*>(line_), 0, 2);  // into the second-level
+                                                                       // cache
       line_ += kCacheLine;
       if (line_ != end_) continue;
       line_ += stride_ - static_cast<uintptr_t>(lines_ * kCacheLine);
@@ -84,13 +85,13 @@ class Ahead {
 
  private:
   uintptr_t line_ = 0;
-  uintptr_t end_ = 0;  // of the run: lines that follow each other
+  uintptr_t end_ = 0;  // end of the run, which is lines that follow each other
   uintptr_t stride_ = 0;
-  int64_t lines_ = 0;  // of a run
+  int64_t lines_ = 0;  // lines of a run
   int64_t runs_ = 0;
 };
 
-// What will be read after the piece that begins at `column`.
+// The weights that are read after the piece that begins at `column`.
 Ahead after(const Strip& strip, int64_t column) {
   if (column + kPiece < strip.width) return {strip, strip.weight, column + kPiece, kPiece};
   if (strip.next) return {strip, strip.next, 0, kPiece};
@@ -178,7 +179,7 @@ class CompactTile {
       static_assert(2 * kCompactBytes == 3 * kCacheLine);
 #pragma GCC unroll 3
       for (int line = 0; line < 3; ++line, later += kCacheLine) {
-        __builtin_prefetch(later + kCacheLine - 1, 0, 2);  // to the second level
+        __builtin_prefetch(later + kCacheLine - 1, 0, 2);  // into the second-level cache
       }
     }
     for (; k < size; k += kCompactColumns, block += kCompactBytes) {
@@ -202,7 +203,7 @@ class CompactTile {
     }
   }
 
-  // What an output's next piece is read from.
+  // The bytes of an output's next piece.
   const std::byte* block(int64_t output) const { return rows_[output].block; }
 
  private:
@@ -299,8 +300,8 @@ struct Piece {
   int64_t steps;
   TileWeights weights[2];
   Ahead ahead;
-  int64_t row_lines;   // of these, with each row that is expanded
-  int64_t step_lines;  // and each step
+  int64_t row_lines;   // lines of `ahead` called for with each row that is expanded
+  int64_t step_lines;  // lines of `ahead` called for with each step
 };
 
 Piece piece_of(const Strip& strip, int64_t begin) {
@@ -364,8 +365,8 @@ TileWeights plain_piece(const Piece& piece, int64_t tile, int64_t copy) {
                     least(kPiece, piece.strip.width - piece.begin));
 }
 
-// The same of compact weights. With each row that is expanded some of what comes next is called
-// for.
+// A tile of a piece of compact weights, expanded at one of the copies. With each expanded row some
+// lines of the next weights are called for.
 TileWeights expanded_piece(Piece& piece, int64_t tile, int64_t copy) {
   CompactTile rows(piece.strip, tile, piece.begin);
   std::byte* const to = copy_of(piece.strip, copy);
@@ -389,8 +390,8 @@ void multiply_few(const Strip& strip) {
   write_out<kTiles, kBlocks>(strip, 0, 0);
 }
 
-// What is read after an output's present piece, which begins here: its next one, or the first of
-// the rows that follow.
+// The bytes that are read after an output's present piece, which begins at `begin`: its next piece,
+// or the first piece of the rows that follow.
 KLOTSKI_INLINE const std::byte* read_later(const Strip& strip, const CompactTile& tile,
                                            int64_t output, int64_t begin) {
   if (output >= strip.outputs) return nullptr;
@@ -406,8 +407,8 @@ KLOTSKI_INLINE const std::byte* read_later(const Strip& strip, const CompactTile
 }
 
 // All columns of few rows, by one tile of compact weights. Between the steps of a piece the next
-// one is expanded, and with it the one after that called for: products wait for each other and
-// calls for memory, neither for long enough to do nothing else.
+// piece is expanded, and the piece after that is called for: products wait for each other and calls
+// for memory, neither for long enough to do nothing else.
 template <int kBlocks>
 void multiply_few_compact(const Strip& strip) {
   constexpr int64_t kSteps = kFewCompactPiece / kStep;
@@ -448,7 +449,7 @@ void multiply_few_compact(const Strip& strip) {
   write_out<1, kBlocks>(strip, 0, 0);
 }
 
-// So many outputs as one of these takes.
+// Multiplies few rows by at most two tiles of plain weights or one of compact ones.
 void multiply_few_rows(const Strip& part) {
   const bool two_blocks = part.rows > kBlockRows;
   if (part.compact_header > 0) {
@@ -499,7 +500,7 @@ void multiply_many(const Strip& strip) {
   }
 }
 
-// The outputs of a strip from this one on, not more than so many.
+// At most `most` outputs of a strip from output `first` on.
 Strip part_of(const Strip& strip, int64_t first, int64_t most) {
   Strip part = strip;
   const int64_t element = strip.compact_header > 0 ? 1 : kElementBytes;
@@ -534,7 +535,7 @@ void arrange(std::byte* rows, int64_t width, std::byte* scratch) {
 const Arrangement kArrangement = {kTileSide, kStep, arrange};
 
 // Tiles of [16 pairs of columns][16 rows][2]. Blocks longer than a page are an odd number of pages
-// apart: the same columns of many rows then lie in different sets of the caches.
+// apart: equal columns of many rows then lie in different sets of the caches.
 int64_t block_bytes(int64_t width) {
   constexpr int64_t kPage = 4096;
   const int64_t bytes = quotient_up(width, kStep) * kTileBytes;

@@ -17,11 +17,11 @@ constexpr int64_t kGroup = 4;  // weight rows side by side
 // cache. It is part of the result.
 constexpr int64_t kPiece = 2048;
 
-// A piece of so many rows (256 KiB) stays in the second-level cache while the weights go by.
+// Rows of a chunk: their piece (256 KiB) stays in the second-level cache while the weights go by.
 constexpr int64_t kChunkRows = 64;
 
-// Elements from one row of inputs to the next: an odd number of cache lines, so that the same
-// columns of several rows lie in different sets of the caches.
+// Elements from one row of inputs to the next: an odd number of cache lines, so that equal columns
+// of several rows lie in different sets of the caches.
 int64_t row_elements(int64_t width) { return (quotient_up(width, kStep) | 1) * kStep; }
 
 // Calls body(i) for i = 0 .. kCount - 1, each a constant: arrays indexed by it live in registers. A
@@ -33,7 +33,7 @@ KLOTSKI_INLINE void unrolled(const Body& body) {
   body(std::integral_constant<int, kCount - 1>());
 }
 
-// The sums of the lanes of four vectors, each in the same order.
+// The sums of the lanes of four vectors, each added up in one order.
 KLOTSKI_INLINE __m128 lane_sums(const __m512 (&of)[kGroup]) {
   const __m512 pair01 =
       _mm512_add_ps(_mm512_unpacklo_ps(of[0], of[1]), _mm512_unpackhi_ps(of[0], of[1]));
@@ -55,11 +55,11 @@ struct Group {
   int64_t size;
   int64_t output;  // the first
   int64_t outputs;
-  const uint16_t* weights[kGroup];  // those that are missing repeat the last one
-  const uint16_t* next;             // what will be read after it
+  const uint16_t* weights[kGroup];  // missing rows repeat the last one
+  const uint16_t* next;             // the weights that are read after the group
 };
 
-// Which weights will be read after a group; where that is not known, nothing new.
+// The weights that are read after a group; the group's own where that is not known.
 const uint16_t* after(const Strip& strip, int64_t begin, int64_t output) {
   const auto* matrix = static_cast<const uint16_t*>(strip.weight);
   if (output + kGroup < strip.outputs) {

@@ -18,13 +18,15 @@ constexpr int64_t kOctet = 8;    // outputs whose weights are arranged together
 constexpr int kQuad = 8;         // elements of an operand: four columns of two rows
 
 // Pairs of rows and of outputs of a tile. 24 sums hide the instruction's latency and leave eight
-// registers for what is multiplied.
+// registers for operands.
 constexpr int kRowPairs = 4;
 constexpr int kOutPairs = 6;
 
-// Up to so many rows taking the weights apart anew for every tile is cheaper than laying them out.
+// Up to this number of rows, taking the weights apart anew for every tile is cheaper than laying
+// them out.
 constexpr int64_t kStreamRows = 16;
-// From so many rows on the larger tiles of what was laid out win over octets as they lie.
+// From this number of rows on, the larger tiles of laid-out weights are faster than octets as they
+// lie.
 constexpr int64_t kLaidOutRows = 96;
 static_assert(kLaidOutRows > kStreamRows);
 
@@ -44,8 +46,8 @@ struct Block {
 constexpr int64_t kRows = 2 * kRowPairs;
 static_assert(kBlockRows % kRows == 0);
 
-// Of half a block, which begins with row `first` and has at most `rows` rows. One pair alone is for
-// a single row or two; otherwise two or four make the tiles that are fastest.
+// Pairs of rows of half a block, which begins with row `first` and has at most `rows` rows. One
+// pair alone is for a single row or two; otherwise two or four make the tiles that are fastest.
 int64_t pairs_of(int64_t first, int64_t rows) {
   if (first == 0 && rows <= 2) return 1;
   return rows <= kRows / 2 ? 2 : kRowPairs;
@@ -236,9 +238,9 @@ KLOTSKI_INLINE void call_for(const bfloat16_t* row, int64_t stride) {
   }
 }
 
-// Lays a piece of the weights out: [columns / 4][kOutPairs][2 rows][4 columns], and calls for
-// the piece that comes after it. What a tile has beyond the strip's outputs is never written out:
-// it repeats the last one.
+// Lays a piece of the weights out: [columns / 4][kOutPairs][2 rows][4 columns], and calls for the
+// piece that comes after it. A tile's outputs beyond the strip's repeat the last one and are never
+// written to the results.
 void lay_out(bfloat16_t* to, const Strip& strip, const Piece& piece) {
   constexpr int64_t kStride = kOutPairs * kQuad;
   constexpr int64_t kLine = 32;  // elements
@@ -267,7 +269,7 @@ void lay_out(bfloat16_t* to, const Strip& strip, const Piece& piece) {
   }
 }
 
-// The same from octets, where every operand lies whole.
+// Lays a piece of arranged weights out as lay_out() does; in octets every operand lies whole.
 void lay_out_octets(bfloat16_t* to, const Strip& strip, const Piece& piece) {
   constexpr int64_t kOctetQuad = kOctet * 4;  // elements of four columns of an octet
   const bfloat16_t* pairs[kOutPairs];
@@ -338,11 +340,12 @@ struct OctetPiece {
   }
 };
 
-// `rows` pairs of rows, those of a half block, or three quarters of a block.
+// Multiplies `rows` pairs of rows by an octet: the rows of a half block, or three quarters of a
+// block.
 template <int rows>
 void add_octet(const Strip& strip, const OctetPiece& piece, int64_t row) {
   auto& kept = piece.tile<rows>(strip, row);
-  std::remove_reference_t<decltype(kept)> tile = {};  // in registers meanwhile
+  std::remove_reference_t<decltype(kept)> tile = {};  // kept in registers during the loop
   if (piece.column > 0) tile = kept;
   const Block block = block_of(strip, row);
   const bfloat16_t* in = block.at(piece.column);

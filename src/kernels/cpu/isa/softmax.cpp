@@ -32,8 +32,8 @@ void hide(float* scores, int64_t begin, int64_t end) {
 
 }  // namespace
 
-// What is not seen gets a share of zero and changes nothing, so that a query's result does not
-// depend on which others were computed with it.
+// A position that is not seen gets a share of zero and changes nothing, so that a query's result
+// does not depend on the queries computed with it.
 float softmax(const ScoreRow& row, SoftmaxState& state) {
   float largest = state.largest;
   int64_t hidden = 0;  // positions before it are done
@@ -44,7 +44,7 @@ float softmax(const ScoreRow& row, SoftmaxState& state) {
     hidden = row.end[i];
   }
   hide(row.scores, hidden, row.count);
-  if (largest == kNever) {  // nothing is seen, or nothing but what is no number
+  if (largest == kNever) {  // no position is seen, or only NaN scores are
     for (int64_t p = 0; p < row.count; ++p) {
       if (row.scores[p] != row.scores[p]) state.sum = row.scores[p];
       row.scores[p] = 0.0f;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The block of dot products that everything is made of. The operations behind one product are the
-// same in a block of any size, so that a row's result does not depend on its neighbours.
+// The block of dot products that all products are made of. One product takes the same operations in
+// a block of any size, so that a row's result does not depend on its neighbours.
 
 #include "kernels/cpu/isa/vector.h"
 
