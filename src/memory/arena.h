@@ -54,13 +54,13 @@ class BufferPool {
  public:
   // bytes_each is rounded up to a multiple of kDirectAlignment.
   BufferPool(Tier& tier, std::string_view kind, int64_t count, uint64_t bytes_each);
-  // In memory that is taken already and lives longer: a device's.
+  // Buffers in memory that is taken already and lives longer: a device's.
   BufferPool(std::span<std::byte> memory, int64_t count, uint64_t bytes_each);
 
   int64_t count() const { return count_; }
   uint64_t buffer_bytes() const { return buffer_bytes_; }
   std::span<std::byte> buffer(int64_t index) const;
-  std::span<std::byte> bytes() const { return memory_; }  // of all
+  std::span<std::byte> bytes() const { return memory_; }  // bytes of all buffers
 
  private:
   int64_t count_;

@@ -15,10 +15,10 @@ namespace klotski {
 // missing later. The pieces are accounted in a tier and live as long as this.
 class DeviceMemory {
  public:
-  static constexpr uint64_t kAlignment = 4096;  // of every piece
-  static constexpr uint64_t kMostPieces = 16;   // for whose alignment there is room besides
+  static constexpr uint64_t kAlignment = 4096;  // alignment of every piece, in bytes
+  static constexpr uint64_t kMostPieces = 16;   // pieces whose alignment there is room for
 
-  // Both must live longer.
+  // The device and the tier must live longer.
   DeviceMemory(Device& device, Tier& tier, uint64_t bytes);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;

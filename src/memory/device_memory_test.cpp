@@ -1,4 +1,4 @@
-// Memory of a device and the program's below it, on a device that any machine has.
+// A device's memory and the program's memory that it spills to, on a device that any machine has.
 
 #include "memory/device_memory.h"
 
@@ -83,7 +83,8 @@ TEST(DeviceSpill, BytesComeBackAsTheyWent) {
   std::vector<std::byte> expected(kMiB);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<std::byte>(i * 7);
   std::memcpy(there, expected.data(), expected.size());
-  constexpr uint64_t kFirst = 100;  // bytes, in two pieces that are not neighbours below
+  constexpr uint64_t kFirst = 100;  // bytes, in two pieces that are not neighbours in the program's
+                                    // memory
   const SpillWrite writes[] = {{kMiB, {there, kFirst}}, {0, {there + kFirst, kMiB - kFirst}}};
   spill.write(writes);
   std::memset(there, 0, kMiB);

@@ -8,10 +8,10 @@
 
 namespace klotski {
 
-// The program's memory as the place below a device's.
+// The program's memory as the store that a device's memory spills to.
 class DeviceSpill : public SpillStore {
  public:
-  // Both must live longer.
+  // The device and the tier must live longer.
   DeviceSpill(Device& device, Tier& tier, uint64_t bytes);
 
   void write(std::span<const SpillWrite> pieces) override;

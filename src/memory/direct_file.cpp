@@ -16,7 +16,8 @@ namespace klotski {
 
 namespace {
 
-// Opened through the descriptor, not the path: the same file, whatever the path names by now.
+// Opened through the descriptor, not the path: the descriptor is of the file that was opened,
+// whatever the path names by now.
 int open_direct(const File& file) {
   const std::string link = fmt::format("/proc/self/fd/{}", file.descriptor());
   const int descriptor = ::open(link.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);

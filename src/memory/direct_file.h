@@ -9,8 +9,7 @@
 namespace klotski {
 
 // A model file read past the page cache: weights are larger than memory, so caching them would only
-// push out what is needed. Where O_DIRECT is refused (tmpfs, some network disks) reads are
-// buffered.
+// push other pages out. Where O_DIRECT is refused (tmpfs, some network disks) reads are buffered.
 class DirectFile {
  public:
   explicit DirectFile(std::shared_ptr<const File> file);

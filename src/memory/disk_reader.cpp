@@ -56,7 +56,7 @@ void DiskReader::read(std::span<const ReadExtent> extents) {
   BlockCursor blocks(extents, options_.block_bytes);
   failure_.reset();
   next_start_ = std::max(next_start_, Clock::now());
-  // From here on nothing may throw until every request is back.
+  // Nothing may throw after this until every request is back.
   for (;;) {
     ReadBlock block;
     while (!idle_.empty() && !failure_ && blocks.next(&block)) start(block);

@@ -28,7 +28,8 @@ class ReadHook {
  public:
   virtual ~ReadHook() = default;
   virtual void submitted(const ReadRequest&) noexcept {}
-  // `result` is the number of bytes read or a negative error number; what is returned counts.
+  // `result` is the number of bytes read or a negative error number; the returned value replaces
+  // it.
   virtual int64_t completed(const ReadRequest&, int64_t result) noexcept { return result; }
 };
 
@@ -36,7 +37,7 @@ struct DiskReaderOptions {
   ReadMethod method = ReadMethod::automatic;
   int queue_depth = 8;
   uint64_t block_bytes = kMiB;    // extents are read in blocks of this size
-  int attempts = 3;               // for a block that fails with EIO
+  int attempts = 3;               // tries of a block that fails with EIO
   uint64_t bytes_per_second = 0;  // imitates a slower disk; 0: as fast as it goes
   ReadHook* hook = nullptr;
 };
@@ -66,7 +67,7 @@ class DiskReader {
  private:
   struct Slot {
     ReadBlock block;
-    ReadRequest request;  // the one under way
+    ReadRequest request;  // the request under way
   };
 
   void start(const ReadBlock& block);
@@ -80,7 +81,8 @@ class DiskReader {
   std::vector<Slot> slots_;  // queue_depth
   std::vector<size_t> idle_;
   std::optional<ReadFailure> failure_;                // the first of the current call
-  std::chrono::steady_clock::time_point next_start_;  // of a block, with bytes_per_second
+  std::chrono::steady_clock::time_point next_start_;  // start of the next block, with
+                                                      // bytes_per_second
   ReadCounts counts_;
   ReadMethod method_ = ReadMethod::threads;
   std::unique_ptr<ReadQueue> queue_;  // last: dies first

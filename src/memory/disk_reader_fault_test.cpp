@@ -22,8 +22,8 @@ constexpr uint64_t kExtentBytes = round_up_to_alignment(kFileBytes);
 constexpr uint64_t kBlockBytes = 16 * kKiB;
 constexpr int kBlocks = (kExtentBytes + kBlockBytes - 1) / kBlockBytes;
 
-// Replaces the answers that `fault` picks; call numbers begin at 0. What the kernel has written
-// beyond a replaced answer is destroyed, so that it counts only if it is read again.
+// Replaces the answers that `fault` picks; call numbers begin at 0. Bytes that the kernel has
+// written beyond a replaced answer are destroyed, so that they count only if they are read again.
 class FaultHook : public ReadHook {
  public:
   using Fault = std::function<int64_t(int call, int64_t result)>;

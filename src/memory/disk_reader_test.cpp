@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, DiskReaderMethod,
                            return method.param == ReadMethod::io_uring ? "io_uring" : "threads";
                          });
 
-// The bytes of the file that an extent holds, compared with what arrived.
+// Compares the bytes of the file that an extent holds with those that arrived.
 void expect_arrived(const ReadExtent& extent, const RandomFile& file) {
   const uint64_t size = file.content().size();
   const uint64_t bytes = extent.offset >= size ? 0 : std::min(extent.bytes, size - extent.offset);

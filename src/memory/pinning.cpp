@@ -40,7 +40,7 @@ void Pinning::pin_all() {
       pinned_bytes_ += pieces_[pinned_pieces_].size();
     }
   } catch (const Error&) {
-    // Copies work without it, or will say themselves what is wrong with the device.
+    // Copies work without pinning, or report a broken device themselves.
   }
   refused_ = pinned_bytes_ < total_bytes_ && !stop_;
 }

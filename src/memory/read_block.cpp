@@ -78,7 +78,7 @@ bool BlockCursor::next(ReadBlock* block) {
 BlockState take_answer(ReadBlock& block, int64_t answer, int attempts) {
   if (answer >= 0) return take_bytes(block, static_cast<uint64_t>(answer));
   if (answer == -EINTR || answer == -EAGAIN) {
-    // Part of the bytes may have been written all the same; none of them count.
+    // Some bytes may have been written before the interruption; none of them count.
     if (!fruitless(block)) return BlockState::failed;
     std::this_thread::sleep_for(kPauseAfterInterruption);
     return BlockState::again;

@@ -11,7 +11,7 @@ namespace klotski {
 
 // Bytes of a file and where they go. Offset, length and destination are multiples of
 // kDirectAlignment. The range may run beyond the file's end: the bytes up to the size at opening
-// arrive, what lies behind them in the destination has no meaning.
+// arrive, the bytes behind them in the destination have no meaning.
 struct ReadExtent {
   const DirectFile* file = nullptr;
   uint64_t offset = 0;
@@ -23,7 +23,8 @@ struct ReadExtent {
 struct ReadBlock {
   ReadExtent range;
   uint64_t wanted = 0;  // bytes of the range that the file has
-  uint64_t done = 0;    // of these, arrived; a multiple of kDirectAlignment while more are missing
+  uint64_t done = 0;    // bytes that have arrived; a multiple of kDirectAlignment while more are
+                        // missing
   int fruitless = 0;    // answers in a row that brought nothing: interruptions, too short reads
   int failed = 0;       // answers in a row that were EIO
 

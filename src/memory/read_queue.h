@@ -14,7 +14,7 @@ struct ReadRequest {
 };
 
 struct ReadCompletion {
-  size_t slot = 0;     // as given to submit
+  size_t slot = 0;     // the slot given to submit
   int64_t result = 0;  // bytes read, or a negative error number
 };
 

@@ -109,7 +109,7 @@ void SpillFile::read(uint64_t offset, std::span<std::byte> out) const {
   });
 }
 
-// Repeats `call`, which moves what follows the first `done` bytes, until all of them are moved.
+// Repeats `call`, which moves bytes from the first `done` on, until all are moved.
 template <typename Call>
 void SpillFile::transfer(const char* what, uint64_t offset, std::span<const std::byte> memory,
                          Call call) const {

@@ -23,9 +23,9 @@ class SpillCalls {
   static SpillCalls& system();
 };
 
-// A temporary file without a name, for what does not fit in memory; it is gone when the process is,
-// however that ends. Its space is taken when it is made, so that a full disk shows then, not
-// midway.
+// A temporary file without a name, for data that does not fit in memory; it is gone when the
+// process is, however that ends. Its space is taken when it is made, so that a full disk shows
+// then, not midway.
 class SpillFile : public SpillStore {
  public:
   // Throws does_not_fit where the folder has no room for `bytes`. `calls` must live longer.

@@ -15,8 +15,8 @@ struct SpillRead {
   std::span<std::byte> to;
 };
 
-// A place of many bytes below the memory that is computed in. Several threads at once, as long as
-// they keep to different bytes; reads are made by one of them and writes by one.
+// A memory that is slower and larger than the one that is computed in. Several threads may use it
+// at once, as long as they keep to different bytes; one of them reads and one writes.
 class SpillStore {
  public:
   virtual ~SpillStore() = default;
@@ -24,7 +24,7 @@ class SpillStore {
   // All of them, in whatever order; where one fails, none is known to have been made.
   virtual void write(std::span<const SpillWrite> pieces) = 0;
   virtual void read(std::span<const SpillRead> pieces) const = 0;
-  // Where the program may use it as memory of its own; null where it cannot.
+  // The store as memory that the program may use; null where it is none.
   virtual std::byte* memory() const { return nullptr; }
 };
 

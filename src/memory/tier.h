@@ -34,7 +34,7 @@ class Reservation {
 };
 
 struct TierUse {
-  std::string kind;    // what the memory is for: "weights", "cache", ...
+  std::string kind;    // purpose of the memory: "weights", "cache", ...
   uint64_t bytes = 0;  // reserved now
   uint64_t peak = 0;   // the most ever reserved at one time
 };
@@ -53,7 +53,7 @@ class Tier {
   uint64_t limit_bytes() const { return limit_bytes_; }
   uint64_t used_bytes() const;
   uint64_t peak_bytes() const;
-  std::vector<TierUse> uses() const;  // in the order of each kind's first reservation
+  std::vector<TierUse> uses() const;  // by each kind's first reservation
 
  private:
   friend class Reservation;
@@ -62,7 +62,7 @@ class Tier {
 
   const std::string name_;
   const uint64_t limit_bytes_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all members that follow
   uint64_t used_bytes_ = 0;
   uint64_t peak_bytes_ = 0;
   std::vector<TierUse> uses_;
