@@ -23,9 +23,9 @@ constexpr std::string_view kSuffix = ".safetensors";
 // The largest published indices have some 10 MB; parsed, the text costs many times its size.
 constexpr uint64_t kMaxIndexBytes = 32 * kMiB;
 
-// What model.safetensors.index.json says.
+// The content of model.safetensors.index.json.
 struct Index {
-  std::map<std::string, std::string, std::less<>> shard_of;  // by tensor name
+  std::map<std::string, std::string, std::less<>> shard_of;  // file name by tensor name
   bool has_total = false;
   uint64_t total_bytes = 0;
 };

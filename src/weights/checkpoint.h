@@ -22,9 +22,9 @@ class Checkpoint : public TensorSource {
   // that a file has beyond the index are taken, as the Hugging Face loader does.
   static Checkpoint open(const std::filesystem::path& folder);
 
-  // Tensors without files, whose bytes come from elsewhere (model/unit_source.h): of each its name,
-  // type and shape count. They lie one after the other in the order given, as in a single file,
-  // each at a multiple of kDescribedAlignment. `folder` is where the rest of the model is.
+  // Tensors without files, whose bytes come from elsewhere (model/unit_source.h): only names, types
+  // and shapes count. They lie one after the other in the order given, as in a single file, each at
+  // a multiple of kDescribedAlignment. `folder` is where the rest of the model is.
   static constexpr uint64_t kDescribedAlignment = 4096;
   static Checkpoint described(const std::filesystem::path& folder,
                               std::vector<TensorEntry> tensors);

@@ -121,7 +121,7 @@ TEST(Checkpoint, DescribedTensorsLieOneAfterTheOtherAndAligned) {
   EXPECT_EQ(checkpoint.folder(), "/nowhere");
   EXPECT_EQ(checkpoint.total_bytes(), 30u + 4096u + 4100u);
   ASSERT_EQ(checkpoint.tensors().size(), 4u);
-  EXPECT_EQ(checkpoint.tensors()[0].name, "a");  // by name
+  EXPECT_EQ(checkpoint.tensors()[0].name, "a");  // tensors are sorted by name
   const auto lies = [&](const char* name, uint64_t offset, uint64_t bytes) {
     const TensorEntry& entry = checkpoint.require(name);
     EXPECT_EQ(entry.offset, offset) << name;
@@ -262,7 +262,7 @@ TEST(Checkpoint, LinksMayNotLeaveTheFolder) {
   fs::remove(link);
   fs::create_symlink("absent", link);
   EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(model); }), "cannot be found"));
-  fs::create_symlink("../out", model / kIndex);  // the index obeys the same rule
+  fs::create_symlink("../out", model / kIndex);  // the rule for links holds for the index too
   EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(model); }), "found a link to"));
 }
 
@@ -280,7 +280,7 @@ TEST(Checkpoint, ReadsSnapshotsOfTheHubCache) {
   fs::remove(snapshot / "model.safetensors");
   fs::create_symlink("../../../models--org--other/blobs/0123", snapshot / "model.safetensors");
   EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(snapshot); }), "found a link to"));
-  // A folder whose name only begins like the one allowed.
+  // The name of this folder only begins like that of the allowed one.
   write_file(repository / "blobs2" / "0123", one_tensor("a", "x"));
   fs::remove(snapshot / "model.safetensors");
   fs::create_symlink("../../blobs2/0123", snapshot / "model.safetensors");
@@ -302,7 +302,7 @@ TEST(Checkpoint, RefusesWhatIsNotARegularFile) {
   fs::remove(path);
   write_file(path, one_tensor("a", "x"));
   fs::permissions(path, fs::perms::none);
-  if (::geteuid() != 0) {  // root reads it all the same
+  if (::geteuid() != 0) {  // root reads every file
     EXPECT_TRUE(contains(refused(folder), "cannot be opened"));
   }
 }
@@ -332,7 +332,7 @@ TEST(Checkpoint, FilesThatChangeAreErrors) {
   EXPECT_TRUE(contains(error_of([&] { text_of(checkpoint, "t1"); }), "changed on disk"));
   fs::remove(folder.path() / shard_name(2));
   EXPECT_TRUE(contains(error_of([&] { text_of(checkpoint, "t2"); }), "cannot be opened"));
-  EXPECT_EQ(text_of(checkpoint, "t3"), "text3");  // the others still serve
+  EXPECT_EQ(text_of(checkpoint, "t3"), "text3");  // other files still serve
 }
 
 // Item 37: 190 shards under a limit of 32 descriptors, read by several threads.

@@ -14,7 +14,7 @@ namespace klotski {
 
 namespace {
 
-constexpr size_t kMaxShardTensors = 100'000;  // keeps a header far below its limit
+constexpr size_t kMaxShardTensors = 100'000;  // keeps a header far smaller than its limit
 
 // Tensors first .. first + count - 1 of the list.
 struct Shard {
@@ -39,7 +39,7 @@ std::vector<Shard> plan_shards(const std::vector<NewTensor>& tensors, uint64_t m
 }
 
 struct Piece {
-  size_t tensor;  // of the shard
+  size_t tensor;  // index of the tensor in its shard
   uint64_t offset;
   uint64_t bytes;
 };
@@ -63,7 +63,7 @@ size_t write_checkpoint(const std::filesystem::path& folder, const std::vector<N
   const std::vector<Shard> shards = plan_shards(tensors, max_shard_bytes);
   Json weight_map = Json::object();  // sorted: looks names up fast
   uint64_t total = 0;
-  std::mutex mutex;  // of `written`
+  std::mutex mutex;  // guards `written`
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =
         shards.size() == 1 ? "model.safetensors"

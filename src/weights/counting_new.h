@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-// Test programs that link counting_new.cpp count what operator new hands out. A file of its own:
-// where the compiler sees both malloc and operator delete it takes them for mismatched.
+// Counters of operator new, for test programs that link counting_new.cpp. It is a file of its own:
+// a compiler that sees both malloc and operator delete takes them for mismatched.
 namespace klotski::testing_files {
 
 // The bytes in use now; the peak starts again from them.

@@ -234,7 +234,7 @@ void HeaderHandler::finish_metadata() {
 
 bool HeaderHandler::parse_error(size_t position, const std::string&,
                                 const nlohmann::detail::exception& error) {
-  // The library's text repeats the position; its last clause says what is wrong.
+  // The library's text repeats the position; its last clause names the mistake.
   const std::string_view message = error.what();
   const size_t clause = message.find("syntax error");
   fail(ErrorKind::bad_model, "{}: the header is not valid JSON at byte {}: {}", what_, position,

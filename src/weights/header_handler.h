@@ -38,7 +38,7 @@ class HeaderHandler {
   std::vector<TensorEntry> take_entries() { return std::move(entries_); }
 
  private:
-  // Where the parser stands. A key leads from the state of its object to the state of its value.
+  // State of the parser. A key leads from the state of its object to the state of its value.
   enum class State {
     document,        // before the header object, and after it
     names,           // in the header object, a tensor name or __metadata__ comes next
@@ -66,8 +66,8 @@ class HeaderHandler {
   State state_ = State::document;
   bool metadata_seen_ = false;
   std::vector<std::string> metadata_keys_;
-  std::bitset<kFieldCount> seen_;  // of the tensor being read
-  std::vector<uint64_t> offsets_;  // of the tensor being read: begin, end
+  std::bitset<kFieldCount> seen_;  // fields of the tensor being read
+  std::vector<uint64_t> offsets_;  // begin and end of the tensor being read
   std::vector<TensorEntry> entries_;
 };
 

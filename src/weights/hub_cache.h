@@ -13,11 +13,11 @@ struct HubModel {
   std::string revision;  // a branch, a tag or a commit; "main" where none is given
 };
 
-// Nothing where the text breaks the hub's rules for ids; those also keep it out of other folders.
+// Nothing where the text breaks the hub's rules for ids, which also keep it out of other folders.
 std::optional<HubModel> parse_hub_model(std::string_view text);
 
-// Where the hub's own tools keep models, by their environment variables; nothing where none of
-// them nor HOME is set.
+// The folder where the hub's own tools keep models, by their environment variables; nothing where
+// none of them nor HOME is set.
 std::optional<std::filesystem::path> hub_cache_folder();
 
 // The folder of the model's files in the cache, or nothing. Throws where the cache is malformed.

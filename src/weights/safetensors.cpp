@@ -15,7 +15,8 @@ namespace {
 // Limits on single tokens, since the JSON library holds several copies of the token it reads and
 // quotes a bad one whole. Metadata may hold long texts, pictures included.
 constexpr size_t kMaxStringBytes = 4 * kMiB;
-constexpr size_t kMaxRunBytes = 4096;  // of digits, letters or spaces between other tokens
+constexpr size_t kMaxRunBytes = 4096;  // length of a run of digits, letters or spaces between other
+                                       // tokens
 
 // `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]},` is the shortest entry there is.
 constexpr size_t kLeastEntryBytes = 50;
@@ -67,7 +68,7 @@ struct Keyed {
   uint32_t position = 0;  // at most 2 million, by the limit on the header
 };
 
-// The positions of the entries by rising key; `less` decides between entries of the same key.
+// The positions of the entries by rising key; `less` decides between entries of equal keys.
 template <typename Key, typename Less>
 std::vector<Keyed> sorted_by(const std::vector<TensorEntry>& entries, Key key, Less less) {
   std::vector<Keyed> sorted(entries.size());

@@ -14,14 +14,14 @@ namespace klotski {
 // A safetensors file: an 8-byte little-endian header length, a JSON header, data.
 
 inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
-inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as in the reference reader
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the reference reader's limit
 inline constexpr size_t kMaxTensorRank = 16;
 inline constexpr size_t kMaxTensorNameBytes = 4096;
 inline constexpr size_t kMaxMetadataKeys = 65'536;  // real files have a few hundred at most
 
-// The readers below refuse everything the format forbids and everything ambiguous (duplicate keys,
-// unknown fields, gaps, overlaps) before they hand out an entry. Errors begin with `what`, the name
-// of the file. Entries come in the order of the header.
+// Readers of safetensors headers. They refuse everything the format forbids and everything
+// ambiguous (duplicate keys, unknown fields, gaps, overlaps) before they hand out an entry. Errors
+// begin with `what`, the name of the file. Entries come in the order of the header.
 
 // The header length from the first bytes of a file, checked against the file's size.
 uint64_t parse_safetensors_prefix(std::span<const std::byte> prefix, uint64_t file_bytes,

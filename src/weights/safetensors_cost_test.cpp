@@ -1,4 +1,4 @@
-// Item 8 of the list of faults to expect: what a hostile header may cost in time and memory.
+// Time and memory that a hostile header may cost: item 8 of the list of faults to expect.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing_files::contains;
 using testing_files::error_of;
 
 #if !defined(__has_feature)
-#define __has_feature(name) 0  // as clang spells what gcc says by __SANITIZE_*__
+#define __has_feature(name) 0  // clang's way to ask, where gcc has __SANITIZE_*__
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG) || \
     __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

@@ -40,7 +40,7 @@ TEST(HostileSafetensors, HeaderLengths) {
     EXPECT_TRUE(contains(error_of([&] { parse_file(file); }),
                          "found a length of " + std::to_string(length)));
   }
-  // Above the cap although the file is large enough: refused by the prefix alone.
+  // A header above the cap, although the file is large enough, is refused by the prefix alone.
   const std::string prefix = prefix_of(100'000'001);
   EXPECT_TRUE(contains(
       error_of([&] { parse_safetensors_prefix(std::as_bytes(std::span(prefix)), most, "f"); }),
@@ -89,7 +89,7 @@ TEST(HostileSafetensors, Offsets) {
   };
   EXPECT_EQ(parse_file(safetensors_text(two("4,8", "0,4"), "12345678")).size(), 2u);
   EXPECT_TRUE(contains(refused(two("0,4", "2,6"), 6), "'b'"));            // overlap
-  EXPECT_TRUE(contains(refused(two("0,4", "0,4"), 4), "found 0"));        // the same twice
+  EXPECT_TRUE(contains(refused(two("0,4", "0,4"), 4), "found 0"));        // one range twice
   EXPECT_TRUE(contains(refused(two("0,4", "5,9"), 9), "data offset 4"));  // gap
   EXPECT_TRUE(contains(refused(two("1,5", "5,9"), 9), "data offset 0"));  // gap in front
   EXPECT_TRUE(contains(refused(two("4,0", "4,8"), 8), "found [4, 0]"));   // reversed

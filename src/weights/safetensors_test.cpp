@@ -105,7 +105,7 @@ TEST(Safetensors, SparseFileWithLargeOffsets) {
   EXPECT_GT(entries[1].offset, 4 * kGiB);
 }
 
-// A random header and what must come of it.
+// A random header and the expected result of reading it.
 struct RandomFile {
   std::vector<TensorEntry> entries;
   std::string header;

@@ -113,7 +113,7 @@ TEST(SafetensorsWriter, RefusesMistakes) {
       ErrorKind::internal);
 }
 
-// A limit on the size of files stands in for a full disk: the write fails in the same place.
+// A limit on the size of files stands in for a full disk: the write fails where it would there.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) {

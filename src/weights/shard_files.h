@@ -28,7 +28,7 @@ class ShardFiles {
   std::shared_ptr<const File> open(size_t index);
 
  private:
-  // What must not change between two times a file is opened.
+  // Properties of a file that must not change between two times it is opened.
   struct Identity {
     uint64_t device = 0;
     uint64_t inode = 0;
@@ -52,7 +52,7 @@ class ShardFiles {
 
   std::vector<Shard> shards_;
   std::mutex mutex_;
-  std::vector<OpenFile> open_;  // the one used last is at the back
+  std::vector<OpenFile> open_;  // the file used last is at the back
 };
 
 }  // namespace klotski

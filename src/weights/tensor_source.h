@@ -19,9 +19,9 @@ namespace klotski {
 struct TensorEntry {
   std::string name;
   DType dtype = DType::F32;  // an element type, or a packed format where the file knows such
-  uint32_t shard = 0;        // which file of the source; 0 where there is only one
+  uint32_t shard = 0;        // file of the source; 0 where there is only one
   Shape shape;
-  uint64_t offset = 0;  // of the first byte, from the start of the file
+  uint64_t offset = 0;  // first byte, from the start of the file
   uint64_t bytes = 0;
 };
 
@@ -31,18 +31,18 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // In the order of their names, none twice. Everything that an entry says was checked: its bytes
-  // lie within its file and are as many as its type and shape take.
+  // Tensors in the order of their names, none twice. Everything that an entry says was checked: its
+  // bytes lie within its file and are as many as its type and shape take.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
   const TensorEntry* find(std::string_view name) const;  // null where there is none
   const TensorEntry& require(std::string_view name) const;
   uint64_t total_bytes() const { return total_bytes_; }
 
-  // Where the rest of the model is.
+  // The folder of the rest of the model.
   const std::filesystem::path& folder() const { return folder_; }
   virtual size_t shard_count() const = 0;  // 0: the tensors lie in no files
-  // The file behind TensorEntry::shard. It stays open as long as the caller keeps it. This and the
-  // reads below refuse (internal) where there are no files.
+  // The file behind TensorEntry::shard. It stays open as long as the caller keeps it. file() and
+  // the functions that read refuse (internal) where there are no files.
   virtual std::shared_ptr<const File> file(uint32_t shard) const = 0;
 
   // Reads the whole tensor, or out.size() bytes of it from byte `offset` of the tensor on.
@@ -58,7 +58,7 @@ class TensorSource {
   [[nodiscard]] bool add_tensors(std::vector<TensorEntry> entries);
   // After the last of them. Refuses (bad_model) a name that is there twice.
   void sort_by_name();
-  virtual std::string shard_name(uint32_t shard) const = 0;  // for messages
+  virtual std::string shard_name(uint32_t shard) const = 0;  // name for messages
 
  private:
   std::filesystem::path folder_;
