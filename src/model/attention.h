@@ -24,7 +24,7 @@ struct GroupedHeads {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;              // numbers of a head of queries or keys
   std::optional<int64_t> value_dim;  // numbers of a head of values where it is not head_dim
-  float scale = 1.0f;                // on the scores
+  float scale = 1.0f;                // factor of the scores
   int64_t window = 0;                // sliding window in positions, itself included; 0: everything
   bool qkv_bias = false;
   bool output_bias = false;
@@ -62,8 +62,8 @@ struct Attention {
 
   // Layout of the data that a sequence keeps between steps.
   CacheLayout cache() const;
-  // The parts of a new row that attention reads: those that only this step needs, then those that
-  // the cache keeps, in the order of its layout.
+  // Parts of a new row that attention reads. queries(): parts that only this step needs. inputs():
+  // these, then the parts that the cache keeps, in the order of its layout.
   std::vector<RowPart> queries() const;
   std::vector<RowPart> inputs() const;
   int64_t input_width() const;   // numbers of all inputs of a row

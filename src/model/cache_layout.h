@@ -1,7 +1,8 @@
 #pragma once
 
-// What the attention of a layer keeps of a sequence between steps, as data. kv/ makes room by these
-// layouts and knows no kind of attention; forward/ finds the parts in the order of the layout.
+// The data that the attention of a layer keeps of a sequence between steps, as layouts. kv/ makes
+// room by these layouts and knows no kind of attention; forward/ finds the parts in the order of
+// the layout.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,7 @@ struct RowPart {
 
 // The data that one layer keeps of one sequence.
 struct CacheLayout {
-  std::vector<RowPart> parts;  // of every position; none where a state is all that is kept
+  std::vector<RowPart> parts;  // parts of every position; none where only a state is kept
   uint64_t state_bytes = 0;    // bytes of a state of fixed size; 0: the layer has none
 
   int64_t numbers_per_position() const {
@@ -51,9 +52,9 @@ class CacheLayouts {
 // The data of one layer and one sequence, where operations find it during a step. Points to memory
 // that others own.
 struct LayerCache {
-  // For each part of the layout its pages [page_tokens][width], by position / page_tokens.
+  // Pages of each part of the layout, [page_tokens][width], by position / page_tokens.
   std::vector<std::span<std::byte* const>> parts = {};
-  DType type = DType::F32;  // of the parts' numbers: F32 or BF16
+  DType type = DType::F32;  // type of the parts' numbers: F32 or BF16
   int64_t page_tokens = 0;
   // A lossy cache keeps the first kept_prefix and the last kept_window positions, and pages without
   // any of them are null; kept_window 0: every position is kept.

@@ -28,10 +28,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMostCopiedBytes = 256 * kMiB;  // of a file that is none of weights
+constexpr uint64_t kMostCopiedBytes = 256 * kMiB;  // size of a file that holds no weights
 constexpr uint64_t kCheckedBytes = 1 * kMiB;       // read at a time
 
-// A tensor of the old folder; those to be compact are BF16 matrices.
+// A tensor of the old folder; tensors to be compact are BF16 matrices.
 struct Source {
   const TensorEntry* entry;
   bool compact = false;
@@ -45,7 +45,7 @@ struct Source {
   }
 };
 
-// All tensors in the order of the files, those that might become compact marked.
+// All tensors in the order of the files, tensors that might become compact marked.
 std::vector<Source> mark_candidates(const ModelDescription& model, const TensorSource& checkpoint,
                                     CompactCounts& counts) {
   const UnitLayouts checked(model, checkpoint);  // every tensor is as described
@@ -90,7 +90,7 @@ uint64_t bytes_of(const std::vector<Source>& sources) {
        path_in_quotes(checkpoint.folder()), counts.left() == 0 ? "none" : why_left(counts));
 }
 
-// So many rows of a matrix from the file.
+// Reads rows of a matrix from row `row` on, as many as `numbers` has room for.
 void read_rows(const TensorSource& checkpoint, const Source& source, int64_t row,
                std::span<uint16_t> numbers) {
   checkpoint.read_range(*source.entry, static_cast<uint64_t>(row) * source.plain_row_bytes(),
@@ -115,7 +115,7 @@ bool can_be_compact(const TensorSource& checkpoint, const Source& source) {
   return true;
 }
 
-// Unmarks those of which a row cannot be compact.
+// Unmarks tensors of which a row cannot be compact.
 void check_candidates(const TensorSource& checkpoint, std::vector<Source>& sources,
                       CompactCounts& counts, const CompactProgress& progress) {
   std::vector<Source*> candidates;
@@ -125,7 +125,7 @@ void check_candidates(const TensorSource& checkpoint, std::vector<Source>& sourc
     candidates.push_back(&source);
     total += source.entry->bytes;
   }
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards the next members
   uint64_t done = 0;
   front_to_back(candidates.size(), [&](size_t i) {
     Source& source = *candidates[i];
@@ -137,7 +137,7 @@ void check_candidates(const TensorSource& checkpoint, std::vector<Source>& sourc
   });
 }
 
-// Rows of a tensor that is to be compact, from byte `offset` of what it becomes on.
+// Rows of a tensor that is to be compact, from byte `offset` of its compact form on.
 void make_compact(const TensorSource& checkpoint, const Source& source, uint64_t offset,
                   std::span<std::byte> out) {
   const int64_t columns = source.entry->shape[1];
@@ -159,7 +159,7 @@ void make_compact(const TensorSource& checkpoint, const Source& source, uint64_t
   }
 }
 
-// What is read of a model besides its weights.
+// Whether a file is needed besides a model's weights.
 bool is_needed(std::string_view name) {
   return name == "config.json" || name == "generation_config.json" || is_tokenizer_file(name);
 }
@@ -209,7 +209,8 @@ std::set<std::string> own_weights(const TensorSource& checkpoint,
 std::string why_left_out(const fs::path& folder, const std::string& name, uint64_t* bytes) {
   const fs::path path = folder / name;
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);  // of what a link leads to
+  const fs::file_status status = fs::status(path, error);  // status of the file that a link leads
+                                                           // to
   if (error) return error.message();
   if (fs::is_directory(status)) return "a folder";
   if (is_weights(name)) return "other weights";
@@ -241,7 +242,7 @@ OtherFiles list_other_files(const TensorSource& checkpoint) {
   return files;
 }
 
-// What cannot be read is left out, unless the model needs it.
+// Copies files. A file that cannot be read is left out, unless the model needs it.
 void copy_files(OtherFiles& files, const fs::path& from, const fs::path& to) {
   for (const std::string& name : files.names) {
     std::string content;
@@ -258,8 +259,8 @@ void copy_files(OtherFiles& files, const fs::path& from, const fs::path& to) {
             [](const NotCopied& a, const NotCopied& b) { return a.name < b.name; });
 }
 
-// Tensors whose bytes are no multiple of what rows of compact ones are aligned to go last, those of
-// the oddest sizes at the very end: so each tensor is aligned in its file.
+// Puts tensors whose bytes are no multiple of kCompactAlignment last, tensors of the oddest sizes
+// at the very end: so each tensor is aligned in its file.
 void order_by_alignment(std::vector<Source>& sources) {
   const auto alignment = [](const Source& source) {
     return std::countr_zero(bytes_of(source.in_file()) | kCompactAlignment);
@@ -294,7 +295,8 @@ CompactReport compact_model(const ModelDescription& model, const TensorSource& c
   OtherFiles files = list_other_files(checkpoint);
   NewFolder folder(out);
   report.folder = folder.name();
-  folder.require_space(bytes_of(sources) + files.bytes);  // at least; reading takes a while
+  folder.require_space(bytes_of(sources) + files.bytes);  // room for the least it may take; reading
+                                                          // takes a while
   copy_files(files, checkpoint.folder(), folder.files());
   report.not_copied = std::move(files.left_out);
   check_candidates(checkpoint, sources, report.counts, progress);

@@ -13,7 +13,7 @@
 
 namespace klotski {
 
-// What became of the matrices of experts and dense feed-forward parts.
+// Counts of the matrices of experts and dense feed-forward parts by what became of them.
 struct CompactCounts {
   int64_t compact = 0;
   int64_t compact_before = 0;
@@ -36,7 +36,7 @@ struct NotCopied {
 struct CompactReport {
   std::filesystem::path folder;
   CompactCounts counts;
-  uint64_t bytes_before = 0;  // of weights
+  uint64_t bytes_before = 0;  // bytes of weights
   uint64_t bytes_after = 0;
   size_t weight_files = 0;
   std::vector<NotCopied> not_copied;  // sorted, without hidden entries
@@ -45,10 +45,10 @@ struct CompactReport {
 enum class CompactStep { checking, writing };
 using CompactProgress = std::function<void(CompactStep step, uint64_t done, uint64_t total)>;
 
-// Writes a model's folder anew, its weights in shards of at most max_shard_bytes: what may be
-// compact and takes fewer bytes then is, every other tensor keeps its bytes. The files beside
-// the weights are copied, those that links of the folder lead to as well; hidden entries are not,
-// nor those of CompactReport::not_copied. The folder appears under its name when it is complete.
+// Writes a model's folder anew, its weights in shards of at most max_shard_bytes: tensors that may
+// be compact and take fewer bytes then become so, every other tensor keeps its bytes. Files other
+// than weights are copied, including files that links of the folder lead to, without hidden entries
+// and those of CompactReport::not_copied. The folder appears under its name when it is complete.
 // Every row is expanded again and compared. Refuses (usage) a model in which nothing would become
 // compact, and (bad_model) one of which a file it needs, such as its tokenizer, cannot be copied.
 // `progress` is called from one thread at a time.

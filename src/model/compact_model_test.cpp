@@ -93,7 +93,7 @@ TEST(CompactModel, LeavesWhatIsNoSmallerWhenCompact) {
   const fs::path model = fs::path(KLOTSKI_TEST_DATA) / "models" / "mixtral";
   const CompactReport report = compact(model, scratch.path() / "out");
   EXPECT_GT(report.counts.compact, 0);
-  EXPECT_EQ(report.counts.not_smaller, 2 * report.counts.compact);  // of 64 columns: gate and up
+  EXPECT_EQ(report.counts.not_smaller, 2 * report.counts.compact);  // gate and up, of 64 columns
   EXPECT_EQ(expect_same_weights(model, scratch.path() / "out"), report.counts.compact);
   EXPECT_EQ(why_left(report.counts),
             fmt::format("{} no smaller when compact", report.counts.not_smaller));
@@ -211,7 +211,8 @@ TEST(CompactModel, NamesWhatItDoesNotCopy) {
   EXPECT_EQ(content_of(out / "link-in"), "notes.txt");
   EXPECT_FALSE(fs::is_symlink(out / "link-in"));
 
-  // What the model needs is not left out, and is known before any weights are read.
+  // Files that the model needs are not left out, and a missing one is known before any weights are
+  // read.
   fs::remove(model / "tokenizer.json");
   fs::create_symlink("../outside", model / "tokenizer.json");
   const auto unread = [](CompactStep, uint64_t, uint64_t) { ADD_FAILURE(); };

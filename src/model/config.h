@@ -12,7 +12,7 @@ namespace klotski {
 // file in errors.
 ModelDescription parse_config(std::string_view json_text, std::string_view what);
 
-// config.json of a model folder, with what generation_config.json adds (end tokens).
+// Reads config.json of a model folder, and the end tokens of generation_config.json.
 ModelDescription read_config(const std::filesystem::path& folder);
 
 }  // namespace klotski

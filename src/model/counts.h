@@ -6,7 +6,7 @@
 
 namespace klotski {
 
-// Parameters by where they are used. "Expert" counts the routed experts only: the one expert of a
+// Parameters by where they are used. "Expert" counts the routed experts only: the only expert of a
 // dense layer runs for every token and counts as dense.
 struct ParameterCounts {
   int64_t dense = 0;

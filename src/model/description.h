@@ -1,6 +1,6 @@
 #pragma once
 
-// What a model is, as data. A family (model/families/) turns a config.json into a description; the
+// A model as data. A family (model/families/) turns a config.json into a description; the
 // arithmetic in forward/ reads only the description. Where a family computes differently it sets a
 // field here: nothing else in the engine knows a model's name.
 
@@ -18,15 +18,15 @@ namespace klotski {
 
 enum class RopeKind { plain, linear, dynamic, yarn, llama3, longrope };
 
-// Rotary position embedding. Fields below `kind` matter for the kinds named beside them.
+// Rotary position embedding. The fields after `kind` matter for the kinds that their comments name.
 struct Rope {
-  int64_t rotated_dims = 0;  // of each head, from its first on
+  int64_t rotated_dims = 0;  // numbers of each head that are rotated, the first ones
   bool interleaved = false;
   double base = 10000.0;
   RopeKind kind = RopeKind::plain;
   double factor = 1.0;                // all but plain and longrope
   int64_t original_positions = 0;     // trained context: dynamic, yarn, llama3, longrope
-  double attention_factor = 1.0;      // on sine and cosine: yarn, longrope
+  double attention_factor = 1.0;      // factor of sine and cosine: yarn, longrope
   double beta_fast = 32.0;            // yarn
   double beta_slow = 1.0;             // yarn
   bool truncate = true;               // yarn: whole dimensions as bounds of the ramp
@@ -36,7 +36,7 @@ struct Rope {
   std::vector<double> long_factors;   // longrope
 };
 
-// Runs for every token beside the routed experts.
+// An expert that runs for every token, besides the routed experts.
 struct SharedExpert {
   int64_t width = 0;
   bool gated = false;  // its output is scaled by the sigmoid of a learned projection of the token
@@ -45,7 +45,7 @@ struct SharedExpert {
 // A routed feed-forward part; a dense one is the case of one expert with weight one.
 struct FeedForward {
   int64_t experts = 1;
-  int64_t width = 0;  // of one expert
+  int64_t width = 0;  // width of one expert
   Activation activation = Activation::silu;
   bool routed = false;  // false: every token goes to the only expert
   RouterRule router;
@@ -58,7 +58,7 @@ struct Layer {
   FeedForward feed_forward;
 };
 
-// What a stored tensor is for. A family names each in the form it has in the checkpoint.
+// The purpose of a stored tensor. A family names each in the form it has in the checkpoint.
 enum class Role {
   embedding,
   final_norm,
@@ -78,7 +78,7 @@ enum class Role {
   feed_forward_norm,
   router,
   selection_bias,
-  shared_gate,  // of the gated activation
+  shared_gate,  // gate of its gated activation
   shared_up,
   shared_down,
   shared_scale,  // the projection behind SharedExpert::gated
@@ -94,8 +94,8 @@ enum class Role {
 struct TensorPattern {
   Role role;
   std::string_view pattern;  // {layer} and {expert} stand for the numbers
-  // Of gate and up of an expert in one fused tensor: whether their rows alternate, gate first; else
-  // all rows of gate come first.
+  // Whether the rows of an expert's gate and up alternate in one fused tensor, gate first;
+  // otherwise all rows of gate come first.
   bool interleaved = false;
 };
 

@@ -167,7 +167,8 @@ TEST(FusedLayout, SideTensorsLieInTheUnitOfTheirMatrix) {
   EXPECT_EQ(layout.bytes_of(up), static_cast<uint64_t>(part.width * hidden * 34 / 32));
   const TensorView view = layout.view(up, unit.data());
   expect_row(view, 3, 2, static_cast<uint64_t>((part.width + 3) * hidden));
-  const auto scales = static_cast<uint64_t>(part.width * hidden / 32 * 2);  // those of expert 0
+  // Scales of expert 0.
+  const auto scales = static_cast<uint64_t>(part.width * hidden / 32 * 2);
   for (uint64_t i = 0; i < scales; ++i) ASSERT_EQ(view.sides[0][i], byte_at(3, scales + i));
   EXPECT_EQ(layout.packed_view(up, unit.data()).sides[0] - unit.data(),
             static_cast<std::ptrdiff_t>(layout.parts[up.sides[0]].packed_at));

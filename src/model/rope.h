@@ -6,8 +6,8 @@
 
 namespace klotski {
 
-// Radians a position, one a rotated pair. The kinds `dynamic` and `longrope` depend on how long the
-// sequence is after the step (the largest position + 1); the others ignore it.
+// Radians a position, one a rotated pair. The kinds `dynamic` and `longrope` depend on the
+// sequence's length after the step (the largest position + 1); other kinds ignore it.
 std::vector<float> rope_frequencies(const Rope& rope, int64_t sequence_length);
 bool frequencies_depend_on_length(const Rope& rope);
 

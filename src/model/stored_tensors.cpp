@@ -28,7 +28,7 @@ Shape stored_shape(const TensorSpec& spec, Shape part) {
   return part;
 }
 
-// Bytes of some rows, from row `first` on, of the one matrix of a stored tensor that a slice is of.
+// Bytes of some rows, from row `first` on, of the matrix of a stored tensor that a slice names.
 StoredRange rows_of_part(const TensorEntry& entry, const StoredSlice& slice, int64_t first,
                          int64_t rows) {
   const auto stored_rows = static_cast<uint64_t>(entry.shape.at(0) * entry.shape.at(1));

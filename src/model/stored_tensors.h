@@ -28,18 +28,18 @@ NewTensor tensor_in_file(const TensorSpec& spec, DType dtype);
 // Some bytes of a file that are a part of a tensor: all of a stored tensor, or a slice of it.
 struct StoredRange {
   uint32_t shard = 0;
-  uint64_t offset = 0;  // in the file
+  uint64_t offset = 0;  // first byte in the file
   uint64_t bytes = 0;
 
   bool operator==(const StoredRange&) const = default;
 };
 
-// Where a tensor of the model lies in its files.
+// A tensor of the model in its files.
 struct StoredTensor {
   TensorSpec spec;
   DType dtype = DType::F32;
   StoredRange numbers;
-  uint64_t first_byte = 0;         // of the tensor's first row in `numbers`
+  uint64_t first_byte = 0;         // byte of the tensor's first row in `numbers`
   int64_t row_stride = 0;          // bytes; 0: rows follow each other
   std::vector<StoredRange> sides;  // side tensors, in the order of the format
 };

@@ -9,14 +9,14 @@
 
 namespace klotski {
 
-// The place of a matrix in a stored tensor that holds several matrices of as many rows, one after
-// the other: its first dimension counts them.
+// The place of a matrix in a stored tensor whose first dimension counts matrices of as many rows.
 struct StoredSlice {
   int64_t matrices = 1;
-  int64_t index = 0;      // which of them
-  int64_t rows = 0;       // of each of them
-  int64_t first_row = 0;  // of the matrix wanted, where it is some rows of that one
-  int64_t row_step = 1;   // from one of its rows to the next; 2: rows of another lie between them
+  int64_t index = 0;      // number of the matrix
+  int64_t rows = 0;       // rows of each matrix
+  int64_t first_row = 0;  // first row wanted, where only some rows of the matrix are
+  int64_t row_step = 1;   // from one wanted row to the next; 2: rows of another tensor lie between
+                          // them
 };
 
 // A tensor that a description requires of a checkpoint.
@@ -33,11 +33,12 @@ std::vector<TensorSpec> model_tensors(const ModelDescription& model);
 // The attention of a layer and the norm before it.
 std::vector<TensorSpec> attention_tensors(const ModelDescription& model, LayerId layer);
 
-// What every token uses of a layer's feed-forward part: the norm before it, router, shared expert.
+// Tensors of a layer's feed-forward part that every token uses: the norm before it, router, shared
+// expert.
 std::vector<TensorSpec> gate_tensors(const ModelDescription& model, LayerId layer);
 
 // One expert: gate, up and down, in this order. They move between tiers as one unit. Names without
-// {expert} are of fused tensors: those hold the matrices of all experts of a layer, and where gate
+// {expert} are of fused tensors, which hold the matrices of all experts of a layer, and where gate
 // and up have one name, both of each expert (TensorPattern::interleaved).
 std::vector<TensorSpec> expert_tensors(const ModelDescription& model, LayerId layer,
                                        ExpertId expert);

@@ -14,7 +14,7 @@ namespace klotski {
 
 namespace {
 
-// A part of a unit in a file, and what its first byte in memory must be a multiple of.
+// A part of a unit in a file, and the alignment of its first byte in memory.
 struct FilePart {
   StoredRange range;
   uint64_t alignment = 1;
@@ -22,10 +22,11 @@ struct FilePart {
   bool aligned_in_file() const { return range.offset % alignment == 0; }
 };
 
-constexpr uint64_t kPackedAlignment = 256;  // of each tensor: what devices load fastest
+constexpr uint64_t kPackedAlignment = 256;  // bytes; devices load tensors fastest from such
+                                            // addresses
 
-// Whether a part can share the read before it: it begins within or right after what that read
-// brings, and neither has to be moved (moving uses the bytes in front of a part).
+// Whether a part can share the read before it: it begins within or right after that read's bytes,
+// and neither has to be moved (moving uses the bytes in front of a part).
 bool joins(const UnitRead& read, const FilePart& previous, const FilePart& part) {
   return part.range.shard == read.shard && previous.aligned_in_file() && part.aligned_in_file() &&
          part.range.offset <= read.offset + read.bytes;

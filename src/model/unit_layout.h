@@ -19,15 +19,15 @@ struct UnitRead {
   uint32_t shard = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  uint64_t at = 0;  // in the buffer
+  uint64_t at = 0;  // byte of the buffer
 };
 
 // Bytes of a file in a unit's buffer: a stored tensor, or a slice of one. They move as one piece.
 struct PlacedPart {
   uint64_t bytes = 0;
   uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
-  uint64_t at = 0;          // where the kernels want it: aligned to its elements or rows
-  uint64_t packed_at = 0;   // where it lies in a device's memory, other parts beside it
+  uint64_t at = 0;          // byte where the kernels want it: aligned to its elements or rows
+  uint64_t packed_at = 0;   // byte where it lies in a device's memory, packed with the other parts
 };
 
 // A tensor of a unit. Tensors whose rows alternate share a part.
@@ -35,10 +35,11 @@ struct PlacedTensor {
   Role role;
   DType dtype;
   Shape shape;
-  size_t part = 0;            // of UnitLayout::parts: what holds its numbers
-  uint64_t first_byte = 0;    // of its first row in the part
+  size_t part = 0;            // index in UnitLayout::parts of the part with its numbers
+  uint64_t first_byte = 0;    // byte of its first row in the part
   int64_t row_stride = 0;     // bytes; 0: rows follow each other
-  std::vector<size_t> sides;  // of UnitLayout::parts: side tensors, in the order of the format
+  std::vector<size_t> sides;  // indices in UnitLayout::parts of side tensors, in the order of the
+                              // format
 };
 
 // How a unit lies in the model's files, and in one buffer of the compute tier.
@@ -48,8 +49,8 @@ struct UnitLayout {
   std::vector<PlacedTensor> tensors;
   uint64_t read_bytes = 0;
   uint64_t buffer_bytes = 0;
-  uint64_t own_bytes = 0;     // of the parts themselves
-  uint64_t packed_bytes = 0;  // of a buffer of a device
+  uint64_t own_bytes = 0;     // bytes of the parts themselves
+  uint64_t packed_bytes = 0;  // bytes of a device's buffer
 
   // Whether a part has to be moved into place after it was read: its file does not align it.
   bool must_settle() const;
@@ -65,7 +66,7 @@ struct UnitLayout {
 // Moves the parts that arrived at places the kernels cannot read to where these want them.
 void settle(const UnitLayout& layout, std::byte* buffer);
 
-// Refuses (bad_model) what find_stored() refuses.
+// The layout of a unit. Refuses (bad_model) tensors that find_stored() refuses.
 UnitLayout layout_unit(const ModelDescription& model, const TensorSource& source,
                        const WeightUnit& unit);
 

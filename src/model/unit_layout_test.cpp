@@ -26,7 +26,7 @@ std::string test_model(const std::string& name) {
   return std::string(KLOTSKI_TEST_DATA) + "/models/" + name;
 }
 
-// Reads a unit by its layout with plain reads and moves what must be moved.
+// Reads a unit by its layout with plain reads and settles its parts.
 std::vector<std::byte> fill(const Checkpoint& checkpoint, const UnitLayout& layout) {
   std::vector<std::byte> buffer(layout.buffer_bytes, std::byte{0xAA});
   for (const UnitRead& read : layout.reads) {
@@ -101,7 +101,7 @@ class ChangedModel : public ::testing::Test {
     return "";
   }
 
-  // With the tensors that `change` makes of the fixture's.
+  // The error of a checkpoint with the tensors that `change` makes of the fixture's.
   std::string error_with(const std::function<void(std::vector<TensorEntry>&)>& change) {
     std::vector<TensorEntry> tensors = Checkpoint::open(folder_).tensors();
     change(tensors);

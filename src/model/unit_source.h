@@ -8,7 +8,7 @@
 
 namespace klotski {
 
-// Where the bytes of units come from: a model's files, or whatever stands for them.
+// The source of the bytes of units: a model's files, or a substitute for them.
 class UnitSource {
  public:
   virtual ~UnitSource() = default;

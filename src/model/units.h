@@ -15,10 +15,10 @@ namespace klotski {
 // The kinds of pieces in which a model's weights move between tiers.
 enum class UnitKind {
   model,      // embedding, final norm, output projection: one unit
-  attention,  // of a layer
-  gate,       // of a layer: what comes before its experts, and the shared expert
-  dense,      // the one expert of a layer that is not routed: certain to be used
-  expert,     // of a routed layer
+  attention,  // attention of a layer
+  gate,       // norm, router and shared expert of a layer
+  dense,      // the only expert of a layer that is not routed: certain to be used
+  expert,     // an expert of a routed layer
   count_,
 };
 
@@ -39,7 +39,7 @@ struct WeightUnit {
 constexpr WeightUnit model_unit() { return {}; }
 constexpr WeightUnit attention_unit(LayerId layer) { return {UnitKind::attention, layer, {}}; }
 constexpr WeightUnit gate_unit(LayerId layer) { return {UnitKind::gate, layer, {}}; }
-// Of a routed layer an expert, of another its one dense part.
+// The unit of an expert in a routed layer, of the only feed-forward part in a dense layer.
 WeightUnit expert_unit(const ModelDescription& model, LayerId layer, ExpertId expert);
 
 // "layer 3 expert 5", for messages.

@@ -1,7 +1,7 @@
 #pragma once
 
-// One entry a model family: how its config.json becomes a description, and what its tensors are
-// called. This folder is the only place where a model's name may be tested.
+// One entry a model family: how its config.json becomes a description, and the names of its
+// tensors. This folder is the only place where a model's name may be tested.
 
 #include <array>
 #include <span>
@@ -14,13 +14,12 @@
 namespace klotski {
 
 struct Family {
-  std::string_view model_type;  // as in config.json
+  std::string_view model_type;  // value of config.json's field
   ModelDescription (*describe)(const JsonFields& config);
-  std::span<const TensorPattern> tensor_names;  // where they differ from kDecoderTensors
+  std::span<const TensorPattern> tensor_names;  // only names that differ from kDecoderTensors
 };
 
-// What most decoders in the Hugging Face layout call their tensors; a family's own names come
-// before.
+// Tensor names of most decoders in the Hugging Face layout; a family's own names come before.
 inline constexpr std::array kDecoderTensors = {
     TensorPattern{Role::embedding, "model.embed_tokens.weight"},
     TensorPattern{Role::final_norm, "model.norm.weight"},

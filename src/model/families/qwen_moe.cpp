@@ -1,6 +1,6 @@
-// Qwen2-MoE (a gated shared expert beside the routed ones, biases on queries, keys and values) and
+// Qwen2-MoE (routed experts and a gated shared expert, biases on queries, keys and values) and
 // Qwen3-MoE (no shared expert, queries and keys normalised head by head). In both, some layers may
-// be dense: those listed in `mlp_only_layers` and those that `decoder_sparse_step` passes over.
+// be dense: layers listed in `mlp_only_layers` and layers that `decoder_sparse_step` passes over.
 
 #include <array>
 
@@ -50,8 +50,8 @@ std::vector<Layer> describe_layers(const JsonFields& config, const GroupedHeads&
   return layers;
 }
 
-// Which layers see only a window: named one by one in `layer_types`, else every second one of the
-// first `max_window_layers`.
+// Sets the layers that see only a window: named one by one in `layer_types`, else every second one
+// of the first `max_window_layers`.
 void set_windows_by_layer(const JsonFields& config, std::vector<Layer>& layers) {
   if (!config.boolean_or("use_sliding_window", false)) return;
   const int64_t window = config.integer("sliding_window", 1, kMaxPositions);

@@ -13,7 +13,7 @@ namespace {
 
 struct NamedShape {
   std::string_view name;
-  std::string_view config;  // as published, without what concerns training and token ids
+  std::string_view config;  // published fields, without those of training and token ids
 };
 
 constexpr std::array kShapes = {
@@ -66,7 +66,7 @@ constexpr std::array kShapes = {
       "tie_word_embeddings": false, "vocab_size": 50304})"},
 };
 
-// What a shape by hand does not say is taken from the first of the table.
+// The shape that fills in what a shape by hand does not say.
 constexpr const NamedShape& kByHand = kShapes[0];
 
 constexpr std::array<std::string_view, 10> kFields = {
