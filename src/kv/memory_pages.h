@@ -30,7 +30,7 @@ class MemoryPages {
   int64_t capacity() const { return capacity_; }
   int64_t in_use() const { return in_use_; }
 
-  // A page, below capacity().
+  // Takes a free page; its number is less than capacity().
   int32_t take() {
     if (free_.empty()) {
       if (!memory_) storage_.push_back(std::make_unique<Line[]>(page_bytes_ / kLineBytes));

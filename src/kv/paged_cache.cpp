@@ -117,7 +117,7 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
   return true;
 }
 
-// A page among those booked.
+// Takes one of the pages that are booked for the sequence.
 int32_t PagedKvCache::next_page(KvSequence& sequence) {
   if (!sequence.spilled_) return memory_.take();
   const int32_t page = sequence.spare_.back();
@@ -132,7 +132,7 @@ void PagedKvCache::commit(KvSequence& sequence, int64_t tokens) {
   if (streaming_.on() && has_pages()) give_back_unseen(sequence);
 }
 
-// From the last page on, so that the next reserve takes the same pages in the same order.
+// Gives pages back from the last on, so that the next reserve takes them in their order again.
 void PagedKvCache::undo(KvSequence& sequence) {
   while (static_cast<int64_t>(sequence.pages_.size()) > pages_for(sequence.length_)) {
     give_back(sequence, sequence.pages_.back());
@@ -197,7 +197,7 @@ KvView PagedKvCache::view(const KvSequence& sequence, LayerId layer, const KvSta
   return view;
 }
 
-// Where the stage holds the sequence; null where that is in memory, or asked for without a stage.
+// The area of a sequence in the stage; null where the sequence is in memory, or without a stage.
 const KvStage::Area* PagedKvCache::area_of(const KvSequence& sequence, LayerId layer,
                                            const KvStage* stage) const {
   if (!sequence.spilled_ || !stage) return nullptr;

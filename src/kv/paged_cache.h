@@ -21,11 +21,11 @@ inline DType kv_type(Precision precision) {
 }
 
 struct KvLimits {
-  DType type;  // of every number of a page: F32, or BF16 in half the bytes
+  DType type;  // type of every number of a page: F32, or BF16 in half the bytes
   uint64_t memory_bytes = 0;
   // A device's memory of that size, for operations that work there; null: the program's own.
   std::byte* memory = nullptr;
-  uint64_t spill_bytes = 0;  // of a file, for the sequences that memory has no room for
+  uint64_t spill_bytes = 0;  // bytes of a file, for sequences that memory has no room for
   SpillPages::MakeStore spill_store = {};
   StreamingWindow streaming = {};
   StateLimits states = {};  // for layers that keep a state of fixed size
@@ -53,12 +53,12 @@ class PagedKvCache {
   // Memory is taken page by page as sequences grow, the space in the file at once.
   PagedKvCache(const CacheLayouts& layouts, const KvLimits& limits);
 
-  // Bytes of a page in memory: of every layer its parts one after the other, in whole lines.
+  // Bytes of a page in memory: every layer's parts one after the other, in whole lines.
   static uint64_t page_bytes(const CacheLayouts& layouts, DType type);
   // Bytes of one page of each layer, in the file and in a stage.
   static std::vector<uint64_t> spilled_page_bytes(const CacheLayouts& layouts, DType type);
   uint64_t page_bytes() const { return memory_.page_bytes(); }
-  int64_t pages_in_use() const { return memory_.in_use(); }  // of memory
+  int64_t pages_in_use() const { return memory_.in_use(); }  // pages of memory
   int64_t capacity_pages() const { return memory_.capacity(); }
   int64_t spilled_pages() const { return spill_.in_use(); }
   int64_t spill_capacity_pages() const { return spill_.capacity(); }
@@ -69,15 +69,16 @@ class PagedKvCache {
   int64_t pages_needed(int64_t total_tokens, int64_t step_tokens) const;
 
   // Decides where a new sequence lives, books all pages it may come to need and takes its states:
-  // in memory if there is room, else in the file, else false. Without it a sequence lives in memory
-  // and books what it reserves.
+  // in memory if there is room, else in the file, else false. Without place(), a sequence lives in
+  // memory and books the pages that it reserves.
   [[nodiscard]] bool place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens);
 
   // Makes room for `tokens` positions beyond the committed ones; false if the limit forbids it,
-  // which cannot happen within what was booked.
+  // which cannot happen within the booked pages.
   [[nodiscard]] bool reserve(KvSequence& sequence, int64_t tokens);
   void commit(KvSequence& sequence, int64_t tokens);
-  // Takes back what was reserved since the last commit. Pages that reserve() booked stay booked.
+  // Takes back the positions reserved since the last commit. Pages that reserve() booked stay
+  // booked.
   void undo(KvSequence& sequence);
   void release(KvSequence& sequence);
 
@@ -91,13 +92,13 @@ class PagedKvCache {
   void store(const KvStage& stage);
 
   // The layer's data of a sequence, reserved pages included: in memory, in the stage that was
-  // loaded for this layer or, without a stage, in the file's place where that is memory too. The
-  // first part begins at a multiple of MemoryPages::kLineBytes, and so do the others but for BF16
-  // of an odd width: behind those they begin at half of a line.
+  // loaded for this layer or, without a stage, in the spill store where that is memory too. The
+  // first part begins at a multiple of MemoryPages::kLineBytes, and so do the others, but parts
+  // that follow BF16 parts of odd width begin at half of a line.
   KvView view(const KvSequence& sequence, LayerId layer, const KvStage* stage = nullptr) const;
 
  private:
-  // Where things lie within the layer's share of a page.
+  // Offsets within the layer's share of a page.
   struct LayerPages {
     uint64_t offset = 0;                 // bytes from a page's start in memory
     std::vector<uint64_t> part_offsets;  // bytes from the layer's share, for each part

@@ -65,7 +65,7 @@ TEST_P(PagedKvCacheOf, ABookedSequenceNeverLacksAPage) {
 }
 
 // Random sequences grow, shrink to nothing and grow again; every number written must be found where
-// it was written, in every layer, whatever the others did.
+// it was written, in every layer, whatever other sequences did.
 TEST_P(PagedKvCacheOf, RandomUseNeverMixesSequences) {
   const ModelDescription model = two_layers();
   std::mt19937 random(7);
@@ -170,7 +170,7 @@ std::vector<float> through_cache(DType type, const std::vector<float>& row) {
 }
 
 TEST(PagedKvCache, Bf16IsRoundedToNearestEven) {
-  constexpr float kUnit = 1.0f / 128;  // of BF16 at 1
+  constexpr float kUnit = 1.0f / 128;  // distance of BF16 numbers at 1
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> written = {1.0f,
                                       1.0f + kUnit / 2,
@@ -188,7 +188,8 @@ TEST(PagedKvCache, Bf16IsRoundedToNearestEven) {
   EXPECT_EQ(through_cache(DType::F32, written), written);
 }
 
-// Of every width, so that whatever is computed several at a time has a rest; half of them NaN.
+// Rows of every width, so that loops over several numbers at a time have a rest; half of the
+// numbers are NaN.
 TEST(PagedKvCache, AnyBitsAreKeptOrRoundedAndNaNStaysNaN) {
   std::mt19937 random(13);
   for (size_t width = 1; width <= 70; ++width) {

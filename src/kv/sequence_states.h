@@ -13,15 +13,15 @@
 
 namespace klotski {
 
-// Bytes for the states of sequences, apart from those for their pages.
+// Bytes for the states of sequences, which are not counted as pages.
 struct StateLimits {
   uint64_t memory_bytes = 0;
-  std::byte* memory = nullptr;  // of a device, memory_bytes of it; null: the program's own
-  uint64_t spill_bytes = 0;     // of a file, for sequences that memory has no room for
+  std::byte* memory = nullptr;  // a device's memory of memory_bytes; null: the program's own
+  uint64_t spill_bytes = 0;     // bytes of a file, for sequences that memory has no room for
 };
 
-// Where the two versions of a sequence's states are: the committed one, and the one that the step
-// at hand writes. A step that is not committed leaves the committed one as it was.
+// The two versions of a sequence's states: the committed one, and the one that the step at hand
+// writes. A step that is not committed leaves the committed version as it was.
 class StateVersions {
  public:
   bool taken() const { return places_[0] >= 0; }
@@ -41,9 +41,8 @@ class StateVersions {
 };
 
 // States of fixed size of many sequences, one for each layer whose layout has one; in memory, or in
-// a file from where they pass through stages. A place holds one version of all layers' states.
-// Nothing here knows what a state means: a kind of attention reads one version and writes the
-// other.
+// a file from where they pass through stages. A place holds one version of all layers' states. The
+// meaning of a state is unknown here: a kind of attention reads one version and writes the other.
 class SequenceStates {
  public:
   SequenceStates(const CacheLayouts& layouts, const StateLimits& limits,
@@ -54,7 +53,7 @@ class SequenceStates {
   // Bytes of one version of a layer's state in the file and in a stage.
   uint64_t spilled_bytes(LayerId layer) const { return spill_.page_bytes(layer); }
 
-  // Both versions of a new sequence's states; false where there is no room for them.
+  // Takes both versions of a new sequence's states; false where there is no room for them.
   [[nodiscard]] bool take(StateVersions& versions, bool spilled);
   void give_back(StateVersions& versions, bool spilled);
 
@@ -75,7 +74,7 @@ class SequenceStates {
  private:
   static size_t index(LayerId layer) { return static_cast<size_t>(layer.value); }
 
-  std::vector<uint64_t> bytes_;    // by layer
+  std::vector<uint64_t> bytes_;    // bytes by layer
   std::vector<uint64_t> offsets_;  // by layer: bytes from the start of a place in memory
   MemoryPages memory_;
   SpillPages spill_;

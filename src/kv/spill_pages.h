@@ -13,15 +13,15 @@
 
 namespace klotski {
 
-// Pages in a slower memory than the one that is computed in: in a file, say. A region of it for
-// each layer, and in it, place after place, one page, rounded up to what direct transfers ask for.
+// Pages in a slower memory than the one that is computed in: in a file, say. Each layer has a
+// region, in which each place holds one page, rounded up to the size that direct transfers ask for.
 // Layers whose pages have no bytes take none. The pages of a sequence take neighbouring places as
 // far as there are any, so that many are read at once.
 class SpillPages {
  public:
   // Makes a store of `bytes` bytes.
   using MakeStore = std::function<std::unique_ptr<SpillStore>(uint64_t bytes)>;
-  // As many places as fit in limit_bytes, all layers together; the store is made at once. None
+  // Makes a store for as many places as fit in limit_bytes, all layers together, at once. No places
   // where the pages of no layer have bytes.
   SpillPages(uint64_t limit_bytes, std::span<const uint64_t> page_bytes_of_layers,
              const MakeStore& make);
@@ -58,7 +58,7 @@ class SpillPages {
   uint64_t offset_of(LayerId layer, int32_t place) const;
 
   std::vector<Region> layers_;
-  std::vector<bool> taken_;  // by place
+  std::vector<bool> taken_;  // whether a place is taken
   int64_t in_use_ = 0;
   std::unique_ptr<SpillStore> store_;
 };

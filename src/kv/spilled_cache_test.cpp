@@ -1,4 +1,4 @@
-// A cache that spills against one that has memory for everything: the same numbers, bit for bit.
+// A cache that spills against a cache that has memory for everything: equal numbers, bit for bit.
 
 #include <gtest/gtest.h>
 
@@ -180,7 +180,7 @@ TEST_P(SpilledCache, AMistakenStageIsRefused) {
   EXPECT_THROW(cache.view(sequence, LayerId(1), &stage), Error) << "loaded for another layer";
 }
 
-// Counts transfers and fails the one it is told to.
+// Counts transfers and fails the one whose number it is told.
 class FaultyCalls : public SpillCalls {
  public:
   ssize_t pwrite(int descriptor, const void* buffer, size_t size, off_t offset) override {

@@ -10,7 +10,7 @@
 
 namespace klotski {
 
-// Memory for what one layer keeps of a micro-batch's spilled sequences while their attention is
+// Memory for one layer's data of a micro-batch's spilled sequences while their attention is
 // computed: filled by PagedKvCache::load, written back by PagedKvCache::store.
 class KvStage {
  public:
@@ -21,8 +21,8 @@ class KvStage {
  private:
   friend class PagedKvCache;
 
-  // Where the layer's cache of one sequence lies: its pages one after the other, those given back
-  // left out, and then its committed and its next state.
+  // The layer's cache of one sequence: its pages one after the other, without those given back, and
+  // then its committed and its next state.
   struct Area {
     KvSequence* sequence;
     std::byte* begin;

@@ -63,7 +63,7 @@ void PagedKvCache::load(KvStage& stage, std::span<KvSequence* const> sequences,
     fail(ErrorKind::internal, "a stage of {} bytes was asked to hold {}", stage.buffer_.size(),
          used);
   }
-  stage.areas_.clear();  // its former contents are overwritten from here on
+  stage.areas_.clear();  // the stage's former contents are overwritten after this
   std::vector<SpillPages::Run> runs;
   for (const KvStage::Area& area : areas) {
     add_runs(runs, area, layer, 0, pages_to_hold(area.sequence->length_));
@@ -96,7 +96,7 @@ void PagedKvCache::store_states(const KvStage& stage) {
   states_.write(stage.layer_, runs);
 }
 
-// Of many writes, where one fails, no other is known to have been made either.
+// Writes a stage back. Where one of many writes fails, no other is known to have been made either.
 void PagedKvCache::store(const KvStage& stage) {
   std::vector<SpillPages::Run> runs;
   for (const KvStage::Area& area : stage.areas_) {

@@ -38,7 +38,7 @@ TEST_P(Streaming, PagesBetweenSinksAndWindowAreGivenBack) {
     testing::write_marks(cache, model, 0, sequence, LayerId(0), 1, nullptr);
     most = std::max(most, cache.pages_in_use());
     cache.commit(sequence, 1);
-    const int64_t window_begin = sequence.length() - 20 + 1;  // of the next token
+    const int64_t window_begin = sequence.length() - 20 + 1;  // window of the next token
     const KvView view = cache.view(sequence, LayerId(0));
     ASSERT_TRUE(testing::holds_marks(
         keys_and_values(view.cache()), model, 0, sequence.length(), LayerId(0),
@@ -85,7 +85,7 @@ std::vector<float> random_row(std::mt19937& random, int64_t width) {
   return row;
 }
 
-// What the cache is left with.
+// The numbers that the cache keeps of a row.
 std::vector<float> kept_as(DType type, std::vector<float> row) {
   if (type == DType::BF16) {
     for (float& value : row) value = rounded_to_bf16(value);

@@ -21,7 +21,7 @@
 
 namespace klotski::testing {
 
-// Of keys and values.
+// Types of keys and values.
 inline auto both_types() { return ::testing::Values(DType::F32, DType::BF16); }
 inline std::string type_name(const ::testing::TestParamInfo<DType>& info) {
   return std::string(dtype_name(info.param));
@@ -48,7 +48,7 @@ class StageBuffer {
   explicit StageBuffer(uint64_t bytes)
       : bytes_(round_up_to_alignment(bytes + 1)),
         data_(static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, bytes_))) {
-    std::memset(data_, 0xFF, bytes_);  // NaN: what was never loaded or written is noticed
+    std::memset(data_, 0xFF, bytes_);  // NaN: numbers that were never loaded or written are noticed
   }
   ~StageBuffer() { std::free(data_); }
   StageBuffer(const StageBuffer&) = delete;
@@ -60,7 +60,7 @@ class StageBuffer {
   std::byte* data_;
 };
 
-// What an element of a position's key holds, for positions below 1000; its value holds the
+// The number in an element of a position's key, for positions below 1000; its value holds the
 // negative. Three neighbouring elements are the digits of a number that no other position of any
 // sequence below 8000 has in any of two layers; a digit is exact in BF16.
 inline float mark(int64_t sequence, int64_t position, LayerId layer, int64_t element) {
@@ -69,7 +69,7 @@ inline float mark(int64_t sequence, int64_t position, LayerId layer, int64_t ele
   return static_cast<float>(number % 256 + 1);
 }
 
-// In a temporary file of a folder.
+// A store in a temporary file of a folder.
 inline SpillPages::MakeStore file_store(const std::string& folder = ::testing::TempDir(),
                                         SpillCalls& calls = SpillCalls::system()) {
   return [folder, &calls](uint64_t bytes) -> std::unique_ptr<SpillStore> {

@@ -53,7 +53,7 @@ class PlacedSequences {
 
  private:
   PagedKvCache& cache_;
-  std::deque<KvSequence> sequences_;  // whose addresses stay as more are added
+  std::deque<KvSequence> sequences_;  // addresses stay as sequences are added
 };
 
 }  // namespace klotski

@@ -90,8 +90,8 @@ TEST_F(KvTransactionTest, PlacedSequencesAreReleasedTogether) {
   EXPECT_TRUE(again.place(48, 48)) << "all pages can be booked anew";
 }
 
-// Random steps, some of which fail: sequences hold what was committed to them and no more, bit for
-// bit, and pages in use are those that the committed positions need.
+// Random steps, some of which fail: sequences hold their committed numbers and no more, bit for
+// bit, and the pages in use are those that the committed positions need.
 TEST_F(KvTransactionTest, FailedStepsLeaveNoTrace) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 50; ++trial) {
