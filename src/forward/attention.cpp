@@ -1,4 +1,4 @@
-// Attention by kind: the one place of this folder that asks which kind a layer has.
+// Attention by kind: only this file of the folder asks which kind a layer has.
 
 #include "forward/grouped_heads.h"
 #include "forward/layer.h"

@@ -1,5 +1,5 @@
-// Grouped heads whose values are narrower than their keys, against heads of one width with values
-// that are filled up with zeros: the same numbers, bit for bit.
+// Grouped heads whose values are narrower than their keys, against heads of one width whose values
+// are filled up with zeros: equal numbers, bit for bit.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What operations read and write, in their memory.
+// Buffers that operations read and write, in their memory.
 
 #include <cstdint>
 #include <span>
@@ -84,7 +84,7 @@ class Download {
   std::vector<T> values_;
 };
 
-// Those of one sequence among a batch's.
+// The rows of one sequence among a batch's.
 inline Rows rows_of(Rows rows, const BatchSequence& sequence) {
   return {rows.row(sequence.first_row), sequence.tokens, rows.width};
 }

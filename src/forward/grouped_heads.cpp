@@ -26,8 +26,8 @@ void pre_attention(const Arithmetic& with, const GroupedHeads& shape, const Atte
   const Rows& queries = out.parts[kQueries];
   const Rows& keys = out.parts[kKeys];
   const Rows& values = out.parts[kValues];
-  // Errors of queries and keys grow in the softmax, and those of keys and values stay in the cache:
-  // their inputs keep more of their fraction.
+  // Errors of queries and keys grow in the softmax, and errors of keys and values stay in the
+  // cache: their inputs keep more of their fraction.
   const Precision precision =
       with.precision == Precision::bf16 ? Precision::two_bf16 : with.precision;
   const auto project = [&](Rows to, Role weight, Role bias) {

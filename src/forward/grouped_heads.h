@@ -1,7 +1,7 @@
 #pragma once
 
 // The arithmetic of grouped heads: softmax attention over keys and values of every position. The
-// functions are those of forward/layer.h for a layer of this kind.
+// functions of forward/layer.h for layers of this kind.
 
 #include <span>
 

@@ -94,7 +94,7 @@ void run_experts(const Arithmetic& with, Rows out, ConstRows in,
   std::vector<ExpertProduct> products;
   products.reserve(experts.size());
   for (const ChosenExpert& expert : experts) {
-    if (expert.in_rows.empty()) continue;  // to the kernels no list means all rows
+    if (expert.in_rows.empty()) continue;  // kernels take an empty list for all rows
     products.push_back({.out = out,
                         .in = in,
                         .out_rows = expert.out_rows,

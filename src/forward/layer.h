@@ -17,8 +17,8 @@
 
 namespace klotski {
 
-// What is computed with: one model, one set of kernels, one precision of the products. The router
-// and what is added up from layer to layer are float32 always.
+// Model, processor and precision of the products. The router and the sums from layer to layer are
+// float32 always.
 struct Arithmetic {
   const ModelDescription& model;
   const Processor& ops;
@@ -50,10 +50,10 @@ struct Routing {
   List<ExpertId> experts;  // [rows][slots]
   List<float> weights;     // [rows][slots]
   List<float> gaps;        // [rows], as in RouteArguments; empty where nobody asked
-  // The same for the program, once read_choices() was called.
+  // Choices and gaps in the program's memory, once read_choices() was called.
   std::vector<ExpertId> chosen = {};
   std::vector<float> chosen_gaps = {};
-  // On their way there.
+  // Choices and gaps on their way to the program's memory.
   std::optional<Download<ExpertId>> coming = {};
   std::optional<Download<float>> coming_gaps = {};
 };
@@ -61,12 +61,11 @@ struct Routing {
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
            std::span<const TokenId> tokens);
 
-// How far queries and keys of a batch are rotated, which is the same in every layer. Frequencies
-// may depend on the length of a sequence, never on the others' or on how a prompt was cut into
-// pieces.
+// Rotation of a batch's queries and keys, which is the same in every layer. Frequencies may depend
+// on the length of a sequence, never on other sequences or on how a prompt was cut into pieces.
 struct Rotation {
   int64_t pairs = 0;
-  List<int32_t> positions;  // of rows
+  List<int32_t> positions;  // positions of rows
   List<float> frequencies;  // as in RopeArguments
   List<int32_t> tables;
 };
@@ -78,8 +77,8 @@ void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows h
 AttentionInputs pre_attention(const Arithmetic& with, ConstRows hidden, const WeightSet& weights,
                               LayerId layer, const Rotation& rotation);
 
-// New rows of one sequence, at positions `past` and following, and what the sequence keeps of the
-// layer.
+// New rows of one sequence, at positions `past` and following, and the layer's data of the
+// sequence.
 struct AttendingSequence {
   Rows output;  // [rows][Attention::output_width()]
   AttentionRows inputs;
@@ -90,13 +89,13 @@ struct AttendingSequence {
 // Puts the inputs that the cache keeps into it, for every sequence.
 void keep(const Arithmetic& with, std::span<const AttendingSequence> sequences, LayerId layer);
 
-// Attention over the cache, which holds the new rows as well, for every sequence. Reads only those
-// inputs that the cache does not keep, and of the weights only those that attention needs besides
+// Attention over the cache, which holds the new rows as well, for every sequence. Reads only the
+// inputs that the cache does not keep, and only the weights that attention needs besides
 // projections (sinks).
 void attention(const Arithmetic& with, std::span<const AttendingSequence> sequences,
                const WeightSet& weights, LayerId layer);
 
-// hidden += output projection of what attention gave.
+// hidden += output projection of attention's result.
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
                     const WeightSet& weights);
 
@@ -110,7 +109,7 @@ void read_choices(Routing& routing);
 struct ChosenExpert {
   ExpertWeights weights;
   std::span<const int32_t> in_rows;
-  std::span<const int32_t> out_rows;  // where their results go
+  std::span<const int32_t> out_rows;  // rows of the results
 };
 
 // out[out_rows] = expert(in[in_rows]) for every expert; no two share an output.

@@ -32,8 +32,8 @@ inline bool only_multiplied(Role role) {
   }
 }
 
-// Of an expert's gate its up and the other way round: both take the same rows. Other roles have no
-// partner but themselves.
+// The partner of a role: up for an expert's gate and gate for its up, which are multiplied by the
+// same rows. Other roles are their own partner.
 inline Role gated_partner(Role role) {
   switch (role) {
     case Role::shared_gate:
@@ -71,7 +71,7 @@ struct ExpertWeights {
   TensorView down;  // [hidden][width]
 };
 
-// Of a routed layer's unit, or of a layer's one dense part.
+// The weights of an expert in a routed layer's unit, or in the unit of a layer's dense part.
 inline ExpertWeights expert_in(const WeightSet& unit, bool routed) {
   if (!routed) return {unit[Role::dense_gate], unit[Role::dense_up], unit[Role::dense_down]};
   return {unit[Role::expert_gate], unit[Role::expert_up], unit[Role::expert_down]};
@@ -93,9 +93,8 @@ inline ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, 
 }
 
 // Whether a matrix of a unit may lie in another order than in its file: not where rows of another
-// lie between its own. Gate and up of an expert are multiplied by the same rows: of different types
-// they are multiplied as float32, whatever the one of them could be, unless the numbers of both are
-// those of BF16.
+// matrix lie between its own. Gate and up of an expert are multiplied by the same rows; where their
+// types differ, both are multiplied as float32, unless both expand to BF16 numbers.
 inline bool may_be_arranged(const WeightSet& unit, Role role) {
   const DType type = unit[role].dtype;
   const DType other = unit[gated_partner(role)].dtype;
