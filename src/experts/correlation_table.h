@@ -37,7 +37,8 @@ class PathCounts {
 
   // The counts of a path, [expert], or an empty span for a path that has none.
   std::span<const uint32_t> counts(uint64_t path) const;
-  // The same, made where there is room; else empty, and the path stays unknown.
+  // The counts of a path to change, made where there is room; else empty, and the path stays
+  // unknown.
   std::span<uint32_t> counts_to_change(uint64_t path);
   std::vector<uint64_t> known_paths() const;  // rising
 
@@ -46,8 +47,8 @@ class PathCounts {
  private:
   RoutedLayer layer_;
   std::vector<uint64_t> radices_;  // experts of the layers of the path
-  // Where all paths fit, the number of a path is the index of its row. Else rows are given out as
-  // paths come up, until kMaxPathCounters are used.
+  // Whether all paths fit: then the number of a path is the index of its row. Otherwise rows are
+  // given out as paths come up, until kMaxPathCounters are used.
   bool all_fit_ = false;
   int64_t max_rows_ = 0;
   std::unordered_map<uint64_t, size_t> row_of_;  // never iterated: its order is not ours
@@ -55,11 +56,11 @@ class PathCounts {
   std::vector<uint32_t> rows_;  // [row][expert]
 };
 
-// Klotski's expert correlation table (section 6.2 of the paper): foretells the experts most tokens
-// of a group will choose in a layer from what they chose in the `path_length` routed layers before.
-// With a top-k gate a token takes k paths a layer, and each is counted. Layers with fewer layers
-// before them use those there are; the first uses popularity alone. Answers depend on the observed
-// choices only.
+// Klotski's expert correlation table (section 6.2 of the paper): foretells the experts that most
+// tokens of a group will choose in a layer from their choices in the `path_length` routed layers
+// before. With a top-k gate a token takes k paths a layer, and each is counted. Layers with fewer
+// layers before them use those there are; the first uses popularity alone. Answers depend on the
+// observed choices only.
 class CorrelationTable {
  public:
   explicit CorrelationTable(RoutingTraceShape shape, int path_length = 1);

@@ -156,7 +156,7 @@ class CorrelationTableFile {
       const JsonFields path_fields(element, what,
                                    fmt::format("layer {} paths", routed.layer.value));
       const uint64_t number = read_path(path_fields, layer.paths);
-      // They are written in rising order, which also shows that none comes twice.
+      // Paths are written in rising order, which also shows that none comes twice.
       if (previous && number <= *previous) path_fields.refuse("path", "paths in rising order");
       previous = number;
       const std::span<uint32_t> counts = layer.paths.counts_to_change(number);

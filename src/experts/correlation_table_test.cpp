@@ -102,7 +102,7 @@ TEST(CorrelationTable, TiesGoToTheLowerExpert) {
   EXPECT_EQ(ids(table.hot_experts(0, GroupChoices(shape, 1), 8)), (std::vector<int>{2, 3, 5, 7}));
 }
 
-// Every path counted in a map, shares in the same fixed point.
+// A table that counts every path in a map, with shares in the correlation table's fixed point.
 class NaiveTable {
  public:
   using Path = std::vector<int>;
@@ -220,7 +220,7 @@ TEST(CorrelationTable, ManyPathsStayBounded) {
   for (int i = 0; i < 5; ++i) {
     observe_all(table, group_of(shape, random_choices(random, shape, 1000), 1000));
   }
-  // 5000 different paths were seen; the counters suffice for 1048 and the others use popularity.
+  // 5000 different paths were seen; the counters suffice for 1048, other paths use popularity.
   const auto path =
       std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_many_paths.json");
   table.save(path);

@@ -10,8 +10,9 @@ namespace klotski {
 
 namespace {
 
-// When and how often each expert was used. Time is the number of calls so far: with rows a single
-// prompt would fade what was used before it, and its first layers beside its last.
+// When and how often each expert was used. Time is the number of calls so far: if it were the
+// number of rows, a single prompt would fade all earlier uses, and uses in its first layers against
+// those in its last.
 class UsageTable {
  public:
   UsageTable(int64_t layer_count, int64_t uses_per_halving)
@@ -45,7 +46,7 @@ class UsageTable {
  private:
   struct Usage {
     int64_t last = 0;
-    int64_t count = 0;  // as of `last`; halved for each period that has ended since
+    int64_t count = 0;  // count at time `last`; halved for each period that has ended since
   };
 
   int64_t frequency(const Usage& usage) const {
@@ -105,7 +106,8 @@ class LeastFrequent : public EvictionRule {
       return std::tuple(usage_.frequency(key), usage_.last(key), key);
     });
   }
-  // Of experts used about as often now one is ahead and now the other: they would come and go.
+  // Requires a clear lead: experts that are used about equally often would replace each other in
+  // turn.
   bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
     const int64_t now = usage_.frequency(leaving);
     return usage_.frequency(key) > now + now / 8 + 4;

@@ -36,7 +36,7 @@ class EvictionRule {
   // The layer begins to run.
   virtual void now_at(LayerId) {}
   // A number that changes whenever the order in which experts of the layer leave may have changed:
-  // until then the victim among the same candidates of that layer is the same.
+  // until then, equal candidates of that layer have the same victim.
   virtual int64_t order_version(LayerId layer) const = 0;
 };
 
@@ -45,11 +45,11 @@ class EvictionRule {
 inline constexpr int64_t kUsesPerHalving = 65536;
 
 // "lru": the least recently used. "lfu": the least frequently used, halved as above; ties to the
-// least recent; what is used little more than another does not replace it. "furthest": layers run
-// in a cycle, so the expert whose layer comes up last from the running one on; an expert of the
-// running layer counts as furthest once it was used in this pass and as nearest before. Ties to the
-// least frequent, then to the lowest key. An expert that was never used counts as used before all
-// others. Throws for other names.
+// least recent; an expert replaces another only when it is used clearly more often. "furthest":
+// layers run in a cycle, so the expert whose layer comes up last from the running one on; an expert
+// of the running layer counts as furthest once it was used in this pass and as nearest before. Ties
+// to the least frequent, then to the lowest key. An expert that was never used counts as used
+// before all others. Throws for other names.
 std::unique_ptr<EvictionRule> make_eviction_rule(std::string_view name, int64_t layer_count,
                                                  int64_t uses_per_halving = kUsesPerHalving);
 

@@ -7,7 +7,7 @@ namespace klotski {
 // An expert that a group is expected to choose.
 struct ExpectedExpert {
   ExpertId expert;
-  double share = 0.0;  // of the layer's choices, 0 to 1
+  double share = 0.0;  // share of the layer's choices, 0 to 1
 
   bool operator==(const ExpectedExpert&) const = default;
 };

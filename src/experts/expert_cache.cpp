@@ -167,7 +167,7 @@ void ExpertCache::withhold(int64_t slots) {
       if (key) forget(*key);
       remove_free(slot);
     } else if (!key) {
-      remove_free(slot);  // where it is there already
+      remove_free(slot);  // in case it is listed already
       add_free(slot);
     }
   }

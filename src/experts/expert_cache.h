@@ -49,8 +49,8 @@ struct CacheCounters {
   }
 };
 
-// Which expert lies in which of N slots of equal size. Book-keeping only: the bytes lie elsewhere,
-// and who gets a grant that must load fills the slot. For one thread.
+// A table of the experts in N slots of equal size. Book-keeping only: the bytes lie elsewhere, and
+// whoever gets a grant that must load fills the slot. For one thread.
 class ExpertCache {
  public:
   ExpertCache(int64_t slots, std::unique_ptr<EvictionRule> rule);
@@ -64,11 +64,11 @@ class ExpertCache {
   };
 
   // A lease on the expert, which counts as resident from now on: loads are ordered by the schedule,
-  // so a later acquire of the same key is a hit. Nothing where every slot is under lease: release
-  // some and ask again. That refusal counts as neither hit nor miss.
+  // so a later acquire of this key is a hit. Nothing where every slot is under lease: release some
+  // and ask again. That refusal counts as neither hit nor miss.
   [[nodiscard]] std::optional<Grant> acquire(ExpertKey key);
 
-  // It was used so many times, here or elsewhere: that counts for the rule.
+  // Tells the rule that the expert was used `times` times, here or elsewhere.
   void used(ExpertKey key, int64_t times) { rule_->used(key, times); }
   // Whether it would stay, were it brought here: a slot is free, or something leaves before it.
   bool would_stay(ExpertKey key);
@@ -76,8 +76,8 @@ class ExpertCache {
   // A load failed: the expert is no longer resident and its slot is free once its leases are gone.
   void forget(ExpertKey key);
 
-  // The last so many slots are not to be used from now on, and what they hold is forgotten; 0: all
-  // are. No expert is under lease; at least one slot is left.
+  // Takes the last `slots` slots out of use and forgets the experts in them; 0: all are in use. No
+  // expert is under lease; at least one slot is left.
   void withhold(int64_t slots);
 
   void now_at(LayerId layer) { rule_->now_at(layer); }
@@ -88,7 +88,8 @@ class ExpertCache {
   // A number that changes whenever an expert of the layer becomes resident or ceases to be.
   int64_t residency_version(LayerId layer) const;
   int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
-  // Slots that are not under lease: so many different experts can be acquired from here on.
+  // Slots that are not under lease: the number of different experts that can be acquired from here
+  // on.
   int64_t free_or_evictable() const { return slots() - withheld_ - leased_slots_; }
   bool has_free_slot() const { return !free_.empty(); }
   // The expert that would leave for another now, were no slot free; none where all are under lease.
@@ -102,14 +103,15 @@ class ExpertCache {
     int64_t leases = 0;
   };
 
-  // State of the experts of a layer. Which of them leaves first is found anew only after
-  // one was leased, given back or used: the others of the cache are not looked at.
+  // State of the experts of a layer. The expert that leaves first is found anew only after one of
+  // the layer was leased, given back or used; other layers are not looked at.
   struct LayerState {
     std::vector<int32_t> slot_of;   // by expert; kNoSlot: not resident
     int64_t residency_version = 0;  // grows as `slot_of` changes
     int64_t evictable = 0;          // resident, not under lease
-    int64_t known_version = -1;     // of the rule's order that `leaves_first` follows; -1: none
-    ExpertKey leaves_first{};       // of those evictable
+    int64_t known_version = -1;     // version of the rule's order that `leaves_first` follows; -1:
+                                    // none
+    ExpertKey leaves_first{};       // the first of the evictable experts to leave
   };
   static constexpr int32_t kNoSlot = -1;
 
@@ -126,7 +128,7 @@ class ExpertCache {
 
   std::unique_ptr<EvictionRule> rule_;
   std::vector<Slot> slots_;
-  std::vector<LayerState> layers_;  // as many as were asked for so far
+  std::vector<LayerState> layers_;  // layers that were asked for so far
   std::vector<int64_t> free_;       // slots, descending: the lowest is taken first, from the end
   int64_t leased_slots_ = 0;
   int64_t withheld_ = 0;

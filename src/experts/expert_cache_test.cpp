@@ -42,7 +42,7 @@ TEST(ExpertCache, GrantsHitsAndEvictions) {
   EXPECT_EQ(cache.counters().evictions, 1);
 }
 
-// What is used elsewhere gains in popularity, until it would take another's place.
+// An expert that is used elsewhere gains in popularity, until it would take another's place.
 TEST(ExpertCache, WhatIsUsedMoreWouldStay) {
   ExpertCache cache(2, make_eviction_rule("lfu", 1));
   const ExpertKey often{LayerId(0), ExpertId(0)};
@@ -60,8 +60,8 @@ TEST(ExpertCache, WhatIsUsedMoreWouldStay) {
   EXPECT_FALSE(cache.would_stay(seldom)) << "only what is used more could leave for it";
 }
 
-// Uses of many rows at once fade no sooner than as many uses of one: a prompt's first layers would
-// look unused beside its last.
+// Uses of many rows at once fade no sooner than as many uses of one: otherwise a prompt's first
+// layers would look unused at its last.
 TEST(ExpertCache, ManyRowsAtOnceFadeNothing) {
   const auto rule = make_eviction_rule("lfu", 2, 8);
   rule->used(key(0, 0), 1000);
@@ -129,7 +129,7 @@ TEST(Eviction, FurthestGoesRoundTheCycle) {
   EXPECT_EQ(rule->victim(candidates), 3u);
 }
 
-// The same as the cache, written in the plainest way.
+// The cache in the plainest way.
 class NaiveModel {
  public:
   NaiveModel(std::string rule, size_t slots, int64_t layers, int64_t period)
@@ -234,7 +234,7 @@ class NaiveModel {
 
 struct Held {
   ExpertLease lease;
-  int id;      // of the model's entry
+  int id;      // id of the model's entry
   bool valid;  // not forgotten since
 };
 

@@ -27,11 +27,11 @@ class ExpertPredictor {
 
   // Begins a pass of `tokens` tokens at the first layer; an unfinished pass is forgotten.
   void begin_pass(int64_t tokens) { choices_.restart(tokens); }
-  // Tells what the gates of the pass's next routed layer chose: [token][top_k], best first.
+  // Tells the choices of the gates of the pass's next routed layer: [token][top_k], best first.
   void observe(LayerId layer, std::span<const ExpertId> choices);
 
   // At most `count` experts of the layer, likeliest first; fewer where nothing speaks for more. For
-  // a layer that is not routed, its one expert.
+  // a layer that is not routed, its only expert.
   std::vector<ExpectedExpert> predict(LayerId layer, int64_t count) const;
 
   // The choices observed since begin_pass().

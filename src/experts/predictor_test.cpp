@@ -60,7 +60,7 @@ TEST_F(Predictor, TheShapeNamesTheRoutedLayers) {
   EXPECT_EQ(shape.layers[0], (RoutedLayer{LayerId(1), 4, 2}));
 }
 
-// The one feed-forward part of a dense layer is always needed, whatever was seen.
+// The only feed-forward part of a dense layer is always needed, whatever was seen.
 TEST_F(Predictor, ADenseLayerNeedsItsOnlyExpert) {
   const PopularityPredictor popularity(model_, {{1.0}, {0, 0, 1, 0}, {0, 0, 1, 0}});
   for (const ExpertPredictor* predictor :
@@ -83,7 +83,7 @@ TEST_F(Predictor, WhatWasChosenIsPredicted) {
   EXPECT_DOUBLE_EQ(correlation_.predict(LayerId(1), 1)[0].share, 0.5);
 }
 
-// A question does not teach anything: however often it is asked the answer is the same.
+// Asking teaches nothing: the answer stays the same however often it is asked.
 TEST_F(Predictor, AskingChangesNothing) {
   pass(correlation_, {1, 3});
   pass(correlation_, {1, 2});
@@ -105,7 +105,7 @@ TEST_F(Predictor, LayersAreObservedInTheirOrder) {
 TEST_F(Predictor, APassGivenUpHalfWayDoesNotSpoilTheNext) {
   correlation_.begin_pass(2);
   correlation_.observe(LayerId(1), experts({1, 3, 1, 3}));
-  pass(correlation_, {1, 3});  // from the first layer again
+  pass(correlation_, {1, 3});  // begins with the first layer again
   EXPECT_EQ(correlation_.choices().known_layers(), 2u);
   EXPECT_EQ(likeliest(correlation_, 2, 2), experts({1, 3}));
 }

@@ -23,8 +23,8 @@ struct RoutedLayer {
   bool operator==(const RoutedLayer&) const = default;
 };
 
-// What a routing trace is about. Only routed layers are listed, in the order they run; a "routed
-// layer" index below counts these, not all layers of the model.
+// The model of a routing trace. Only routed layers are listed, in the order they run; a "routed
+// layer" index counts these, not all layers of the model.
 struct RoutingTraceShape {
   std::string model;
   std::vector<RoutedLayer> layers;
@@ -40,7 +40,7 @@ void check_shape(const RoutingTraceShape& shape, const std::string& what);
 // The experts that one token went to.
 struct RoutingRecord {
   uint32_t sequence = 0;
-  uint32_t position = 0;  // of the token in its sequence
+  uint32_t position = 0;  // position of the token in its sequence
   TokenId token = 0;
   std::vector<ExpertId> choices;  // [routed layer][top_k of that layer], best first
 };
@@ -55,7 +55,7 @@ class RoutingTraceWriter {
  private:
   std::ostream& out_;
   RoutingTraceShape shape_;
-  std::string bytes_;  // of one record
+  std::string bytes_;  // bytes of one record
 };
 
 // Reads a trace in pieces of bounded size. The constructor checks the header and that the file ends
@@ -78,7 +78,7 @@ class RoutingTraceReader {
   void refill();
   void read_choices(const std::byte* from, std::vector<ExpertId>& choices);
 
-  std::optional<File> file_;  // or else:
+  std::optional<File> file_;  // none: the bytes are in memory
   std::span<const std::byte> bytes_;
   std::string what_;
   uint64_t size_ = 0;
@@ -87,7 +87,7 @@ class RoutingTraceReader {
   uint64_t data_begin_ = 0;
   uint64_t record_bytes_ = 1;
 
-  uint64_t offset_ = 0;            // of the next record in the file
+  uint64_t offset_ = 0;            // offset of the next record in the file
   std::vector<std::byte> buffer_;  // whole records
   size_t buffer_next_ = 0;
   std::vector<uint64_t> seen_in_;  // [expert]: number of the last choice list that named it
