@@ -75,8 +75,8 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
       {.sizes = bench.row_counts(), .bytes = bytes, .make = make, .scale = sample.scale});
 }
 
-// Pages of a layer's cache in one memory, each with room for the widest part, one after the other
-// and again from the first.
+// Pages of a layer's cache in one memory, each with room for the widest part, used one after the
+// other and again from the first.
 class PageRing {
  public:
   PageRing(const PartsBench& bench, const CacheLayout& layout, uint64_t bytes)
@@ -98,7 +98,7 @@ class PageRing {
       pages_.push_back(memory_.bytes().data() + i % distinct * page_bytes_);
     }
   }
-  // Another cache each time.
+  // A cache of the next pages each time.
   LayerCache next() {
     LayerCache cache{.type = type_, .page_tokens = kKvPageTokens};
     for (size_t part = 0; part < parts_; ++part) cache.parts.push_back(turn());
@@ -125,7 +125,7 @@ class PageRing {
   size_t first_ = 0;
 };
 
-// From 16 on, each `factor` times the one before.
+// Positions from 16 on, each `factor` times the one before.
 std::vector<int64_t> positions_up_to(int64_t most, int64_t factor, const ModelDescription& model) {
   const int64_t bound = std::min(most, model.max_positions);
   std::vector<int64_t> sizes;
@@ -135,11 +135,11 @@ std::vector<int64_t> positions_up_to(int64_t most, int64_t factor, const ModelDe
 }
 
 // Attention of `sequences` sequences of `tokens` rows each at the end of `positions` positions. The
-// inputs that a cache keeps are in it already: only the others are made.
+// inputs that a cache keeps are in it already: only the remaining inputs are made.
 struct AttendCall {
   const PartsBench& bench;
   const Sample& sample;
-  RandomWeights& weights;  // for sinks
+  RandomWeights& weights;  // sinks
   PageRing& ring;
 
   uint64_t bytes(int64_t sequences, int64_t tokens) const {

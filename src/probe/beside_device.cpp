@@ -21,9 +21,9 @@ namespace {
 constexpr int64_t kMostRows = 1024;
 constexpr double kLongestCall = 0.25;
 
-constexpr int64_t kFewRows = 8;  // of an expert that is worth computing here
-// At once, as a large expert: between smaller ones the thread that asks for them counts as well,
-// and hides how much slower the link is beside the CPU.
+constexpr int64_t kFewRows = 8;  // rows of an expert that is worth computing on the CPU
+// Bytes of one copy, as large as a large expert: between smaller copies the thread that asks for
+// them takes time as well, which hides how much slower the link is while the CPU computes.
 constexpr uint64_t kMostCopyBytes = 128 * kMiB;
 constexpr double kAboutOfExperts = 0.05;  // seconds, of each way in each round
 
@@ -38,7 +38,7 @@ class Copies {
         there_(there.first(std::min(
             {there.size(), memory_.bytes().size(), static_cast<size_t>(kMostCopyBytes)}))) {}
 
-  // Begins one and waits for the one before it: the link never waits for the thread.
+  // Begins a copy and waits for the one before it: the link never waits for the thread.
   void next() {
     if (at_ + there_.size() > memory_.bytes().size()) at_ = 0;
     queues_[0]->to_device(there_.data(), memory_.bytes().data() + at_, there_.size());
@@ -52,7 +52,7 @@ class Copies {
 
  private:
   PinnedArena memory_;
-  std::array<std::unique_ptr<CopyQueue>, 2> queues_;  // that of the next copy first
+  std::array<std::unique_ptr<CopyQueue>, 2> queues_;  // the next copy's queue first
   std::span<std::byte> there_;
   size_t at_ = 0;
 };
@@ -75,7 +75,7 @@ void measure_together(const PartsBench& cpu, const ModelDescription& model, Laye
   std::array<double, 5> copying{};
   for (size_t round = 0; round < computing.size(); ++round) {
     const double computing_alone = seconds_each(compute, kAboutOfExperts);
-    copy();  // from now on each call waits for one
+    copy();  // one copy is under way from now on, and each call waits for one
     const double copying_alone = seconds_each(copy, kAboutOfExperts);
     Repeating beside(copy);
     computing[round] = seconds_each(compute, kAboutOfExperts) / computing_alone;

@@ -187,7 +187,7 @@ TEST(BesideDevice, StaysWithinItsMemory) {
   EXPECT_EQ(tier.used_bytes(), 0u);
 }
 
-// Whichever copy it is: the first, one that is timed alone, one beside an expert.
+// The lost copy may be the first, one that is timed alone, or one during an expert.
 TEST(BesideDevice, ALostDeviceIsSaid) {
   const TinyModel tiny("mixtral");
   const StoredTypes types = tiny.types();

@@ -11,11 +11,12 @@ namespace klotski {
 namespace {
 
 constexpr size_t kRuns = 3;
-constexpr size_t kShortRuns = 7;      // of short calls, which the rest of the machine disturbs more
-constexpr double kRunSeconds = 5e-4;  // of a run, at least: the clock and its reader take a little
-constexpr double kMostCalls = 1000.0;  // of a run
+constexpr size_t kShortRuns = 7;      // runs of short calls, which the rest of the machine disturbs
+                                      // more
+constexpr double kRunSeconds = 5e-4;  // of a run at least: the clock and its reader take a little
+constexpr double kMostCalls = 1000.0;  // calls of a run
 constexpr double kShortSeconds = 0.02;
-constexpr double kLongSeconds = 0.15;  // of a call that is timed once: little can disturb it
+constexpr double kLongSeconds = 0.15;  // a call this long is timed once: little can disturb it
 
 double seconds_of_calls(const std::function<void()>& call, int calls, ProcessorMemory& memory,
                         const SecondsNow& now) {
@@ -45,7 +46,7 @@ double seconds_of(const std::function<void()>& call, double expected, ProcessorM
 
 Curve CurveTimer::operator()(const SizedWork& work) const {
   std::vector<double> sizes;
-  std::vector<double> seconds;  // as timed, without the scale
+  std::vector<double> seconds;  // measured times, without the scale
   for (const int64_t size : work.sizes) {
     double expected = 0.0;
     uint64_t bytes = work.bytes(size);
@@ -59,8 +60,9 @@ Curve CurveTimer::operator()(const SizedWork& work) const {
     seconds.push_back(seconds_of(work.make(size), expected, ops_.memory, now_));
     sizes.push_back(static_cast<double>(size));
   }
-  // All once more, at another moment: where both times agree their mean counts, else the shorter
-  // one, since what else the machine does comes and goes, and can only make a call longer.
+  // All sizes are timed once more, at another moment: where both times agree their mean counts,
+  // else the shorter one, since other work of the machine comes and goes, and can only make a call
+  // longer.
   constexpr double kAgree = 1.1;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto size = static_cast<int64_t>(sizes[i]);

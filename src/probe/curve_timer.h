@@ -15,18 +15,19 @@ namespace klotski {
 // Work of several sizes.
 struct SizedWork {
   std::vector<int64_t> sizes;                               // ascending
-  std::function<uint64_t(int64_t size)> bytes;              // of rows and scratch that it takes
+  std::function<uint64_t(int64_t size)> bytes;              // bytes of rows and scratch that it
+                                                            // takes
   std::function<std::function<void()>(int64_t size)> make;  // gets ready; the result is timed
-  double growth = 1.0;                                      // of the time with the size: its power
-  double scale = 1.0;  // what is timed stands for so many times as much
+  double growth = 1.0;                                      // the time grows with this power of the
+                                                            // size
+  double scale = 1.0;                                       // factor of the measured time
 };
 
 // Seconds since some moment; never less than before.
 using SecondsNow = std::function<double()>;
 double steady_seconds();
 
-// Times work of one size after the other, as long as memory and patience last; the first size
-// always.
+// Times work of ascending sizes, as long as memory and patience last; the first size always.
 class CurveTimer {
  public:
   CurveTimer(Tier& tier, const ProbeLimits& limits, const Processor& ops,

@@ -101,7 +101,7 @@ TEST_F(History, OfAHugeFileOnlyTheEndIsRead) {
   fs::resize_file(file(), 8 * kGiB);  // a hole
   add("\n" + write_run_record(record(2)) + "\n");
   EXPECT_EQ(remembered(kMachine), std::vector{record(2)});
-  remember(record(3));  // and it shrinks again
+  remember(record(3));  // the file shrinks again
   EXPECT_LT(fs::file_size(file()), kMiB);
   EXPECT_EQ(remembered(kMachine), (std::vector{record(2), record(3)}));
 }

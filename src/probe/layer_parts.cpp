@@ -19,7 +19,8 @@ ProbeLimits beyond_caches(const ProbeLimits& limits) {
 #ifdef _SC_LEVEL3_CACHE_SIZE
   const long bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
   if (bytes > 0 && limits.weight_bytes > 0) {
-    // With little more than it holds a cache still finds some of the weights each time.
+    // Several times a cache's size: with little more, the cache still finds some of the weights
+    // each time.
     reached.weight_bytes = std::max(limits.weight_bytes, 6 * static_cast<uint64_t>(bytes));
   }
 #endif

@@ -22,7 +22,7 @@ ProbeLimits beyond_caches(const ProbeLimits& limits);
 
 // Memory, operations and limits with which the parts of a layer are measured.
 struct PartsBench {
-  Tier& tier;  // its limit bounds all that is held
+  Tier& tier;  // its limit bounds all memory that is held
   const ProbeLimits& limits;
   const Processor& ops;
   Precision precision;
@@ -47,8 +47,8 @@ class ExpertPart {
   void arrange() { weights_.arrange(bench_.precision); }
   Curve time();  // seconds by rows
 
-  // A call of so many rows, which uses this and is to be timed; of a sample, so it may be less than
-  // the whole expert. What it takes besides weights.
+  // call(): a call with `rows` rows, to be timed while this lives; on a sample, so it may be less
+  // than the whole expert. bytes(): memory that it takes besides weights.
   std::function<void()> call(int64_t rows);
   uint64_t bytes(int64_t rows) const;
 

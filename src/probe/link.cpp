@@ -61,8 +61,8 @@ struct Way {
   }
 };
 
-// How many times as long rows take beside copies that follow each other on the same way. The last
-// bytes here and there are those of the rows.
+// Time of copying rows during copies of weights in the same direction, as a multiple of the time
+// alone. The last kRowBytes of `here` and `there` are the rows.
 double times_beside_copies(CopyQueue& large, CopyQueue& small, std::span<std::byte> here,
                            std::span<std::byte> there) {
   const size_t others = std::min(here.size(), there.size()) - kRowBytes;

@@ -13,7 +13,7 @@
 namespace klotski {
 
 // The program's memory, pinned where the system allows it, with random content: pages that nobody
-// wrote to are all one and the same.
+// wrote to would all be one page.
 class PinnedArena {
  public:
   // The threads of `cpu` write the content.
@@ -31,7 +31,7 @@ class PinnedArena {
 };
 
 // Measures the link between a device and the program's memory by copies of several sizes. Takes the
-// program's memory from `tier`; `there` is the device's memory at the other end.
+// program's memory from `tier`; `there` is the device's memory.
 LinkProfile measure_link(const Processor& cpu, Device& device, Tier& tier,
                          std::span<std::byte> there);
 

@@ -44,7 +44,7 @@ double memory_rate(const Processor& cpu, Tier& tier, uint64_t bytes) {
   const Arena memory(tier, "memory to read", pieces * kMiB);
   fill_random(cpu, memory.bytes(), DType::F32);
   const auto* words = reinterpret_cast<const uint64_t*>(memory.bytes().data());
-  std::atomic<uint64_t> sink{0};  // so that nothing is left out
+  std::atomic<uint64_t> sink{0};  // keeps the reads from being optimised away
   std::array<double, 5> rates{};
   for (double& rate : rates) {
     const auto start = Clock::now();
@@ -58,8 +58,8 @@ double memory_rate(const Processor& cpu, Tier& tier, uint64_t bytes) {
 }
 
 // Places of a file, far apart. There are more of them than memory to read them into, so that a
-// cache below the machine answers as it does where a whole model is read again and again; `window`
-// of them have memory of their own.
+// disk's own cache answers as it does where a whole model is read again and again; `window` of them
+// have memory of their own.
 struct Region {
   Arena memory;
   std::vector<ReadExtent> extents;
@@ -108,7 +108,7 @@ void read_first(Region& region, double most_seconds) {
   region.extents.resize(done);
 }
 
-// Always of the same places: some of a file may be faster than others.
+// Bytes a second, always measured on the same places: some of a file may be faster than others.
 double disk_rate(const Region& region, uint64_t block_bytes, int queue_depth) {
   DiskReader reader({.queue_depth = queue_depth, .block_bytes = block_bytes});
   const auto start = Clock::now();
@@ -224,10 +224,10 @@ class UnitsBench {
  private:
   static constexpr double kAbout = 0.12;
   struct Together {
-    double seconds;  // of a product
+    double seconds;  // seconds of a product
     double bytes_per_second;
   };
-  // The region is read again and again, one place after the other, as the engine does.
+  // Reads the region again and again, one place after the other, as the engine does.
   Together together(double about) {
     DiskReader reader{DiskReaderOptions{}};
     Repeating reading([&] { reader.read(region_.next(1)); });
@@ -247,7 +247,7 @@ void measure_blocks(const DirectFile& file, Tier& tier, const ProbeLimits& limit
   read_first(region, limits.disk_seconds);
   for (const uint64_t block : kBlocks) {
     for (const int depth : kDepths) {
-      // With less to read the queue is never full.
+      // The queue is never full where there is less to read.
       const bool full = block * static_cast<uint64_t>(depth) <= region.window_bytes();
       if (!full && !rates.empty()) continue;
       rates.push_back({block, depth, disk_rate(region, block, depth)});

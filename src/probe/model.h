@@ -12,7 +12,8 @@
 
 namespace klotski {
 
-// Everything about a layer that its arithmetic depends on: layers of the same text are one kind.
+// Everything about a layer that its arithmetic depends on, as text: layers of equal texts are one
+// kind.
 std::string layer_shape(const Layer& layer);
 
 // Measures every kind of layer of a model once, on random weights of these types. Takes memory from

@@ -64,7 +64,7 @@ bool grows(const ModelProfile& profile) {
 }
 
 TEST(MeasureModel, MoreRowsTakeLonger) {
-  const TinyModel tiny("olmoe");  // its tokens see all positions
+  const TinyModel tiny("olmoe");  // tokens of this model see all positions
   ProbeLimits limits = quick();
   limits.most_rows = 64;
   bool grown = false;

@@ -26,7 +26,7 @@ class OpsArena {
  private:
   const Processor& ops_;
   std::optional<Arena> program_;
-  Reservation reservation_;  // of a device's memory
+  Reservation reservation_;  // reserved bytes of a device's memory
   std::span<std::byte> bytes_;
 };
 

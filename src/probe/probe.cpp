@@ -58,7 +58,7 @@ std::optional<Profile> load(const fs::path& path, std::string_view fingerprint) 
   }
 }
 
-// Whether it has what every prediction needs.
+// Whether a profile has all that every prediction needs.
 bool is_of(const Profile& profile, const ProbeSubject& subject) {
   const bool has_disk = subject.checkpoint.shard_count() > 0;
   return profile.machine.disk().rates.empty() != has_disk &&

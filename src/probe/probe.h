@@ -17,13 +17,14 @@ namespace klotski {
 struct ProbeSubject {
   const ModelDescription& model;
   const TensorSource& checkpoint;  // its largest file is read; without files no disk is measured
-  const Processor& ops;            // what is measured
-  const Processor& host;  // of the program's own processors: measures its memory and its disk
+  const Processor& ops;            // the measured processor
+  const Processor& host;           // a processor of the program: measures its memory and its disk
   Precision precision;
   ProbeLimits limits = {};
-  Device* device = nullptr;        // that the operations run on; null: the CPU
-  uint64_t device_bytes = 0;       // of ProcessorMemory, then
-  const Processor* cpu = nullptr;  // where a device computes: what the CPU beside it computes with
+  Device* device = nullptr;        // the device of `ops`; null: a CPU
+  uint64_t device_bytes = 0;       // bytes of the device's ProcessorMemory
+  const Processor* cpu = nullptr;  // the CPU's processor on a machine whose device computes; null:
+                                   // none
 };
 
 // Measures now, in seconds.
@@ -32,14 +33,14 @@ Profile measure_profile(const ProbeSubject& subject);
 struct Probed {
   Profile profile;
   bool cached = false;  // measured by an earlier process
-  double seconds = 0;   // that it took to measure or to find
+  double seconds = 0;   // time to measure or to find the profile
 };
 
 using MeasureProfile = std::function<Profile(const ProbeSubject&)>;
 
-// The stored profile where it is of this machine, model and program; else measures and stores it.
-// The limits are no part of that: a profile measured with little memory is used later as well. What
-// cannot be stored is measured again next time, without a word.
+// The stored profile where it is of this machine, model and program; otherwise measures and stores
+// it. Limits are no part of the comparison: a profile measured with little memory is used later as
+// well. A profile that cannot be stored is measured again next time, without a word.
 Probed probe(const ProbeSubject& subject, const MeasureProfile& measure = measure_profile);
 
 // $KLOTSKI_CACHE, else klotski in $XDG_CACHE_HOME or in $HOME/.cache; nothing where none is set.

@@ -83,7 +83,7 @@ TEST_F(Probe, MeasuresOnce) {
   EXPECT_EQ(measured_, 1);
   EXPECT_EQ(first.profile, made_up());
   EXPECT_EQ(second.profile, made_up());
-  EXPECT_EQ(only_file().extension(), ".json");  // no unfinished one beside it
+  EXPECT_EQ(only_file().extension(), ".json");  // no unfinished file is left
 }
 
 TEST_F(Probe, AnotherPrecisionIsAnotherProfile) {
@@ -199,7 +199,7 @@ TEST_F(Probe, WithoutFilesThereIsNoDisk) {
   const Probed second = probe(subject);
   EXPECT_TRUE(second.cached);
   EXPECT_EQ(first.profile, second.profile);
-  EXPECT_FALSE(probe_once().cached);  // the same model with files is measured for itself
+  EXPECT_FALSE(probe_once().cached);  // the model with files is measured for itself
   EXPECT_TRUE(probe(subject).cached);
 }
 

@@ -22,8 +22,9 @@ StoredTypes stored_types(const ModelDescription& model, const TensorSource& chec
 
 uint64_t weight_bytes(std::span<const TensorSpec> specs, const StoredTypes& types);
 
-// Finite numbers of no large magnitude (WeightFormat::noise). The size is a multiple of eight
-// bytes. Made on the threads of `cpu`; the same numbers whichever that is.
+// Fills memory with finite numbers of no large magnitude (WeightFormat::noise). The size is a
+// multiple of eight bytes. The threads of `cpu` make the numbers, which do not depend on the
+// processor.
 void fill_random(const Processor& cpu, std::span<std::byte> bytes, DType type);
 
 // Several copies of a set of tensors with random content.
@@ -38,7 +39,7 @@ class RandomWeights {
   RandomWeights(Tier& tier, const Processor& ops, const std::vector<TensorSpec>& specs,
                 const StoredTypes& types, Bytes bytes);
 
-  // Another copy each time, in turn.
+  // The next copy, in turn.
   const WeightSet& next();
 
   // Arranges all that is only multiplied by, as weights that stay in memory are.

@@ -23,7 +23,7 @@ class Repeating {
   Repeating(const Repeating&) = delete;
   Repeating& operator=(const Repeating&) = delete;
 
-  // Waits for the call under way; throws what a call threw, which was the last one.
+  // Waits for the call under way; throws the exception of a call, which was then the last one.
   void end();
   // After the end.
   double seconds() const { return seconds_; }

@@ -28,7 +28,7 @@ inline std::shared_ptr<Buffer> random_rows(const Processor& ops, int64_t count, 
   uint32_t state = 1;
   for (float& value : values) {
     state = state * 1664525u + 1013904223u;
-    value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;  // from -1 to 1
+    value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;  // in -1 .. 1
   }
   ops.memory.upload(reinterpret_cast<std::byte*>(rows->floats().data()), values.data(),
                     values.size() * sizeof(float));
