@@ -114,7 +114,8 @@ std::vector<Resource> FragmentBuilder::of_all_batches(Place place) const {
   return resources;
 }
 
-// What is only wanted for later takes the place of nothing that is to stay.
+// Whether enough units were requested ahead: a unit that is only wanted for later replaces none
+// that is to stay.
 bool FragmentBuilder::enough_ahead(const WeightUnit& unit, LoadReason reason) const {
   if (unit.kind != UnitKind::expert || reason == LoadReason::certain) return false;
   if (residency_.resident(unit)) return false;
@@ -125,7 +126,7 @@ bool FragmentBuilder::enough_ahead(const WeightUnit& unit, LoadReason reason) co
 
 bool FragmentBuilder::request(const WeightUnit& unit, LoadReason reason, TierId tier) {
   if (tier == kComputeTier && enough_ahead(unit, reason)) return false;
-  // A guess at experts rests on what the gates before it chose.
+  // A guess at experts rests on the choices of the gates before it.
   std::vector<Resource> after;
   if (reason == LoadReason::prefetch) after = of_all_batches(Place::routing);
   return bring(unit, tier, {reason, std::move(after)});
@@ -226,8 +227,8 @@ bool FragmentBuilder::attends_elsewhere(int32_t micro_batch) const {
   return policy_.division.attends_elsewhere() && shape.spilled && shape.decodes;
 }
 
-// In the order in which they begin, from layer to layer: with one more than begin ahead, none is
-// needed before it was used.
+// Buffers in the order in which attention begins, from layer to layer: with one buffer more than
+// micro-batches that begin ahead, none is needed again before its results were used.
 int32_t FragmentBuilder::attention_buffer(LayerId layer, int32_t micro_batch) const {
   const int64_t begun = int64_t{layer.value} * micro_batches() + micro_batch;
   return static_cast<int32_t>(begun % kAttentionBuffers);
@@ -328,7 +329,7 @@ void FragmentBuilder::load_page(const std::vector<PagePiece>& page) {
               .bytes = piece.bytes,
               .partial = piece.bytes < context_.facts(piece.unit).own_bytes};
     come_from_source(load, {});
-    // The first part waits for whatever the slot held, the others for that one.
+    // The first part waits for all uses of the slot's former unit, the other parts for the first.
     std::vector<Resource>& touched = piece.offset == 0 ? load.writes : load.fills;
     touched.push_back(slot_of(piece.unit));
     fragment_.push_back(std::move(load));
@@ -354,7 +355,7 @@ void FragmentBuilder::expert(LayerId layer, ExpertId expert, int32_t micro_batch
   fragment_.push_back(std::move(task));
 }
 
-// What an expert on the compute tier reads and writes besides its weights.
+// The places that an expert on the compute tier reads and writes besides its weights.
 void FragmentBuilder::on_rows_of(Task& expert, int32_t micro_batch) const {
   for (int32_t k = 0; k < micro_batches(); ++k) {
     if (micro_batch != kWholeGroup && micro_batch != k) continue;
@@ -366,7 +367,8 @@ void FragmentBuilder::on_rows_of(Task& expert, int32_t micro_batch) const {
 
 void FragmentBuilder::count_choices(LayerId layer, const std::vector<ExpertId>& experts) {
   for (const ExpertId expert : experts) {
-    const int64_t rows = std::llround(context_.rows(expert));  // of a simulation about whole
+    const int64_t rows = std::llround(context_.rows(expert));  // about a whole number in a
+                                                               // simulation
     residency_.chosen(expert_of(layer, expert), std::max<int64_t>(1, rows));
   }
 }
@@ -394,7 +396,7 @@ int32_t FragmentBuilder::slot_of_chosen(const WeightUnit& expert, TierId tier) {
 
 void FragmentBuilder::expert_at(TierId tier, LayerId layer, ExpertId expert, int64_t sliced) {
   const WeightUnit unit = expert_of(layer, expert);
-  residency_.chosen(unit, 1);  // as a lease in the compute tier counts
+  residency_.chosen(unit, 1);  // counts like a lease in the compute tier
   const int32_t slot = slot_of_chosen(unit, tier);
   fragment_.push_back(
       {.work = Work::expert_on_cpu,
@@ -449,7 +451,9 @@ void FragmentBuilder::scatter(LayerId layer, ExpertId expert, int64_t sliced) {
             .reads = of_all_batches(Place::routing),
             .fills = of_all_batches(Place::outputs)};
   task.reads.push_back({Place::results, expert.value});
-  if (sliced > 0) task.reads.push_back({Place::slice_outputs, 0});  // it is added to these
+  if (sliced > 0)
+    task.reads.push_back({Place::slice_outputs, 0});  // results are added to the
+                                                      // slice's
   fragment_.push_back(std::move(task));
 }
 

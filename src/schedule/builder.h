@@ -11,8 +11,8 @@
 
 namespace klotski {
 
-// The words in which strategies are written. Each appends tasks, with what they read and write, to
-// the fragment that is being built.
+// The words in which strategies are written. Each appends tasks, with the places they read and
+// write, to the fragment that is being built.
 class FragmentBuilder {
  public:
   FragmentBuilder(const Policy& policy, Residency& residency, ScheduleContext context);
@@ -20,17 +20,16 @@ class FragmentBuilder {
   const ScheduleContext& context() const { return context_; }
   // Whether another processor computes some of the group's experts.
   bool shares_experts() const;
-  // What the layer's experts cost here and there, where another processor shares them; else
-  // nothing.
+  // Costs of the layer's experts on each processor, where another processor shares them; else null.
   const ExpertCosts* shared_costs(LayerId layer) const;
   // Whether keys and values have to come for attention on the compute tier.
   bool loads_kv() const;
-  // From the end of a layer's experts to the choices of the layer that follows, by these costs.
+  // Seconds from the end of a layer's experts to the choices of the next layer, by shared_costs().
   double seconds_until_next(LayerId layer) const;
   bool resident(const WeightUnit& unit, TierId tier = kComputeTier) const {
     return residency_.resident(unit, tier);
   }
-  // A layer's experts, those chosen most first, as far as that is known.
+  // A layer's experts, the most chosen first, as far as that is known.
   const std::vector<ExpertId>& ranked(LayerId layer) const { return residency_.ranked(layer); }
   // Bytes that the link to the compute tier was asked for since the last call.
   uint64_t take_link_bytes() { return std::exchange(link_bytes_, 0); }
@@ -39,17 +38,16 @@ class FragmentBuilder {
 
   // Brings a unit unless it is there or on its way; false where no slot is free for it.
   bool request(const WeightUnit& unit, LoadReason reason, TierId tier = kComputeTier);
-  // Puts a unit where a pass would have left it: into the memory of a tier and those it comes
-  // through.
+  // Puts a unit where a pass would have left it: into the memory of a tier and the memories it
+  // comes through.
   void preload(const WeightUnit& unit, TierId tier);
-  // As request, but not before the layer that runs now is done: block schedules load a layer while
-  // the one before it runs, and wait for both before they go on.
+  // Like request, but not before the layer that runs now is done: block schedules load a layer
+  // while the layer before it runs, and wait for both before they go on.
   bool request_in_step(const WeightUnit& unit, LoadReason reason);
-  // The same for the experts that a gate has just chosen, as far as slots are free: they cannot
-  // have been known before.
+  // Requests the experts that a gate has just chosen, as far as slots are free.
   void request_chosen(LayerId layer, int32_t micro_batch, const std::vector<ExpertId>& chosen);
-  // The same for what is used next: takes the slot of something requested for later if it must, and
-  // returns whether it did.
+  // Like request, for a unit that is used next: takes the slot of a unit requested for later if it
+  // must, and returns whether it did.
   bool need(const WeightUnit& unit, TierId tier = kComputeTier);
   // Gives the slot back at once.
   void done(const WeightUnit& unit, TierId tier = kComputeTier) { residency_.release(unit, tier); }
@@ -60,8 +58,8 @@ class FragmentBuilder {
   void load_kv(LayerId layer, int32_t micro_batch);
   void attention(LayerId layer, int32_t micro_batch);
   void store_kv(LayerId layer, int32_t micro_batch);
-  // Whether another processor computes a micro-batch's attention; then in parts: until it has
-  // begun, the way of its results, and what follows.
+  // Whether another processor computes a micro-batch's attention. Attention then has three parts:
+  // up to its beginning, the way of its results to the compute tier, and the rest.
   bool attends_elsewhere(int32_t micro_batch) const;
   void begin_attention_elsewhere(LayerId layer, int32_t micro_batch);
   void attended_up(LayerId layer, int32_t micro_batch);
@@ -69,21 +67,23 @@ class FragmentBuilder {
 
   // A layer's weights in pages. There are slots for the units of any two layers.
   bool has_double_buffer() const;
-  // Takes leases on all units of the layer; of those that have to come, the bytes. They come page
-  // by page: first to the compute tier's source, which is pinned, then from there.
+  // Takes leases on all units of the layer and returns the bytes of units that have to come. They
+  // come page by page: first to the compute tier's source, which is pinned, then from there.
   std::vector<PagedUnit> lease_layer(LayerId layer);
   void pin_page(const std::vector<PagePiece>& page);
   void load_page(const std::vector<PagePiece>& page);
   void release_layer(LayerId layer);
-  // `behind`: units whose arrival it waits for besides its own.
+  // `behind`: units whose arrival the gate waits for besides its own.
   void gate(LayerId layer, int32_t micro_batch, const std::vector<WeightUnit>& behind = {});
   void expert(LayerId layer, ExpertId expert, int32_t micro_batch);
-  // What stays is decided by how many rows chose it, wherever it was computed.
+  // Counts the rows that chose each expert, wherever it was computed: the cache keeps experts by
+  // these counts.
   void count_choices(LayerId layer, const std::vector<ExpertId>& experts);
   // Experts that the processor of another tier computes: the group's rows go there once, results
   // come back when they are computed, and are put in their places when everything else is.
   void rows_to(TierId tier, LayerId layer);
-  // `sliced`: the compute tier computes so many outputs of it, expert_slice(), this one the rest.
+  // `sliced`: outputs of the expert that the compute tier computes by expert_slice(); `tier`
+  // computes the rest.
   void expert_at(TierId tier, LayerId layer, ExpertId expert, int64_t sliced);
   void expert_slice(LayerId layer, ExpertId expert, int64_t outputs);
   void scatter(LayerId layer, ExpertId expert, int64_t sliced);
@@ -95,11 +95,11 @@ class FragmentBuilder {
 
   void now_at(LayerId layer) { residency_.now_at(layer); }
 
-  // What was built since the last call.
+  // The tasks built since the last call.
   Fragment take();
 
  private:
-  // Why a unit is brought, and what the decision rests on.
+  // Why a unit is brought, and the places that the decision rests on.
   struct Order {
     LoadReason reason = LoadReason::certain;
     std::vector<Resource> after{};

@@ -8,9 +8,9 @@ namespace klotski {
 namespace {
 
 // MoE-Lightning's CGOPipe: section 4.1, Algorithm 1. Attention of decoding rows runs on the CPU,
-// two micro-batches ahead of what follows it on the device; the next layer's weights come into the
-// other half of a double buffer in as many pages as there are micro-batches, one between the rows
-// of each. Prompts run as the paper has it: layer by layer, all of it on the device.
+// two micro-batches ahead of the device's next step for them; the next layer's weights come into
+// the other half of a double buffer in as many pages as there are micro-batches, one between the
+// rows of each. Prompts run as the paper has it: layer by layer, all of it on the device.
 class CgoPipe : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) override { blocks_->prefetch(build, layer); }
@@ -37,12 +37,12 @@ class CgoPipe : public Schedule {
       if (i < layer_count) build.begin_attention_elsewhere(layer_of(i), j % batches);
     };
 
-    blocks_->prefetch(build, LayerId(0));  // what the pass before has not left there
+    blocks_->prefetch(build, LayerId(0));  // units that the pass before has not left there
     build.need(attention_unit(LayerId(0)));
     for (int32_t j = 0; j < ahead; ++j) pre_attention(0, j);  // lines 3-7
     for (int32_t i = 0; i < layer_count; ++i) {               // lines 8-17
       build.now_at(layer_of(i));
-      // As a whole: it is used before the last page is there.
+      // Attention comes as a whole: it is used before the last page is there.
       build.need(attention_unit(layer_of(i + 1)));
       const PageTable pages = page_table(build.lease_layer(layer_of(i + 1)), batches);
       for (int32_t j = 0; j < ahead; ++j) build.pin_page(pages[static_cast<size_t>(j)]);

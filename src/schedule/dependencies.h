@@ -18,7 +18,7 @@ using TaskNumber = int64_t;
 enum class After { done, begun };
 
 struct Edge {
-  TaskNumber task;  // the one at the other end: of what a task waits for, the earlier one
+  TaskNumber task;  // the task at the other end; for a task that waits, the earlier one
   After after;
 
   bool operator==(const Edge&) const = default;
@@ -29,7 +29,7 @@ struct LaneRules {
   // Calls of a lane that have begun and are not over, at most. 0, or not named: the lane begins
   // nothing ahead, as all lanes of a host.
   LaneMap<size_t> most_begun{};
-  bool keep_program_order = true;  // on all lanes but those of weights
+  bool keep_program_order = true;  // on all lanes but those that carry weights
 
   size_t most_begun_on(Lane lane) const {
     const size_t* most = most_begun.find(lane);
@@ -37,16 +37,18 @@ struct LaneRules {
   }
 };
 
-// Derives from what tasks read and write which earlier tasks each has to wait for: a reader for the
-// last writer, a writer for the last writer and everyone who read since. Tasks that fill a place,
-// each a part of it, are together its last writer. This is the only place where synchronisation
-// comes from: the kinds of the two tasks (task_kind.h) and the lanes' rules say how a task waits.
+// Derives from the places that tasks read and write which earlier tasks each has to wait for: a
+// reader waits for the last writer, a writer for the last writer and all readers since. Tasks that
+// fill a place, each a part of it, are together its last writer. This is the only place where
+// synchronisation comes from: the kinds of the two tasks (task_kind.h) and the lanes' rules say how
+// a task waits.
 class Dependencies {
  public:
   explicit Dependencies(const LaneRules& lanes = {}) : lanes_(lanes) {}
 
   // Edges of `task`, numbered next, to the tasks it must wait for; ascending, each earlier task
-  // once. Fails, and counts nothing, where the task reads what a withdrawn one should have brought.
+  // once. Fails, and counts nothing, where the task reads a place that a withdrawn task should have
+  // written.
   std::vector<Edge> add(const Task& task);
   TaskNumber next() const { return next_; }
 
@@ -58,8 +60,8 @@ class Dependencies {
   // Every task before `number` is done: nobody needs to wait for it any more.
   void done_before(TaskNumber number);
 
-  // The task will write nothing: what it would have written may not be read before someone else
-  // writes it. Others still wait for it, and so for all that it waits for.
+  // The task will write nothing: the places it would have written may not be read before another
+  // task writes them. Later tasks still wait for it, and so for all tasks that it waits for.
   void withdraw(const Task& task, TaskNumber number);
 
  private:
@@ -67,10 +69,10 @@ class Dependencies {
     std::vector<TaskNumber> writers;  // the last one, or all that fill it since it was last read
     std::vector<TaskNumber> readers;  // since
     bool filling = false;             // `writers` are tasks that fill the place
-    std::vector<TaskNumber> before;   // then: what each of them waits for
+    std::vector<TaskNumber> before;   // if filling: tasks that each of them waits for
     bool withdrawn = false;           // a writer was
 
-    // What a task that fills the place next waits for.
+    // Tasks that a task waits for which fills the place next.
     const std::vector<TaskNumber>& before_fill() const;
     void fill(TaskNumber number);
     void write(TaskNumber number);
@@ -98,8 +100,8 @@ class Dependencies {
   LaneRules lanes_;
   TaskNumber next_ = 0;
   TaskNumber done_ = 0;
-  std::deque<Earlier> earlier_;  // from done_ on
-  // By kind of resource, then by number: both are small and dense.
+  std::deque<Earlier> earlier_;  // tasks from done_ on
+  // Uses by kind of resource, then by number: both are small and dense.
   std::vector<std::vector<Uses>> uses_;
 };
 

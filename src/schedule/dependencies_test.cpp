@@ -78,8 +78,8 @@ TEST(Dependencies, WhatIsDoneIsNotWaitedFor) {
   EXPECT_EQ(waits.front(), 50);
 }
 
-// Against the definition: of two tasks that touch the same place, one of them writing, the later
-// waits for the earlier, directly or through others.
+// The definition: where two tasks touch one place, and one of them writes it, the later waits for
+// the earlier, directly or through others.
 TEST(Dependencies, ConflictingTasksAreOrderedAndOthersAreNot) {
   std::mt19937 random(7);
   const auto conflict = [](const Task& a, const Task& b) {
@@ -137,7 +137,8 @@ LaneRules all_begin_ahead() {
   return lanes;
 }
 
-// The edge between two tasks of these kinds, the later reading what the earlier writes.
+// The edge between two tasks of these kinds, the later of which reads a place that the earlier
+// writes.
 After edge_between(const LaneRules& lanes, const Task& earlier, const Task& later) {
   Dependencies dependencies(lanes);
   dependencies.add(earlier);
@@ -213,7 +214,7 @@ TEST(TaskKinds, EachRowIsComplete) {
     EXPECT_FALSE(kind.name.empty());
     for (size_t j = 0; j < kWorkCount; ++j) {
       const auto other = static_cast<Work>(j);
-      // Who waits by itself begins ahead, and an event needs someone who began ahead.
+      // A task that waits by itself begins ahead, and an event needs a task that began ahead.
       const bool awaits = kind.awaits.has(other) || kind.awaits_count.has(other);
       EXPECT_TRUE(!awaits || kind.begins_ahead);
       EXPECT_TRUE(!kind.awaits.has(other) || kind_of(other).begins_ahead);

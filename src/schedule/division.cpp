@@ -20,8 +20,8 @@ class Trial {
     cpu_ends_ += costs_.cpu.at(expert.rows);
     last_rows_ = expert.rows;
   }
-  // The CPU's last expert is computed by both, where the link has time for some of it from
-  // `link_free` on: so much that both are done together.
+  // Cuts the CPU's last expert so that both processors compute it, where the link has time for some
+  // of it from `link_free` on: as much as lets both end together.
   void slice(double link_free) {
     if (cpu_.empty() || !costs_.slices) return;
     const double begins = std::max(link_free, 0.0);
@@ -70,7 +70,8 @@ Division divide(std::span<const RoutedExpert> experts, const ExpertCosts& costs,
   std::stable_sort(others.begin(), others.end(),
                    [](const RoutedExpert& a, const RoutedExpert& b) { return a.rows > b.rows; });
 
-  // The first `awaited` of those on their way and the first `brought` of the others.
+  // Tries a division: the first `awaited` experts on their way and the first `brought` of the
+  // others go to the device.
   const auto divided = [&](size_t awaited, size_t brought) {
     Trial trial(costs, rows);
     for (const RoutedExpert& expert : there) trial.on_device(expert, 0.0);
@@ -85,7 +86,7 @@ Division divide(std::span<const RoutedExpert> experts, const ExpertCosts& costs,
   Division best = divided(coming.size(), 0);
   for (size_t left_out = 0; left_out <= coming.size(); ++left_out) {
     for (size_t brought = left_out == 0 ? 1 : 0; brought <= others.size(); ++brought) {
-      // With more over the link the device would end still later.
+      // With one more expert over the link the device would end still later.
       if (brought > 0 && link_free + static_cast<double>(brought) * costs.link >= best.seconds) {
         break;
       }

@@ -25,7 +25,8 @@ ExpertCosts random_costs(std::mt19937_64& random) {
           .between = 1.0};
 }
 
-// Some there, some on their way one after the other, the rest neither; rows of all sizes.
+// Random experts: some on the device, some on their way one after the other, the rest neither; rows
+// of all sizes.
 std::vector<RoutedExpert> random_experts(std::mt19937_64& random, double link, double& link_free) {
   std::vector<RoutedExpert> experts;
   const auto count = 1 + random() % 9;
@@ -40,8 +41,8 @@ std::vector<RoutedExpert> random_experts(std::mt19937_64& random, double link, d
   return experts;
 }
 
-// How long it takes when the device computes exactly these, from the definition.
-// `slice`: what it computes of one of the others besides.
+// The seconds of a division in which the device computes exactly these experts, from the
+// definition. `slice`: the part of one other expert that it computes besides.
 struct Slice {
   size_t expert = 0;
   double share = 0;
@@ -130,7 +131,7 @@ TEST(Division, EveryExpertOnceAndTheSameEveryTime) {
   }
 }
 
-// Mixtral's experts on a PCIe 5 link beside a CPU that reads 240 GB/s: 6.3 ms or 1.5 ms each.
+// Mixtral's experts over a PCIe 5 link and on a CPU that reads 240 GB/s: 6.3 ms or 1.5 ms each.
 TEST(Division, ACpuThatReadsFasterThanTheLinkTakesMostExperts) {
   const ExpertCosts costs{.device = line(0.14e-3, 0),
                           .cpu = line(1.5e-3, 0),
@@ -157,7 +158,7 @@ TEST(Division, ManyRowsLeaveTheCpuNothing) {
   EXPECT_TRUE(divide(experts, costs, 16384, 0).cpu.empty());
 }
 
-// With a slice of one expert besides: as fast as the best of all divisions and slices, where all
+// Divisions with a slice of one expert: as fast as the best of all divisions and slices, where all
 // have as many rows. Both processors end together unless the slice is as large as one may be.
 TEST(Division, TheLinkBringsWhatItCanOfOneMore) {
   std::mt19937_64 random(17);

@@ -10,8 +10,8 @@
 
 namespace klotski {
 
-// Bytes of the rows of a group of up to `most_rows`: what layers pass on, what experts take and
-// give, and what experts on the CPU beside a device give.
+// Bytes of the rows of a group of up to `most_rows`: the hidden rows, the rows that experts take
+// and give, and the rows that experts on the CPU give.
 uint64_t group_row_bytes(const ModelDescription& model, const Policy& policy, int64_t most_rows);
 
 // Bytes of all else that tasks of a group of `rows` rows compute with.

@@ -5,8 +5,8 @@ namespace klotski {
 namespace {
 
 // Klotski's Figure 4(c): gate and experts are different layers. While attention runs, the gate and
-// the hot experts come (equation 2); what a gate chooses beyond them is requested at once. Layers
-// are still taken in step, and experts batch by batch.
+// the hot experts come (equation 2); experts that a gate chooses beyond them are requested at once.
+// Layers are still taken in step, and experts batch by batch.
 class HotPrefetch : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) override {

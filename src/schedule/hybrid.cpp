@@ -8,14 +8,14 @@ namespace klotski {
 
 namespace {
 
-// A device and the CPU beside it compute the experts of a layer together, each those that it has
-// done sooner: what lies on the device, what the link brings in time, and where it lies below the
-// rest. Who computes what follows from the routing, the policy's costs and a clock that runs by
-// these costs: never from how long anything really took. Groups with so many rows that an expert
-// comes sooner than the CPU computes it run as in klotski.
+// A device and the CPU compute the experts of a layer together, each the experts that it has done
+// sooner: the device those that it holds or the link brings in time, the CPU the rest, from host
+// memory. The division follows from the routing, the policy's costs and a clock that runs by these
+// costs: never from measured time. Groups with so many rows that an expert comes sooner than the
+// CPU computes it run as in klotski.
 class Hybrid : public Schedule {
  public:
-  // While the CPU is at a layer, the link brings what it will best contribute to the next one.
+  // While the CPU computes a layer, the link brings the units that help most in the next one.
   void prefetch(FragmentBuilder& build, LayerId layer) override {
     const ExpertCosts* costs = build.shared_costs(layer);
     if (costs && !expected_rows_.empty()) {
@@ -37,15 +37,15 @@ class Hybrid : public Schedule {
     refill(build);
   }
 
-  // Rows go down before it is known who computes what: that few need none of them costs less than
-  // a CPU that waits for them.
+  // Rows go down before the division is known: a copy that nobody needs, now and then, costs less
+  // than a CPU that waits for rows.
   void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) override {
     build.gate(layer, micro_batch);
     const bool last = micro_batch + 1 == build.micro_batches();
     if (last && build.shared_costs(layer)) build.rows_to(kHostTier, layer);
   }
 
-  // With all choices known more can be said than with those of one micro-batch.
+  // Nothing is requested for the choices of one micro-batch: the division needs all of them.
   void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
                      const std::vector<ExpertId>& chosen) override {
     if (!build.shared_costs(layer)) link_only_->gate_finished(build, layer, micro_batch, chosen);
@@ -101,8 +101,8 @@ class Hybrid : public Schedule {
     return asked;
   }
 
-  // Books the way of a layer's keys and values, once: at a pass's first layer the last pass has
-  // asked for what comes ahead, and this one asks again.
+  // Books the way of a layer's keys and values, once: for a pass's first layer the last pass has
+  // asked already, and this one asks again.
   void book_kv(const FragmentBuilder& build, const ExpertCosts& costs) {
     if (kv_booked_ || !build.loads_kv()) return;
     book_link(costs.kv);
@@ -135,15 +135,15 @@ class Hybrid : public Schedule {
     return routed;
   }
 
-  // Where rows choose few of a layer's experts a guess is wrong more often than right, and its copy
-  // takes of the memory's rate from the CPU.
+  // Whether most experts of a layer are used. Where rows choose few, a guess is wrong more often
+  // than right, and its copy takes memory bandwidth from the CPU.
   bool most_are_used(FragmentBuilder& build, LayerId layer) const {
     const int64_t experts = build.context().model.layer(layer).feed_forward.experts;
     return 2 * std::ssize(expected_rows_) >= experts;
   }
 
-  // The next layer's rows are taken to fall on its experts as this one's did: most on those that
-  // are foretold to be hot, then on those that are chosen most.
+  // The expected rows of the next layer's experts, which are taken to be spread like this layer's:
+  // most rows for the experts that are foretold to be hot, then for the most chosen ones.
   std::vector<RoutedExpert> expected(FragmentBuilder& build, LayerId layer) const {
     std::vector<ExpertId> ranked = build.context().hot(layer);
     for (const ExpertId expert : build.ranked(layer)) {
@@ -180,7 +180,8 @@ class Hybrid : public Schedule {
     for (const ExpertId expert : division.cpu) build.scatter(layer, expert, sliced(expert));
   }
 
-  // Of that share of an expert, so that each part's rows begin where the kernels like them to.
+  // Outputs of a slice with that share of an expert, a multiple of kCutColumns: each part's rows
+  // begin where kernels read them fastest.
   static int64_t slice_outputs(FragmentBuilder& build, LayerId layer, double share) {
     constexpr int64_t kStep = kCutColumns;
     const auto width = static_cast<double>(build.context().model.layer(layer).feed_forward.width);
@@ -194,8 +195,8 @@ class Hybrid : public Schedule {
     }
   }
 
-  // A link that has nothing to do brings what the CPU had to compute, if it is used more than what
-  // leaves for it.
+  // An idle link brings experts that the CPU had to compute, if they are used more than those that
+  // leave for them.
   void refill(FragmentBuilder& build) {
     for (const ExpertId expert : computed_below_.experts) {
       if (link_free_ >= next_) return;
@@ -218,10 +219,11 @@ class Hybrid : public Schedule {
   double next_ = 0;       // when the next one will be
   double link_free_ = 0;  // when the link has brought all it was asked for
   double link_seconds_per_byte_ = 0;
-  bool kv_booked_ = false;                 // of the next layer, on the link
-  std::map<WeightUnit, double> arrivals_;  // of experts that were asked for ahead
-  std::vector<double> expected_rows_;      // of a layer's experts, most first; empty: not known
-  ComputedBelow computed_below_;           // in the last layer
+  bool kv_booked_ = false;                 // the next layer's, on the link
+  std::map<WeightUnit, double> arrivals_;  // seconds, for experts that were asked for ahead
+  std::vector<double> expected_rows_;      // rows of a layer's experts, most first; empty: not
+                                           // known
+  ComputedBelow computed_below_;           // the last layer's
 };
 
 }  // namespace

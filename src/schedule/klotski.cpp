@@ -7,10 +7,10 @@ namespace klotski {
 namespace {
 
 // The expert-aware multi-batch pipeline: Klotski, section 5, Algorithm 1 and Figure 7(b). Attention
-// runs batch by batch, an expert over the tokens of all batches: first those that are there, then
-// the others in the order in which they arrive, the hot ones before the rest. An expert whose
-// tokens are done gives its slot back at once; what the next layer surely or probably needs takes
-// it while the last experts still run.
+// runs batch by batch, an expert over the tokens of all batches: first the resident experts, then
+// the others in the order in which they arrive, hot ones first. An expert whose tokens are done
+// gives its slot back at once; weights that the next layer surely or probably needs take it while
+// the last experts still run.
 class Klotski : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) override {
@@ -23,7 +23,8 @@ class Klotski : public Schedule {
 
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     std::vector<WeightUnit> order = in_order_of_arrival(build, layer, activated);
-    size_t requested = 0;  // those before it have been requested and still are until they are done
+    size_t requested = 0;  // experts before this index have been requested, and stay so until they
+                           // are done
     for (size_t i = 0; i < order.size(); ++i) {
       if (build.need(order[i])) requested = i;
       build.expert(layer, order[i].expert, kWholeGroup);

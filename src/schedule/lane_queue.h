@@ -8,10 +8,10 @@
 
 namespace klotski {
 
-// The tasks of a lane that have not begun: the highest priority first, those of one priority in
-// program order. Of one priority only the first may be taken, and none of a lower one while it may.
-// So a lane whose tasks all have one priority keeps program order, and a task that has to wait lets
-// lower priorities go on. The executor and the simulation both take tasks from here.
+// The tasks of a lane that have not begun: the highest priority first, tasks of one priority in
+// program order. Only the first task of a priority may be taken, and none of a lower priority while
+// it may. So a lane whose tasks all have one priority keeps program order, and a task that has to
+// wait lets lower priorities go on. The executor and the simulation both take tasks from here.
 class LaneQueue {
  public:
   bool empty() const { return entries_.empty(); }

@@ -7,7 +7,7 @@ namespace {
 // FlexGen's block schedule as Klotski's Figure 4(b) applies it to experts: while attention runs,
 // the whole expert layer comes, whichever experts the tokens will choose, and every batch of the
 // group runs on it. Layers are taken in step (Algorithm 1, line 18): a layer begins to come when
-// the one before it is done, and its first gate waits for all of it.
+// the layer before it is done, and its first gate waits for all of it.
 class MultiBatch : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) override {

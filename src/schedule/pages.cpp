@@ -6,7 +6,7 @@ namespace klotski {
 
 namespace {
 
-constexpr uint64_t kPageAlignment = 4096;  // of a page's begin, for fast copies
+constexpr uint64_t kPageAlignment = 4096;  // bytes; alignment of a page's begin, for fast copies
 
 }  // namespace
 
@@ -17,7 +17,7 @@ PageTable page_table(std::span<const PagedUnit> units, int64_t pages) {
   const uint64_t page_bytes =
       ((total + count - 1) / count + kPageAlignment - 1) / kPageAlignment * kPageAlignment;
   PageTable table(count);
-  uint64_t begin = 0;  // of the unit, in bytes of the layer
+  uint64_t begin = 0;  // first byte of the unit among the layer's
   for (const PagedUnit& unit : units) {
     for (uint64_t offset = 0; offset < unit.bytes;) {
       const uint64_t page = (begin + offset) / page_bytes;

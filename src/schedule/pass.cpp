@@ -4,8 +4,8 @@ namespace klotski {
 
 namespace {
 
-// Algorithm 1, lines 11-16: batch by batch, the keys and values of the next one on their way. What
-// the CPU attends to begins some batches ahead.
+// Algorithm 1, lines 11-16: batch by batch, while the keys and values of the next batch are on
+// their way. Batches whose attention the CPU computes begin some batches ahead.
 void attend(FragmentBuilder& build, LayerId layer) {
   build.need(attention_unit(layer));
   build.load_kv(layer, 0);

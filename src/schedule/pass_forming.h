@@ -23,7 +23,7 @@ struct PassSequence {
 // The tokens of one sequence that a pass computes.
 struct PassRows {
   size_t sequence = 0;     // index into the sequences that the pass was formed of
-  size_t micro_batch = 0;  // of the pass
+  size_t micro_batch = 0;  // index in the pass
   int64_t tokens = 0;
   bool complete = false;  // no token stays pending: the sequence gains one
 
@@ -32,21 +32,21 @@ struct PassRows {
 
 struct FormedPass {
   size_t micro_batches = 0;    // each has rows
-  std::vector<PassRows> rows;  // in the order of the sequences
+  std::vector<PassRows> rows;  // rows in the order of the sequences
 
   bool operator==(const FormedPass&) const = default;
 };
 
-// Says which tokens of which sequences the next pass computes, in which micro-batch. The engine
-// forms its passes so, and the planner those that it simulates.
+// Says which tokens of which sequences the next pass computes, in which micro-batch: for the
+// engine's passes and for the planner's simulated ones.
 class PassForming {
  public:
   // `policy` must live longer.
   explicit PassForming(const Policy& policy) : policy_(policy) {}
 
   // Admits waiting sequences in their order, as long as the group has room and `place` finds memory
-  // for the one with that index. Those admitted together are spread so that micro-batches have
-  // about as many tokens; a sequence stays in its micro-batch.
+  // for the sequence with that index. Sequences admitted together are spread so that micro-batches
+  // have about as many tokens; a sequence stays in its micro-batch.
   void admit(std::span<PassSequence> sequences, const std::function<bool(size_t)>& place) const;
 
   // The next pass of the admitted sequences. Each gives its one pending token, or as much of its

@@ -66,8 +66,9 @@ TEST(PassForming, NothingGivesNothing) {
   EXPECT_EQ(PassForming(policy).form({}), FormedPass());
 }
 
-// Random sequences: no micro-batch has too many rows or is empty, each sequence is in one, those
-// that decode are all computed, and a prompt waits only where its micro-batch is full.
+// Random sequences: no micro-batch has too many rows or is empty, each sequence is in one
+// micro-batch, all sequences that decode are computed, and a prompt waits only where its
+// micro-batch is full.
 TEST(PassForming, RowsFitAndNobodyWaitsForNothing) {
   std::mt19937 random(3);
   const auto below = [&](int64_t bound) {

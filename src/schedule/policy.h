@@ -36,7 +36,8 @@ struct TierMemory {
   TierId source = kDiskTier;                // the tier that its weights come from
   std::array<int64_t, kUnitKinds> slots{};  // buffers, by kind of unit
   uint64_t kv_bytes = 0;                    // keys and values of a compute tier that lie in it
-  uint64_t kv_spill_bytes = 0;              // and those that lie in the tier it has weights from
+  uint64_t kv_spill_bytes = 0;              // keys and values of a compute tier that lie in its
+                                            // source
 };
 
 // The contents of every memory. Written by the memory plan, read by residency, cache and executor.
@@ -45,11 +46,11 @@ struct TierLayout {
   // or a remote memory is one more entry. Disks, where ways begin, have no slots and no entry.
   std::vector<TierMemory> tiers = {TierMemory{}};
   // A group of more than rows_in_place rows takes the memory of the last lent_slots expert slots
-  // for its rows, and to compute with, while it runs; what they held has to be loaded again.
+  // for its rows, and to compute with, while it runs; the experts in them have to be loaded again.
   int64_t lent_slots = 0;
   int64_t rows_in_place = 0;
   int64_t kv_stages = 0;  // buffers through which spilled keys and values pass: none, or two and up
-  uint64_t kv_stage_bytes = 0;    // of one of them
+  uint64_t kv_stage_bytes = 0;    // bytes of one stage
   int64_t kv_sequence_pages = 0;  // with stages: most pages of a sequence that passes through them
 
   // The memory of the first compute tier, where the rows of a group lie.
@@ -72,31 +73,32 @@ struct TierLayout {
   }
 };
 
-// Which experts are brought ahead and which stay. Written by the memory plan and the search, read
-// by residency and the predictors.
+// The experts that are brought ahead and those that stay. Written by the memory plan and the
+// search, read by residency and the predictors.
 struct CacheRule {
   int64_t hot_experts = 0;  // K, prefetched a layer; 0: as many as a token chooses
   int path_length = 1;      // l: layers whose choices foretell the next
   std::string eviction = "furthest";
-  // Experts that stay in the compute tier once they are there, as long as there are others to take
-  // the place of: the same number of every layer as far as that goes, so that no layer has to wait
-  // for all of its experts; of each layer those that are chosen most.
+  // Experts that stay in the compute tier once they are there, as long as other experts can be
+  // evicted instead: equally many of every layer as far as that goes, so that no layer has to wait
+  // for all of its experts; of each layer the most chosen ones.
   int64_t kept_experts = 0;
-  // By layer and expert, the share of a layer's choices that goes to each; empty: not known.
+  // Share of a layer's choices that goes to each expert, by layer and expert; empty: not known.
   std::vector<std::vector<double>> expert_shares{};
-  // Experts that are brought before they are used, at most, so that the others keep their slots; 0:
-  // as many as there are slots. Loads that are certain to be used do not count. The limit is off
-  // while slots are lent: with so many rows an expert computes longer than the next takes to come.
+  // Experts that are brought before they are used, at most, so that other experts keep their slots;
+  // 0: as many as there are slots. Loads that are certain to be used do not count. The limit is off
+  // while slots are lent: with that many rows an expert computes longer than the next takes to
+  // come.
   int64_t loads_ahead = 0;
 
   // K of a layer whose tokens choose top_k experts.
   int64_t hot_count(int64_t top_k) const { return hot_experts > 0 ? hot_experts : top_k; }
 };
 
-// Which processor computes what. Written by the search with measured costs, read by the schedules.
+// The work of each processor. Written by the search with measured costs, read by the schedules.
 struct WorkDivision {
-  // A group of up to this many rows shares its experts with the CPU beside a device, by these costs
-  // of each layer; 0, or no costs: the device computes all.
+  // A group of up to this many rows shares its experts between device and CPU, by these costs of
+  // each layer; 0, or no costs: the device computes all.
   int64_t shared_rows = 0;
   LayerCosts costs{};
   // The device may compute a slice of an expert, up to kMostSlice, while the CPU computes the rest.
@@ -122,19 +124,20 @@ struct VisibleWindow {
   }
 };
 
-// How work is divided and what lies where: decided once, then only read.
+// The division of work and memory: decided once, then only read.
 struct Policy {
   Strategy strategy = Strategy::klotski;
-  Precision precision = Precision::bf16;  // of products; keys and values are kept in it too
+  Precision precision = Precision::bf16;  // precision of products; keys and values are kept in it
+                                          // too
   GroupShape group{};
   TierLayout layout{};
   CacheRule cache{};
   WorkDivision division{};
   VisibleWindow visible{};
 
-  // Micro-batches that are merged while all sequences decode. Where keys and values pass through
-  // stages, or another processor attends to them, those of one are on their way while another is
-  // computed.
+  // Micro-batches that are merged while all sequences decode. None are where keys and values pass
+  // through stages or another processor attends: one micro-batch's are on their way while another
+  // is computed.
   int64_t merged_batches() const {
     if (layout.kv_stages > 0 || division.attends_elsewhere()) return 1;
     const int64_t most = std::min(group.decode_batch, group.micro_batch_rows) / group.micro_batch;

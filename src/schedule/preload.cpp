@@ -27,8 +27,9 @@ void for_each_preloaded(const ModelDescription& model, const Policy& policy, Fra
       if (!holds_all(memory, kind, units)) continue;
       for (const WeightUnit& unit : units) put(unit, memory.tier);
     }
-    // Those that stay come first, into the slots that are never lent. A unit goes to a compute tier
-    // through the memories on its way, and stays there as long as nothing else takes its slot.
+    // Experts that stay come first, into the slots that are never lent. A unit goes to a compute
+    // tier through the memories on its way, and stays in each as long as nothing else takes its
+    // slot.
     const bool by_rank = kind == UnitKind::expert && layout.source_of(kComputeTier);
     const std::vector<WeightUnit> ordered = by_rank ? experts_by_rank(model, policy) : units;
     auto next = ordered.begin();

@@ -56,7 +56,8 @@ TEST(RequestBatching, NoMicroBatchHasMoreRequestsThanTheLimit) {
   }
 }
 
-// With room for all, two micro-batches that are not full differ by at most one longest request.
+// Where there is room for all requests, two micro-batches that are not full differ by at most one
+// longest request.
 TEST(RequestBatching, SumsAreBalanced) {
   std::mt19937 random(2);
   for (int round = 0; round < 2000; ++round) {

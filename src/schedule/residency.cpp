@@ -14,12 +14,12 @@ namespace {
 // Units that every pass uses come round in a fixed order, whatever rule experts follow.
 constexpr std::string_view kCyclicRule = "furthest";
 
-// Units that keep their place in a memory that they pass through while others are asked for: one is
-// copied to the device while the disk reads the next, and one more evens out what differs.
+// Units that keep their slot in a memory that they pass through while other units are asked for:
+// one is copied to the device while the disk reads the next, and one more evens out their times.
 constexpr size_t kFetchedAhead = 3;
 
-// A rule's choice among the experts that leave first, or among all where none does. Which do may
-// depend on what is resident in another cache.
+// A rule's choice among the experts that leave first, or among all where none does. Which experts
+// leave first may depend on another cache.
 class SomeLeaveFirst : public EvictionRule {
  public:
   explicit SomeLeaveFirst(std::unique_ptr<EvictionRule> rule) : rule_(std::move(rule)) {}
@@ -211,8 +211,7 @@ bool Residency::kept(ExpertKey key) const {
   return std::binary_search(kept_.begin(), kept_.end(), key);
 }
 
-// Those that are kept leave last: where the next to leave is one of them, all others are under
-// lease.
+// Kept experts leave last: where the next to leave is a kept one, all others are under lease.
 bool Residency::room_beside_kept() const {
   ExpertCache& cache = *shelf(UnitKind::expert).cache;
   if (kept_.empty() || cache.has_free_slot()) return true;

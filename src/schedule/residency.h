@@ -12,19 +12,19 @@
 
 namespace klotski {
 
-// A layer's experts, those chosen most first; as they are numbered where the policy knows no more.
+// A layer's experts, the most chosen first; by number where the policy knows no more.
 std::vector<ExpertId> ranked_experts(const ModelDescription& model, const Policy& policy,
                                      LayerId layer);
 
 // The first of every layer by that order, before the second of any.
 std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Policy& policy);
 
-// Those that a policy keeps, in the order in which they are brought.
+// The experts that a policy keeps, in the order in which they are brought.
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy);
 
-// Which unit lies in which slot of which memory, and which are under lease. The state is that after
-// the last task given out, not that of the moment: it follows from the schedule alone, never from
-// the clock. Where no tier is named the first compute tier is meant.
+// The units in the slots of every memory, and the leases on them. The state is that after the last
+// task given out, not that of the moment: it follows from the schedule alone, never from the clock.
+// Where no tier is named the first compute tier is meant.
 class Residency {
  public:
   Residency(const ModelDescription& model, const Policy& policy);
@@ -43,12 +43,12 @@ class Residency {
   void give_way(const WeightUnit& unit, TierId tier = kComputeTier);
   void release(const WeightUnit& unit, TierId tier = kComputeTier);
 
-  // The slot of a memory that other tiers have their weights from, through which the unit goes
-  // there. It keeps its place until some others of its kind were asked for, so that those are
-  // brought meanwhile.
+  // The slot of a memory that is another tier's source, for a unit on its way to that tier. The
+  // unit keeps the slot until some others of its kind were asked for, so that these are brought
+  // meanwhile.
   Leased pass_through(const WeightUnit& unit, TierId tier);
 
-  // As ranked_experts says.
+  // The layer's ranked_experts().
   const std::vector<ExpertId>& ranked(LayerId layer) const {
     return ranked_[static_cast<size_t>(layer.value)];
   }
@@ -57,14 +57,14 @@ class Residency {
   bool resident(const WeightUnit& unit, TierId tier = kComputeTier) const;
   // Whether an expert can come without one leaving that is to be kept.
   bool room_beside_kept() const;
-  // So many rows chose an expert, wherever it is computed: it counts as used so often.
+  // Counts an expert as used by `rows` rows that chose it, wherever it is computed.
   void chosen(const WeightUnit& unit, int64_t rows);
   // Whether an expert would stay in the compute tier for its use so far, were it brought there.
   bool worth_bringing(const WeightUnit& unit);
   // Experts under lease that had to be loaded.
   int64_t loads_ahead() const;
-  // The last so many expert slots are used for something else from now on; 0: none. Gives up all
-  // leases on experts.
+  // Takes the last `count` expert slots out of use from now on; 0: none. Gives up all leases on
+  // experts.
   void lend_slots(int64_t count);
   int64_t lent_slots() const { return lent_; }
 
@@ -74,7 +74,7 @@ class Residency {
   std::vector<WeightUnit> leased_of(UnitKind kind, LayerId layer) const;
 
   void now_at(LayerId layer);
-  // A pass failed half-way: what the slots hold is not known.
+  // Forgets the contents of all slots, which are not known after a pass failed half-way.
   void forget_everything();
 
   CacheCounters counters(UnitKind kind) const;
@@ -83,12 +83,12 @@ class Residency {
   struct Held {
     WeightUnit unit;
     ExpertLease lease;
-    bool loaded = false;  // for this lease
+    bool loaded = false;  // the unit was loaded for this lease
   };
   struct Shelf {
     std::unique_ptr<ExpertCache> cache;  // none where the model has no such units
     std::vector<Held> held;              // in the order in which the leases were taken
-    CacheCounters before;                // of caches that were forgotten
+    CacheCounters before;                // counters of caches that were forgotten
   };
 
   // The slots of one memory.
@@ -106,11 +106,11 @@ class Residency {
   Shelf& shelf(UnitKind kind, TierId tier = kComputeTier);
 
   int64_t layers_;
-  std::vector<std::vector<ExpertId>> ranked_;  // by layer
+  std::vector<std::vector<ExpertId>> ranked_;  // experts by layer
   std::vector<ExpertKey> kept_;                // ascending
   Policy policy_;
-  // As the policy lists the memories: each before its source, whose eviction rule asks it. Of
-  // memories that are sources `held` are the units asked for last.
+  // Shelves in the policy's order of memories: each before its source, whose eviction rule asks it.
+  // In memories that are sources, `held` are the units asked for last.
   std::vector<Shelves> shelves_;
   int64_t lent_ = 0;
 };

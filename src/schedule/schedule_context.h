@@ -12,23 +12,23 @@ namespace klotski {
 
 // A micro-batch as known before its pass runs.
 struct MicroBatchShape {
-  bool spilled = false;  // its keys and values live below the compute tier
+  bool spilled = false;  // its keys and values do not lie in the compute tier
   int64_t rows = 0;
   bool decodes = false;  // a row a sequence, each following others, all of them spilled
 };
 
 // The bytes of a unit of weights.
 struct UnitFacts {
-  uint64_t read_bytes = 0;   // from disk
+  uint64_t read_bytes = 0;   // bytes read from disk
   bool must_settle = false;  // has to be moved into place after reading
-  uint64_t own_bytes = 0;    // of its tensors: what a device gets
+  uint64_t own_bytes = 0;    // bytes of its tensors, as a device gets them
 };
 UnitFacts facts_of(const UnitLayouts& layouts, const WeightUnit& unit);
 
 // The facts that a schedule decides from, besides the policy.
 struct ScheduleContext {
   const ModelDescription& model;
-  std::vector<MicroBatchShape> group;  // in the order of their numbers
+  std::vector<MicroBatchShape> group;  // micro-batches in the order of their numbers
   std::function<UnitFacts(const WeightUnit&)> facts;
   // Experts expected to take most tokens of a layer, likeliest first.
   std::function<std::vector<ExpertId>(LayerId)> hot;
@@ -38,7 +38,7 @@ struct ScheduleContext {
   int64_t group_rows() const;
 };
 
-// Where the contexts of a run or of a simulation come from: the same pass after pass.
+// Sources of the contexts of all passes of a run or of a simulation.
 struct ContextSources {
   const ModelDescription& model;
   const CacheRule& rule;  // says how many experts of a layer are hot

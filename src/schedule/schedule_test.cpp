@@ -10,13 +10,13 @@
 namespace klotski {
 namespace {
 
-// Replays a schedule in program order and checks that it makes sense. What is right in this order
-// is right in every order the executor may choose, since conflicting tasks keep it.
+// Replays a schedule in program order and checks that it makes sense. A schedule that is right in
+// this order is right in every order the executor may choose, since conflicting tasks keep it.
 class Replay {
  public:
   Replay(const ModelDescription& model, const Policy& policy) : model_(model), policy_(policy) {}
 
-  // A pass, after those before it.
+  // Replays a pass, after the passes before it.
   void run(const Fragment& tasks, const RoutingTable& routing) {
     routing_ = routing;
     combined_.clear();
@@ -32,7 +32,7 @@ class Replay {
 
   int computed_below = 0;
   int attended_below = 0;
-  int parts = 0;  // of units that came in several
+  int parts = 0;  // parts of units that came in several
   int slices = 0;
 
  private:
@@ -156,7 +156,7 @@ class Replay {
     }
   }
 
-  // What attention on the CPU exchanges with the device goes its way in one buffer, step by step.
+  // Inputs and results of attention on the CPU go their way in one buffer, step by step.
   void exchange(const Task& task, Lane lane, Work before) {
     EXPECT_EQ(task.lane, lane);
     const Exchanged& here = buffers_.at(task.buffer);
@@ -166,7 +166,8 @@ class Replay {
     buffers_[task.buffer] = {task, task.work};
   }
 
-  // Where it lies, on the rows of its layer; its results have to come back before they count.
+  // The CPU runs an expert in host memory, on the rows of its layer; its results have to come back
+  // before they count.
   void run_below(const Task& task) {
     EXPECT_EQ(task.work, Work::expert_on_cpu);
     EXPECT_EQ(below_.at({task.unit.kind, task.slot}), task.unit);
@@ -177,7 +178,7 @@ class Replay {
     ++computed_below;
   }
 
-  // Load, device and CPU speak of the same slice, the one that is there.
+  // Load, device and CPU name one slice, the one that was loaded.
   void expect_slice(const Task& task, Work done) {
     EXPECT_EQ(slice_.unit, task.unit);
     EXPECT_EQ(slice_.outputs, task.sliced);
@@ -215,7 +216,7 @@ class Replay {
   std::map<Slot, uint64_t> loaded_;
   std::map<Slot, bool> settled_;
   LayerId rows_below_{-1};
-  std::map<WeightUnit, Work> below_way_;  // what was done last with experts of the CPU
+  std::map<WeightUnit, Work> below_way_;  // last step of experts on the CPU
   struct Slice {
     WeightUnit unit{};
     int64_t outputs = 0;
@@ -246,7 +247,8 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
     const auto schedule = make_schedule(policy.strategy);
     Fragment all;
     Replay replay(model, policy);
-    for (int pass = 0; pass < 3; ++pass) {  // each begins with what the one before has left
+    for (int pass = 0; pass < 3; ++pass) {  // each pass begins with the units that the pass before
+                                            // has left
       const RoutingTable routing = random_routing(random, model, policy.group.micro_batches);
       RecordingSink sink(routing);
       FragmentBuilder build(policy, residency,
@@ -267,7 +269,8 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
   EXPECT_GT(slices, 100);
 }
 
-// The same input gives the same tasks, whatever time anything took: results rest on who computes.
+// Equal inputs give equal tasks, whatever time anything took: results depend on which processor
+// computes.
 TEST(Schedule, HybridIsRepeatable) {
   for (int trial = 0; trial < 200; ++trial) {
     std::array<std::string, 2> printed;
@@ -328,11 +331,12 @@ TEST(Schedule, KeptExpertsStayAndFewComeAhead) {
   }
   int reloaded = 0;
   for (const auto& [unit, count] : loads) reloaded += count - 1;
-  // Of 32 experts 8 stay, and of the 4 slots beside them all but those that experts pass through.
+  // 8 of 32 experts stay, and the 4 other slots keep all but the experts that pass through.
   EXPECT_LE(reloaded, 2 * 24 + 4);
 }
 
-// As many of every layer, and of each layer those that are chosen most; they are brought first.
+// Equally many experts of every layer are kept, the most chosen ones of each; they are brought
+// first.
 TEST(Residency, WhatIsChosenMostIsKept) {
   const ModelDescription model = shape_of(3, 4, 2);
   Policy policy;
@@ -353,7 +357,7 @@ TEST(Residency, WhatIsChosenMostIsKept) {
   EXPECT_EQ(kept().back(), (std::pair<int64_t, int64_t>(2, 3))) << "equals as they are numbered";
 }
 
-// A later run finds the memory below as this one left it, whatever went up.
+// A later run finds host memory as this one left it, whatever went to the device.
 TEST(Residency, EachLiesInOneSlotBelowWhateverIsChosenMost) {
   const ModelDescription model = shape_of(3, 4, 2);
   Policy policy;
@@ -473,7 +477,7 @@ TEST(Schedule, TheOrdersOfThePaper) {
   EXPECT_EQ(Example(Strategy::klotski).layer(Lane::kCompute), "a.0 a.1 g.0 g.1 e2 e1 e3 c.0 c.1");
 }
 
-// MoE-Lightning's Algorithm 1 with three micro-batches, by what each lane does: attention two
+// MoE-Lightning's Algorithm 1 with three micro-batches, by the tasks of each lane: attention two
 // ahead, into the next layer too; a page of the next layer's weights for each micro-batch.
 TEST(Schedule, CgoPipesOrder) {
   const ModelDescription model = shape_of(2, 2, 1);
@@ -554,8 +558,8 @@ TEST(Simulation, IsAsLongAsItsBusiestLaneWhereTheOtherIsFree) {
   using std::chrono::nanoseconds;
   // Compute alone: 2 embeds and 2 layers of 2 attentions, 2 gates, 3 experts, 2 combines.
   EXPECT_EQ(simulated(Strategy::klotski, nanoseconds(0), nanoseconds(10)), nanoseconds(200));
-  // Loads alone: the model, 2 x (attention, gate, 3 experts), and what the next pass begins with:
-  // all of layer 0 but what is still there.
+  // Loads alone: the model, 2 x (attention, gate, 3 experts), and the units that the next pass
+  // begins with: all of layer 0 but units that are still there.
   const nanoseconds loads =
       simulated(Strategy::klotski, nanoseconds(10), nanoseconds(0) + nanoseconds(1));
   EXPECT_GE(loads, nanoseconds(110));
@@ -623,8 +627,8 @@ TEST_F(SimulatedLoads, AreOvertakenWhileTheyWait) {
   EXPECT_EQ(order(), std::vector<uint64_t>({2, 1, 4, 3}));
 }
 
-// The load of a higher priority comes from a slot below that is filled at 10 ns: one load goes
-// ahead of it, since the link would be idle, and no other.
+// The load of a higher priority comes from a host slot that is filled at 10 ns: one load goes ahead
+// of it, since the link would be idle, and no other.
 TEST_F(SimulatedLoads, GoOnWhileAHigherPriorityHasToWait) {
   const Resource below{Place::slot, 0, UnitKind::expert, kHostTier};
   Task fetch{.work = Work::fetch, .lane = Lane::kDiskRead, .writes = {below}};
@@ -633,7 +637,7 @@ TEST_F(SimulatedLoads, GoOnWhileAHigherPriorityHasToWait) {
   EXPECT_EQ(simulation.end(Lane::kToDevice), Nanoseconds(30));
 }
 
-// With transfers slower than computing each step of the paper's ablation is a gain.
+// Where transfers are slower than computing, each step of the paper's ablation is a gain.
 TEST(Simulation, TheAblationsOrder) {
   using std::chrono::nanoseconds;
   const nanoseconds load(100);

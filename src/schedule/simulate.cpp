@@ -79,8 +79,8 @@ void Simulation::play_next() {
   if (--left_ == 0) waiting_.clear();
 }
 
-// The task that the lane takes next, of those that wait for nothing that is not played: the first
-// one that can begin as early as any.
+// The task that the lane takes next, among those whose dependencies are all played: the first one
+// that can begin as early as any.
 std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& queue) const {
   const std::chrono::nanoseconds free = lane_free(lane);
   std::optional<Next> next;
@@ -98,8 +98,8 @@ std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& 
   return next;
 }
 
-// Everyone waits until what it depends on is over, also where a device waits by itself: the later
-// task then has begun, but goes on no sooner.
+// A task waits until its dependencies are over, even where a device waits by itself: the later task
+// then has begun, but goes on no sooner.
 void Simulation::play(TaskNumber number, Waiting& task) {
   TimelineSpan& span = task.span;
   std::chrono::nanoseconds& lane_free = lane_free_.at(span.lane, pass_began_);

@@ -14,8 +14,8 @@
 namespace klotski {
 
 // Plays fragments on lanes that take `cost` for a task: each lane does its tasks in the executor's
-// order (lane_queue.h), each as soon as what it waits for is done. The same dependencies as in the
-// executor, no threads. Tasks that bring weights wait in their queue, where later ones of a higher
+// order (lane_queue.h), each as soon as its dependencies, which are the executor's, are done.
+// Without threads. Tasks that bring weights wait in their queue, where later ones of a higher
 // priority overtake them, until another task needs them or all is played out.
 class Simulation : public TaskSink {
  public:
@@ -29,25 +29,26 @@ class Simulation : public TaskSink {
     return routing_(layer, micro_batch);
   }
 
-  // A pass begins when the one before it has ended: what it asks for was not known earlier, though
-  // what that one asked for ahead may still be on its way. The tasks of the pass before the last
-  // are done, since the last had to wait for whatever it used of them.
+  // A pass begins when the pass before it has ended: its requests were not known earlier, though
+  // units that the pass before asked for ahead may still be on their way. All tasks of earlier
+  // passes are done, since the last pass had to wait for those it used.
   void begin_pass();
 
   // Plays all that waits: the timeline then has every task.
   void play_out();
 
-  // These play out first. The end of the last pass: what was asked for ahead may arrive long after.
+  // End of the last pass; units that were asked for ahead may arrive long after. This and the next
+  // two play out first.
   std::chrono::nanoseconds pass_end();
-  std::chrono::nanoseconds end();           // of the last task
-  std::chrono::nanoseconds end(Lane lane);  // of the last task of a lane
+  std::chrono::nanoseconds end();           // end of the last task
+  std::chrono::nanoseconds end(Lane lane);  // end of the lane's last task
 
  private:
   struct Played {
     std::chrono::nanoseconds end{0};
     Lane lane{};
     bool over = false;
-    size_t waiting = 0;  // its place in waiting_, until it is over
+    size_t waiting = 0;  // its index in waiting_, until it is over
   };
   struct Waiting {
     TimelineSpan span;
@@ -56,7 +57,7 @@ class Simulation : public TaskSink {
   };
   struct Next {
     Lane lane;
-    size_t place;  // in the lane's queue
+    size_t place;  // index in the lane's queue
     TaskNumber number;
     std::chrono::nanoseconds start;
   };
@@ -75,10 +76,10 @@ class Simulation : public TaskSink {
   Routing routing_;
   Timeline& timeline_;
   Dependencies dependencies_;
-  TaskNumber last_pass_ = 0;                // its first task
+  TaskNumber last_pass_ = 0;                // the first task of the last pass
   std::vector<Played> played_;              // by task number, from last_pass_ on or earlier
   TaskNumber first_played_ = 0;             // the number of the first one there
-  LaneMap<LaneQueue> queues_;               // of tasks that bring weights
+  LaneMap<LaneQueue> queues_;               // tasks that bring weights
   std::vector<Waiting> waiting_;            // the tasks of these queues, and some that are over
   size_t left_ = 0;                         // tasks of these queues
   std::chrono::nanoseconds pass_began_{0};  // no lane does anything of the pass before

@@ -9,32 +9,32 @@ namespace klotski {
 
 // Experts that the rows of each micro-batch chose: each once, ascending.
 using Activated = std::vector<std::vector<ExpertId>>;
-// Those of all micro-batches, likewise.
+// Experts that the rows of any micro-batch chose: each once, ascending.
 std::vector<ExpertId> union_of(const Activated& activated);
 
-// Who carries tasks out: the executor, or a simulation of it.
+// A receiver of tasks that carries them out: the executor, or a simulation of it.
 class TaskSink {
  public:
   virtual ~TaskSink() = default;
   virtual void submit(Fragment fragment) = 0;
-  // What the rows of a micro-batch chose, ascending; waits for its gate. A layer that is not routed
-  // has chosen its only expert before.
+  // Experts that the rows of a micro-batch chose, ascending; waits for its gate. A layer that is
+  // not routed has chosen its only expert before.
   virtual std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) = 0;
   // Tells that all experts of the layer were submitted: while they run is the time to learn from
   // its choices, before the next layer's experts are predicted.
   virtual void layer_submitted(LayerId) {}
 };
 
-// One strategy. It is asked for every layer of a pass, in this order: what to bring before the
-// layer begins; then, attention being the same for all, how the gates run and what to do as each is
-// finished; and with all of the routing in hand how the experts run.
+// One strategy. It is asked for every layer of a pass, in this order: which units to bring before
+// the layer begins; then, attention being the same for all, how the gates run and what to do as
+// each is finished; and with all of the routing in hand how the experts run.
 class Schedule {
  public:
   virtual ~Schedule() = default;
 
   virtual void prefetch(FragmentBuilder& build, LayerId layer) = 0;
-  // Unless a strategy says otherwise a gate waits for its own weights alone, and what it chose is
-  // requested at once.
+  // Gates. Unless a strategy says otherwise a gate waits for its own weights alone, and the experts
+  // that it chose are requested at once.
   virtual void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) {
     build.gate(layer, micro_batch);
   }
@@ -45,7 +45,8 @@ class Schedule {
   virtual void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) = 0;
 
   // All layers of a pass: unless a strategy says otherwise layer by layer, as above. Hands
-  // fragments on as soon as they can be known; what the next pass begins with is requested last.
+  // fragments on as soon as they can be known; units that the next pass begins with are requested
+  // last.
   virtual void layers(FragmentBuilder& build, TaskSink& sink);
 };
 

@@ -8,8 +8,8 @@
 
 namespace klotski {
 
-// In the order of the Klotski paper's ablation, each adding one idea to the one before; then those
-// that need a device and the CPU beside it.
+// Strategies in the order of the Klotski paper's ablation, each adding one idea to the one before;
+// then the strategies that need a device and the CPU.
 enum class Strategy { simple, multi_batch, hot_prefetch, klotski, cgopipe, hybrid, count_ };
 
 inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
@@ -19,10 +19,10 @@ inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
 struct StrategyProperties {
   Strategy strategy = Strategy::klotski;
   std::string_view name;         // the value of --strategy
-  bool needs_device = false;     // without one it is the strategy that it is built on
+  bool needs_device = false;     // without a device it is the strategy that it is built on
   bool one_micro_batch = false;  // works on a group of one micro-batch only
   bool prefetches_hot = false;   // brings K hot experts: their number matters
-  bool divides_experts = false;  // the CPU beside a device computes some experts
+  bool divides_experts = false;  // the CPU computes some experts, a device the others
   bool needs_cpu_attention = false;
   bool competes_on_device = false;     // may be the fastest there; others are steps of the ablation
   bool double_buffers_layers = false;  // wants slots for the units of any two layers
@@ -32,7 +32,7 @@ const StrategyProperties& properties_of(Strategy strategy);
 
 inline std::string_view strategy_name(Strategy strategy) { return properties_of(strategy).name; }
 std::optional<Strategy> strategy_from_name(std::string_view name);
-// A strategy in words, with what else names the way work is divided.
+// A strategy in words, and whether the CPU attends.
 std::string describe_strategy(Strategy strategy, bool cpu_attention);
 
 }  // namespace klotski

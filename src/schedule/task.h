@@ -1,7 +1,7 @@
 #pragma once
 
-// What a schedule is made of. A fragment is a value: it names no thread, stream or lock, so it can
-// be printed, tested, simulated and executed alike.
+// Tasks, which schedules are made of. A fragment is a value: it names no thread, stream or lock, so
+// it can be printed, tested, simulated and executed alike.
 
 #include <compare>
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace klotski {
 // Places that tasks read and write, as physical as the memory behind them: whoever writes a place
 // waits for its readers, so double buffering follows from there being two buffers.
 enum class Place : uint8_t {
-  slot,     // of a kind of unit: `number` is the slot, `kind` says of which
+  slot,     // a slot for units: `number` is the slot, `kind` the kind of unit
   hidden,   // rows of a micro-batch; so are the following
   normed,   // rows as the experts take them; away from the first compute tier the group's, number 0
-  routing,  // what the gate chose
-  outputs,  // of the experts, by row and choice
+  routing,  // choices of the gate
+  outputs,  // outputs of the experts, by row and choice
   kv,       // keys and values, wherever they live
   stage,    // a staging buffer of spilled keys and values
   logits,   // one buffer for all micro-batches
-  // What an expert (`number`) that is computed away from the first compute tier made of its rows,
-  // there and after the way back.
+  // Results of an expert (`number`) that is computed away from the first compute tier, there and
+  // after the way back.
   results,
-  // Buffers of attention that is computed away from the first compute tier: what it needs and what
-  // it gives, on both sides.
+  // Buffers of attention that is computed away from the first compute tier: its inputs and its
+  // results, on both sides.
   queries,
   attended,
-  // A slice of an expert on the device, and what it made of the rows there.
+  // A slice of an expert on the device, and its outputs there.
   slice,
   slice_outputs,
   count_
@@ -45,8 +45,8 @@ inline constexpr size_t kPlaces = static_cast<size_t>(Place::count_);
 struct Resource {
   Place place = Place::hidden;
   int32_t number = 0;
-  UnitKind kind = UnitKind::count_;  // of slots only
-  TierId tier = kComputeTier;        // whose memory it is
+  UnitKind kind = UnitKind::count_;  // for slots only
+  TierId tier = kComputeTier;        // the memory's tier
 
   auto operator<=>(const Resource&) const = default;
 
@@ -62,7 +62,7 @@ enum class LoadReason { certain, prefetch, demand };
 
 inline constexpr int32_t kWholeGroup = -1;
 
-// Attention on the CPU runs two micro-batches ahead of what follows it.
+// Micro-batches that attention on the CPU runs ahead of the device's next step for them.
 inline constexpr int32_t kAttentionAhead = 2;
 inline constexpr int32_t kAttentionBuffers = kAttentionAhead + 1;
 
@@ -70,16 +70,18 @@ struct Task {
   Work work = Work::embed;
   Lane lane{};
   WeightUnit unit{};                  // loaded or read
-  TierId tier = kComputeTier;         // whose memory the unit lies in, or comes to
-  int32_t slot = 0;                   // there
-  int32_t source_slot = -1;           // where a unit comes from in the tier's source; -1: a disk
-  LayerId layer{};                    // of the pass
-  int32_t micro_batch = kWholeGroup;  // or the whole group
-  int32_t stage = -1;                 // of spilled keys and values
-  int32_t buffer = -1;                // of attention that the CPU computes
-  uint64_t offset = 0;                // of a unit's own bytes, where a part of it is loaded
+  TierId tier = kComputeTier;         // tier of the memory that the unit lies in, or comes to
+  int32_t slot = 0;                   // slot in that memory
+  int32_t source_slot = -1;           // the unit's slot in the tier's source; -1: it comes from a
+                                      // disk
+  LayerId layer{};                    // layer of the pass
+  int32_t micro_batch = kWholeGroup;  // kWholeGroup: all micro-batches
+  int32_t stage = -1;                 // stage of spilled keys and values
+  int32_t buffer = -1;                // buffer of attention that the CPU computes
+  uint64_t offset = 0;                // first of the unit's own bytes that are loaded
   uint64_t bytes = 0;                 // moved
-  // Other tasks bring other parts of what it writes: nobody can wait by itself for this one alone.
+  // Other tasks bring the other parts of a place it writes: nobody can wait by itself for this one
+  // alone.
   bool partial = false;
   int64_t sliced = 0;  // outputs of the expert that the device computes, the CPU the rest; 0: whole
   LoadReason reason = LoadReason::certain;
@@ -87,18 +89,18 @@ struct Task {
   float priority = 0;
   std::vector<Resource> reads{};
   std::vector<Resource> writes{};
-  // Places of which a part is written that no other task of the kind writes: those that fill a
-  // place do not wait for each other, everyone else waits for them as for any writer.
+  // Places of which each task writes a part of its own: tasks that fill a place do not wait for
+  // each other, every other task waits for them as for any writer.
   std::vector<Resource> fills{};
-  // What the decision for this task rests on: it begins after these were written, but does not keep
-  // them from being written again while it runs.
+  // Places that the decision for this task rests on: it begins after these were written, but does
+  // not keep them from being written again while it runs.
   std::vector<Resource> after{};
 };
 
-// In program order: a task may depend on earlier ones only.
+// Tasks in program order: a task may depend on earlier ones only.
 using Fragment = std::vector<Task>;
 
-// What a task looks like on a timeline, times left out.
+// The span of a task on a timeline, without times.
 TimelineSpan span_of(const Task& task);
 
 std::string format_task(const Task& task);

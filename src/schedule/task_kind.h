@@ -1,8 +1,8 @@
 #pragma once
 
-// The kinds of task, one row of one table each. What a kind is called, which lanes take it, and how
-// it may begin before the tasks that it depends on are over is written there and nowhere else; what
-// carries a kind out is a row of the table in executor/group_tasks.
+// The kinds of task, one row of one table each. The name of a kind, the lanes that take it, and how
+// it may begin before the tasks that it depends on are over are written there and nowhere else; the
+// functions that carry a kind out are a row of the table in executor/group_calls.cpp.
 
 #include <array>
 #include <cstddef>
@@ -13,26 +13,26 @@
 namespace klotski {
 
 enum class Work {
-  fetch,             // a unit's bytes from disk into a slot of the memory below a device's
+  fetch,             // a unit's bytes from disk into a slot of host memory
   load,              // a unit's bytes into a slot of the compute tier: from there, or from disk
   settle,            // tensors of a loaded unit moved to where the kernels want them
-  embed,             // of a micro-batch
-  attention,         // of a micro-batch
-  project,           // of a micro-batch: what attention needs, where the CPU computes attention
+  embed,             // embedding of a micro-batch
+  attention,         // attention of a micro-batch
+  project,           // inputs of attention of a micro-batch, where the CPU computes attention
   queries_down,      // the results of project to the CPU
-  attention_on_cpu,  // of a micro-batch, from these
+  attention_on_cpu,  // attention of a micro-batch, from the results of project
   attended_up,       // the results of attention_on_cpu to the device
   project_back,      // the results of attention_on_cpu added to the hidden rows
-  gate,              // of a micro-batch: norm and routing
+  gate,              // norm and routing of a micro-batch
   expert,            // over the rows that chose it, of one micro-batch or of the group
   rows_down,         // rows that experts take, of the group, to where the CPU computes
-  expert_on_cpu,     // over the rows that chose it, of the group, from the memory below
+  expert_on_cpu,     // over the rows of the group that chose it, from host memory
   rows_up,           // the results of expert_on_cpu to the device
   scatter,           // the results of expert_on_cpu to the rows and choices they belong to
-  combine,   // of a micro-batch: expert outputs and the shared expert added to the hidden rows
-  logits,    // of a micro-batch
-  load_kv,   // spilled keys and values of a micro-batch and layer into a stage
-  store_kv,  // the new keys and values of a stage back
+  combine,           // expert outputs and the shared expert added to a micro-batch's hidden rows
+  logits,            // logits of a micro-batch
+  load_kv,           // spilled keys and values of a micro-batch and layer into a stage
+  store_kv,          // the new keys and values of a stage back
   count_
 };
 
@@ -56,8 +56,9 @@ class WorkSet {
 
 // The lanes that take tasks of a kind.
 enum class LaneClass {
-  processor,  // of the compute tier; operations of a device happen in the order of their calls
-  cpu,        // the CPU beside a device
+  processor,  // the compute tier's processor; operations of a device happen in the order of their
+              // calls
+  cpu,        // the CPU of a machine with a device
   weights,    // ways of weights: from disk, to a device, within the program's memory
   rows,       // ways of rows between a device and the CPU
   kv,         // ways of spilled keys and values
@@ -68,7 +69,7 @@ enum class TaskSubject { unit, micro_batch, layer, expert };
 
 struct TaskKind {
   Work work = Work::count_;
-  std::string_view name{};  // static text; what the CPU computes beside a device is called alike
+  std::string_view name{};  // static text; work of the CPU is named like the device's
   LaneClass lanes = LaneClass::processor;
   TaskSubject subject = TaskSubject::layer;
   // Its work can be set going ahead and waited for later, on lanes that can begin ahead. On a
@@ -77,7 +78,7 @@ struct TaskKind {
   // Once it has begun, its work waits by itself until tasks of these kinds that have begun are
   // over: the device waits for an event behind their copies or operations.
   WorkSet awaits{};
-  // Likewise by a count of such tasks in pinned memory: this holds only where both lanes keep
+  // Like `awaits`, by a count of such tasks in pinned memory: this holds only where both lanes keep
   // program order.
   WorkSet awaits_count{};
   // When one ends, tasks for many lanes become known at once. Sleeping lane threads are woken while

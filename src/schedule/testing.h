@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of schedules share: models of random shape without weights, and routing for them.
+// Helpers of the tests of schedules: models of random shape without weights, and routing for them.
 
 #include <algorithm>
 #include <random>
@@ -28,7 +28,7 @@ inline int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
   return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
 }
 
-inline constexpr int64_t kMostExperts = 8;  // of a layer
+inline constexpr int64_t kMostExperts = 8;  // experts of a layer
 
 inline ModelDescription random_shape(std::mt19937_64& random) {
   const int64_t experts = between(random, 2, kMostExperts);
@@ -43,7 +43,7 @@ inline ModelDescription random_shape(std::mt19937_64& random) {
   return model;
 }
 
-// Of experts that the CPU computes about as fast as the link brings them.
+// Costs of experts that the CPU computes about as fast as the link brings them.
 inline ExpertCosts random_costs(std::mt19937_64& random) {
   const auto curve = [&](int64_t most) {
     const auto seconds = static_cast<double>(between(random, 1, most));
@@ -155,7 +155,7 @@ inline ScheduleContext random_context(std::mt19937_64& random, const ModelDescri
   return context;
 }
 
-// Keeps what it is given.
+// A sink that keeps the tasks it is given.
 class RecordingSink : public TaskSink {
  public:
   explicit RecordingSink(const RoutingTable& routing) : routing_(routing) {}

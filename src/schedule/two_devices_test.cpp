@@ -20,7 +20,8 @@ constexpr TierId kRemote{TierKind::remote, 0};
 
 TierId device_of(ExpertId expert) { return expert.value % 2 == 0 ? kComputeTier : kSecond; }
 
-// Even experts on the first device, odd ones on the second, each brought a layer ahead.
+// A schedule with even experts on the first device, odd ones on the second, each brought a layer
+// ahead.
 class OverTwoDevices : public Schedule {
  public:
   void prefetch(FragmentBuilder& build, LayerId layer) override {
@@ -197,7 +198,7 @@ void expect_rules_hold(const Played& played) {
   }
 }
 
-// Whatever is read from a slot, over a link or by a processor, lies in it.
+// Every unit that is read from a slot, over a link or by a processor, lies in it.
 void expect_units_lie_where_they_are_read(const Fragment& tasks, const Slots& slots) {
   std::map<std::tuple<TierId, UnitKind, int32_t>, WeightUnit> lies;
   for (const Task& task : tasks) {
@@ -258,7 +259,7 @@ TEST(TwoDevices, IsAsLongAsItsBusiestLaneWhereTheOthersAreFree) {
   }
 }
 
-// Each device has a link of its own: a pass takes as long as the one that brings more.
+// Each device has a link of its own: a pass takes as long as the link that brings more.
 TEST(TwoDevices, BothLinksBringWeightsAtOnce) {
   const ModelDescription model = shape_of(4, 8, 2);
   const Slots slots{.first = 8, .second = 8, .host = 32};  // two layers of a device's own
@@ -268,14 +269,14 @@ TEST(TwoDevices, BothLinksBringWeightsAtOnce) {
   });
   played.pass();
   const TimelineTotals totals = played.totals();
-  // Beside the model's unit each layer, and the first one of the next pass, has attention, gate and
-  // four experts on the first link, four experts on the second.
+  // The first link brings the model's unit, and for each layer and the first one of the next pass
+  // attention, gate and four experts; the second link brings four experts each.
   EXPECT_EQ(totals.lane(Lane::kToDevice).busy, nanoseconds(10 * (1 + 5 * 6)));
   EXPECT_EQ(totals.lane(second).busy, nanoseconds(10 * 5 * 4));
   EXPECT_EQ(totals.elapsed, totals.lane(Lane::kToDevice).busy);
 }
 
-// Where the memories together hold all experts nothing is brought twice.
+// Where all memories together hold all experts nothing is brought twice.
 TEST(TwoDevices, PreloadingFillsTheNearestMemoriesFirst) {
   const ModelDescription model = shape_of(2, 6, 2);
   const Slots slots{.first = 4, .second = 3, .host = 4, .remote = 12};
