@@ -7,15 +7,15 @@
 
 namespace klotski {
 
-// Where a pipeline keeps what it computes with. All of it lives longer than the pipeline.
+// The memory of a pipeline's computations. All of it lives longer than the pipeline.
 struct ComputeMemory {
   Tier& tier;
-  // Of a device: its memory, the program's below it, and the weights there. Null: the compute tier
-  // is the program's.
+  // A device's memory, host memory and its slots of weights. Null: the compute tier is the
+  // program's memory.
   DeviceMemory* device = nullptr;
   Tier* below = nullptr;
   WeightsBelow* weights_below = nullptr;
-  const Processor* cpu = nullptr;  // what the CPU beside the device computes with
+  const Processor* cpu = nullptr;  // the CPU's processor on a machine with a device
 
   BufferPool pool(std::string_view kind, int64_t count, uint64_t bytes_each) const {
     if (!device) return BufferPool(tier, kind, count, bytes_each);

@@ -19,7 +19,7 @@ class CpuAttention {
   CpuAttention(const Arithmetic& with, const PagedKvCache& cache, const ComputeMemory& memory,
                int64_t most_rows);
 
-  // Where the device puts what comes down and finds what went up.
+  // The device's buffers: for inputs that come down, and for results that went up.
   AttentionRows inputs_on_device(const Task& task, int64_t rows) const;
   Rows attended_on_device(const Task& task, int64_t rows) const;
   // Keeps the layer's sinks, if it has any, for the CPU: they lie on the device.
@@ -40,7 +40,7 @@ class CpuAttention {
 
   Arithmetic with_;
   const PagedKvCache& cache_;
-  int64_t attended_at_;  // floats of a buffer before what was attended to
+  int64_t attended_at_;  // floats of a buffer before the rows that attention gives
   SharedRows rows_;
   std::vector<Sinks> sinks_;  // by layer; empty until they are kept
 };

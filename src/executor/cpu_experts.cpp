@@ -26,7 +26,8 @@ CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const Compute
                                           sizeof(float)) std::atomic<uint32_t>(0)) {}
 
 void CpuExperts::begin(int64_t rows, float* on_device) {
-  to_come_up_ = computed_->load();  // what was given up in the pass before came up for none
+  to_come_up_ = computed_->load();  // experts that the pass before gave up are counted and never
+                                    // came up
   count_ = rows;
   rows_.lie_at(on_device);
 }
@@ -51,7 +52,7 @@ void CpuExperts::finish_rows_down(std::span<const RoutedRows> parts, LayerId lay
 }
 
 void CpuExperts::run(std::span<const Task* const> tasks) {
-  // What waits for the results goes on, however this ends.
+  // Copies that wait for the count go on, however this ends.
   const CountedAtEnd<uint32_t> counted{*computed_, static_cast<uint32_t>(tasks.size())};
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());

@@ -17,7 +17,7 @@ class DiskSource : public UnitSource {
             const Processor& cpu) override;
 
  private:
-  std::vector<DirectFile> files_;  // by shard
+  std::vector<DirectFile> files_;  // files by shard
   DiskReader reader_;
 };
 

@@ -39,7 +39,7 @@ Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& optio
     close();
     fail(ErrorKind::does_not_fit, "a thread cannot be started ({}): too many processes, or {}",
          error.what(), describe_shortage(kThreadStackBytes));
-  } catch (...) {  // there is no memory for the thread's own record
+  } catch (...) {  // no memory for the thread's own record
     close();
     throw;
   }
@@ -70,7 +70,7 @@ void Executor::wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const 
 }
 
 // Wakes lane threads while a task runs that will set all lanes going, or while the task before it
-// does where that one has begun ahead: waking takes as long as a short task.
+// does where the former has begun ahead: waking takes as long as a short task.
 void Executor::wake_sleepers(const std::deque<Call>& calls) {
   const auto wakes = [](const Call& call) { return kind_of(call.tasks[0]->work).wakes_lanes; };
   const auto next = calls.begin() + std::min<std::ptrdiff_t>(std::ssize(calls), 2);
@@ -114,7 +114,7 @@ TaskNumber Executor::submit(Fragment fragment) {
       add(std::move(task));
     }
   } catch (...) {
-    ring_all_lanes();  // those that were added run
+    ring_all_lanes();  // lanes run the added tasks
     throw;
   }
   for (const auto& [lane, of_lane] : more) of_lane->bell.ring();
@@ -139,9 +139,9 @@ void Executor::add(Task task) {
   nodes_.push_back(std::move(added));
 }
 
-// A withdrawn task keeps its place in the order: whoever fills its slot next waits for it alone,
-// and must not begin before those are over who still read what the slot held. It is done, unrun, as
-// soon as all that it waits for is.
+// A withdrawn task keeps its place in the order: the task that fills its slot next waits for it
+// alone, and must not begin before all readers of the slot's former unit are over. It is done,
+// unrun, as soon as its dependencies are.
 bool Executor::withdraw(TaskNumber number) {
   const std::lock_guard lock(mutex_);
   if (number < first_ || node(number).done || !brings_weights(node(number).task.work)) return false;
@@ -151,7 +151,7 @@ bool Executor::withdraw(TaskNumber number) {
   if (needed || !queue_of(taken.task.lane).tasks.remove(number)) return false;
   taken.withdrawn = true;
   dependencies_.withdraw(taken.task, number);
-  queue_of(taken.task.lane).bell.ring();  // another may be the first of its priority now
+  queue_of(taken.task.lane).bell.ring();  // another task may be the first of its priority now
   if (taken.waits_for == 0) finish(number, taken.ready_at);
   return true;
 }
@@ -212,7 +212,7 @@ std::optional<size_t> Executor::first_that_may_begin(const LaneQueue& queue) {
   return ready[random_() % ready.size()];
 }
 
-// The next task of the lane that may begin, and those joined to it; none: none may.
+// The next task of the lane that may begin, and the tasks joined to it; none where none may.
 Executor::Numbers Executor::pick(Queue& of_lane) {
   LaneQueue& queue = of_lane.tasks;
   const std::optional<size_t> begin = first_that_may_begin(queue);
@@ -224,7 +224,7 @@ Executor::Numbers Executor::pick(Queue& of_lane) {
   return picked;
 }
 
-// Where the tasks end that run in one call with the one at `begin`.
+// The end of the tasks in the queue that run in one call with the task at `begin`.
 size_t Executor::join(const LaneQueue& queue, size_t begin) {
   size_t end = begin + 1;
   if (!calls_.may_join || error_) return end;
@@ -232,7 +232,7 @@ size_t Executor::join(const LaneQueue& queue, size_t begin) {
   std::vector<const Task*> together = {&first.task};
   for (; end < queue.size(); ++end) {
     const Node& next = node(queue[end]);
-    // Those that may run do not wait for those that wait by themselves.
+    // Tasks that may run do not wait for tasks that wait by themselves.
     const bool alike =
         (next.waits_for == 0) == (first.waits_for == 0) && next.begins_ahead == first.begins_ahead;
     if (next.held_by > 0 || !alike || next.step != first.step) break;
@@ -267,8 +267,9 @@ void Executor::work(Queue& of_lane) {
   }
 }
 
-// Nothing is left that its tasks wait for; what has not begun is given up once something failed.
-// What has begun waits even so: others may still be writing what it reads.
+// Whether a call's dependencies are over, or it has not begun and is given up since something
+// failed. A call that has begun waits even after a failure: other tasks may still be writing places
+// it reads.
 bool Executor::is_due(const Call& call) {
   return (error_ && !call.begun) ||
          std::all_of(call.numbers.begin(), call.numbers.end(),
@@ -330,7 +331,7 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
   if (delay.count() > 0) std::this_thread::sleep_for(delay);
   call.span.start = call.span.end = call.begun ? could_begin : timeline_.now();
   try {
-    // What has begun must end, whatever became of the others.
+    // A call that has begun must end, whatever became of other calls.
     if (!give_up || call.begun) carry_out(call);
   } catch (...) {
     call.failure = std::current_exception();
@@ -390,7 +391,7 @@ void Executor::release_later(TaskNumber number, std::chrono::nanoseconds at) {
     if (later.after == After::done || !finished.begun) {
       let_go(waiting);
     } else if (waiting.waits_for == 0) {
-      queue_of(waiting.task.lane).bell.ring();  // it has begun, and may be over
+      queue_of(waiting.task.lane).bell.ring();  // the task has begun, and may be over
     }
   }
 }

@@ -21,14 +21,14 @@
 namespace klotski {
 
 struct ExecutorOptions {
-  // Lanes that get a worker each: those of the machine that the schedule is for.
+  // Lanes that get a worker each: the lanes of the machine that the schedule is for.
   std::vector<Lane> lanes = device_over_host().lanes();
-  // Every lane takes any of its tasks that may run, instead of the first, after a random delay:
-  // what was not declared as read or written then goes wrong. For tests.
+  // Lets every lane take any of its tasks that may run, instead of the first, after a random delay:
+  // places that were not declared as read or written then go wrong. For tests.
   std::optional<uint64_t> stress_seed;
-  std::chrono::microseconds stress_delay{200};  // at most
-  // Whoever waits looks for its turn so long before it sleeps, and again when it was woken early.
-  // Waking up takes as long as a short task; threads that look let those that compute go first.
+  std::chrono::microseconds stress_delay{200};  // the longest random delay
+  // Time that a waiting thread spins before it sleeps, and again when it was woken early. Waking up
+  // takes as long as a short task; spinning threads yield to those that compute.
   std::chrono::microseconds look_before_sleep{0};
 };
 
@@ -37,34 +37,34 @@ struct ExecutorOptions {
 // while others run.
 class Executor {
  public:
-  // Of one lane, in program order, none waiting for another.
+  // Tasks of one lane, in program order, none waiting for another.
   using Tasks = std::span<const Task* const>;
   // Carries out one task, or several that were joined.
   using Run = std::function<void(Tasks)>;
-  // In place of Run, for tasks that begin ahead (Dependencies::begins_ahead): Begin sets their work
+  // Replace Run for tasks that begin ahead (Dependencies::begins_ahead): Begin sets their work
   // going without waiting for it, Finish waits for it. The lane's next calls begin before the one
   // at hand is over, so that nothing is idle between them.
   using Begin = std::function<void(Tasks)>;
   using Finish = std::function<void(Tasks)>;
-  // Whether the lane's next task, which may begin too, is carried out in one call with those before
-  // it. All of a call are done together, and are one span: they may differ in their expert only.
+  // Whether the lane's next task, which may begin too, joins the call of the tasks before it. All
+  // tasks of a call are done together, and are one span: they may differ in their expert only.
   // Asked under the executor's lock: it must be quick, and not throw. Empty: never.
   using MayJoin = std::function<bool(Tasks together, const Task& next)>;
-  // Told of every task that ran, after it, by the lane's worker: when the task's call ran, and what
-  // the task itself had to wait for.
+  // Told of every task that ran, after it, by the lane's worker: when the task's call ran, and
+  // which lane the task itself had to wait for.
   using Observe = std::function<void(const Task&, const TimelineSpan&)>;
 
   struct Calls {
     Run run;
     MayJoin may_join{};
     Observe observe{};
-    Begin begin{};  // this and `finish`: needed where a lane begins tasks ahead
+    Begin begin{};  // `begin` and `finish` are needed where a lane begins tasks ahead
     Finish finish{};
   };
 
   Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options = {},
            const LaneRules& lanes = {});
-  ~Executor();  // lets running tasks finish; the others are dropped
+  ~Executor();  // lets running tasks finish; all other tasks are dropped
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -86,7 +86,7 @@ class Executor {
   // Waits until nothing is left to do but, if they may go on, loads of weights.
   void drain(bool loads_may_go_on);
 
-  // Nothing is left to do: forgets what the timeline holds, and starts its clock again.
+  // Clears the timeline and starts its clock again; nothing may be left to do.
   void restart_clock();
 
   // A task has failed since the last recover().
@@ -100,7 +100,7 @@ class Executor {
     int64_t step = 0;
     bool begins_ahead = false;
     int64_t waits_for = 0;                // earlier tasks that it depends on and that are not done
-    int64_t held_by = 0;                  // those of them that keep it from beginning
+    int64_t held_by = 0;                  // of these, tasks that keep it from beginning
     std::vector<Edge> waited_by{};        // the later tasks, each with when it may begin
     std::chrono::nanoseconds ready_at{};  // when the last task it waited for ended
     std::chrono::nanoseconds submitted_at{};
@@ -112,8 +112,8 @@ class Executor {
 
   using Numbers = std::vector<TaskNumber>;
 
-  // Rung, under the lock, for whom something has changed; those who look for it leave the lock
-  // alone until then.
+  // Rung, under the lock, for a thread when something has changed for it; a thread that spins
+  // leaves the lock alone until then.
   struct alignas(64) Bell {  // a cache line or more of its own
     std::condition_variable wake;
     std::atomic<uint64_t> rung{0};
@@ -129,7 +129,7 @@ class Executor {
   // The work of one lane's thread.
   struct Queue {
     Lane lane;
-    LaneQueue tasks{};                // that have not begun
+    LaneQueue tasks{};                // tasks that have not begun
     std::chrono::nanoseconds free{};  // when its last call ended
     Bell bell{};
   };
@@ -144,7 +144,7 @@ class Executor {
   struct Call {
     Numbers numbers;
     std::vector<const Task*> tasks;
-    std::vector<std::optional<Lane>> waits;  // what each task had to wait for
+    std::vector<std::optional<Lane>> waits;  // the lane that each task had to wait for
     TimelineSpan span;
     bool begun = false;
     std::chrono::nanoseconds begun_at{};
@@ -169,12 +169,12 @@ class Executor {
   Timeline& timeline_;
   ExecutorOptions options_;
   LaneRules lanes_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all members that follow
   bool closed_ = false;
   int64_t step_ = 0;
   std::exception_ptr error_;
   Dependencies dependencies_;
-  std::deque<Node> nodes_;  // those before `first_` are done and gone
+  std::deque<Node> nodes_;  // from task `first_` on; earlier ones are done and gone
   TaskNumber first_ = 0;
   std::deque<Queue> queues_;  // a lane each
   Bell done_;

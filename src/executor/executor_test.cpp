@@ -32,7 +32,7 @@ Task task(Work work, Lane lane, std::vector<Resource> reads, std::vector<Resourc
   return made;
 }
 
-// Every lane begins ahead what its kind allows, so many calls.
+// Rules by which every lane begins tasks ahead where their kind allows it, `most` calls at a time.
 LaneRules begin_ahead(size_t most = 2) {
   LaneRules lanes;
   for (const Lane lane : device_over_host().lanes()) lanes.most_begun.at(lane) = most;
@@ -83,9 +83,9 @@ class Guarded {
   std::vector<std::atomic<int64_t>> readers_;
 };
 
-// Random tasks of random kinds and priorities on random lanes, some of them withdrawn: whatever
-// order the executor chooses, and whatever it joins or begins ahead, each reads what the program
-// order says it should, and a withdrawn task writes nothing.
+// Random tasks of random kinds and priorities on random lanes, some of them withdrawn: in whatever
+// order the executor runs, joins or begins them, each task reads what program order says it should,
+// and a withdrawn task writes nothing.
 class RandomSchedules {
  public:
   explicit RandomSchedules(const ExecutorOptions& options)
@@ -206,7 +206,7 @@ class RandomSchedules {
   std::atomic<int64_t> begun_ = 0;
   std::atomic<int64_t> ran_ = 0;
   std::mutex mutex_;
-  std::map<uint64_t, std::vector<int64_t>> expected_;  // what it reads, by Task::bytes
+  std::map<uint64_t, std::vector<int64_t>> expected_;  // numbers that a task reads, by Task::bytes
   Timeline timeline_{0};
   Executor executor_;
 };
@@ -329,7 +329,7 @@ class Joining : public ::testing::Test {
     return made;
   }
 
-  // Experts join others if their number is below `first_alone`.
+  // Runs a fragment; experts join others if their number is below `first_alone`.
   void run(Fragment fragment, int32_t first_alone, const ExecutorOptions& options = {}) {
     std::promise<void> go;
     std::shared_future<void> gone = go.get_future().share();
@@ -376,7 +376,7 @@ TEST_F(Joining, AllThatMayBeginRunOnceTogetherInOrder) {
 }
 
 TEST_F(Joining, NothingIsSkipped) {
-  // Expert 2 reads what expert 1 writes.
+  // Expert 2 reads a place that expert 1 writes.
   Task writer = expert(1);
   writer.writes = {place(1)};
   run({expert(0), writer, expert(2, {place(1)}), expert(3)}, 9);
@@ -453,7 +453,7 @@ TEST_F(Joining, UnderStressEveryTaskRunsOnceInCallsOfManySizes) {
   EXPECT_GT(sizes.size(), 3u);
 }
 
-// Copies that a device makes by itself: the next one begins before the one at hand is waited for.
+// Copies that a device makes by itself: the next copy begins before the one at hand is waited for.
 TEST(ExecutorBegins, TheNextCallEarlyAndInOrder) {
   Timeline timeline(0);
   std::vector<std::string> happened;
@@ -480,7 +480,7 @@ TEST(ExecutorBegins, TheNextCallEarlyAndInOrder) {
                           {"begin 0", "begin 1", "finish 0", "begin 2", "finish 1", "finish 2"}));
 }
 
-// What waits for the call at hand does not begin before it is over.
+// A task that waits for the call at hand does not begin before it is over.
 TEST(ExecutorBegins, NothingThatHasToWait) {
   Timeline timeline(0);
   std::vector<std::string> happened;
@@ -494,8 +494,8 @@ TEST(ExecutorBegins, NothingThatHasToWait) {
   EXPECT_EQ(happened, std::vector<std::string>({"begin", "finish", "begin", "finish"}));
 }
 
-// A call that cannot begin fails like one that cannot run; what has begun is waited for all the
-// same.
+// A call that cannot begin fails like a call that cannot run; calls that have begun are waited for
+// all the same.
 TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   Timeline timeline(0);
   std::atomic<int> begun{0};
@@ -523,8 +523,8 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   EXPECT_EQ(waited_for, 4);
 }
 
-// What a device computes waits for what the CPU computes, by itself: it begins as soon as that has
-// begun, and is waited for when it may be over.
+// A device's task waits by itself for a task of the CPU: it begins as soon as that has begun, and
+// is waited for when it may be over.
 TEST(ExecutorBegins, WhatWaitsByItself) {
   Timeline timeline(100);
   std::mutex mutex;
@@ -565,7 +565,7 @@ TEST(ExecutorBegins, WhatWaitsByItself) {
   EXPECT_EQ(spans[1].waited_for, Lane::kCpu);
 }
 
-// Of two tasks the last one that a lane has to wait for itself sets the next one going.
+// Where a lane has to wait for two tasks itself, the last of them sets the next task going.
 TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
   Timeline timeline(0);
   std::promise<void> computing;
@@ -592,7 +592,7 @@ TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
   executor.drain(false);
 }
 
-// What has begun is waited for, and what has not is given up.
+// Tasks that have begun are waited for, tasks that have not are given up.
 TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
   for (int trial = 0; trial < 50; ++trial) {
     Timeline timeline(0);
@@ -695,7 +695,7 @@ TEST_F(WaitingLoads, StayWhereSomebodyNeedsThem) {
   EXPECT_EQ(order(), std::vector<int32_t>({1, 2}));
 }
 
-// The memory below may be filled for nothing, but nothing is loaded from where it was not.
+// Host memory may be filled for nothing, but nothing is loaded from a slot that was not filled.
 TEST_F(WaitingLoads, AreWithdrawnBeforeTheirFetch) {
   const TaskNumber last = executor.submit(
       {task(Work::fetch, Lane::kDiskRead, {place(100)}, {place(9)}), load(1, 0, {place(9)})});
@@ -705,7 +705,8 @@ TEST_F(WaitingLoads, AreWithdrawnBeforeTheirFetch) {
   EXPECT_EQ(order(), std::vector<int32_t>());
 }
 
-// Whoever fills the slot of a withdrawn load next waits for those who read what it held.
+// The next task that fills the slot of a withdrawn load waits for all readers of the slot's former
+// unit.
 TEST_F(WaitingLoads, LeaveTheOrderToThoseBehind) {
   std::promise<void> may_end;
   std::atomic<bool> read = false;

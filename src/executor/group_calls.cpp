@@ -17,12 +17,12 @@ constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
 
 }  // namespace
 
-// Which tasks of a kind run in one call.
+// The tasks of a kind that run in one call.
 enum class GroupTasks::Joins {
   none,
   all,
-  few_weights,      // those of kJoinedBytes
-  few_slots_below,  // those of kJoinedBytes, and all where each expert has a slot below: none waits
+  few_weights,      // tasks of kJoinedBytes together
+  few_slots_below,  // like few_weights, and all where every expert has a host slot: none waits
 };
 
 // A function that takes one task, or all of a call.

@@ -44,7 +44,8 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   if (cpu_experts_ && rows <= policy_.division.shared_rows) cpu_experts_->begin(rows, normed_.data);
 }
 
-// Results of the CPU's experts arrive behind what they are computed from: last.
+// Places the rows of a group. The normed rows come last: results of the CPU's experts arrive behind
+// the rows that they are computed from.
 void GroupTasks::place_rows(int64_t rows) {
   rows_ = 0;
   const int64_t width = with_.model.hidden;
@@ -66,8 +67,8 @@ float* GroupTasks::memory_of_rows(int64_t rows) {
   return reinterpret_cast<float*>(slots.data());
 }
 
-// Taken once for the largest group there may be: given back and taken again, it could find what was
-// taken meanwhile in its way.
+// Memory of the rows, taken once for the largest group there may be: given back and taken again,
+// other pieces taken meanwhile could be in its way.
 float* GroupTasks::own_rows(int64_t rows) {
   const auto floats = [&](int64_t of) {
     return static_cast<int64_t>(group_row_bytes(with_.model, policy_, of) / sizeof(float));
@@ -171,12 +172,12 @@ ChosenExpert GroupTasks::chosen_expert(const Task& task) {
           .out_rows = choices.out_rows.span().subspan(begin, count)};
 }
 
-// What the gates chose, sorted once for all experts of the layer.
+// The choices of the gates, sorted once for all experts of the layer.
 const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
   if (sorted_ && sorted_->micro_batch == task.micro_batch) return *sorted_;
   const int64_t experts = with_.model.layer(task.layer).feed_forward.experts;
   std::vector<RoutedRows> parts;
-  std::vector<RoutedRows> readable;  // the same for the program
+  std::vector<RoutedRows> readable;  // the choices in the program's memory
   for (size_t k = 0; k < members_.size(); ++k) {
     if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
     const Member& here = members_[k];
@@ -194,7 +195,7 @@ const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
   return *sorted_;
 }
 
-// `experts`: the member's choices, where those who ask can read them.
+// `experts`: the member's choices, in the memory of the caller's processor.
 RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> experts) const {
   return {.experts = experts,
           .slots = of.routing->slots,
@@ -219,9 +220,9 @@ void GroupTasks::rows_down(const Task& task) {
   finish_rows_down(task);
 }
 
-// The copy waits for all operations up to the latest gate. These may be a few calls more than those
-// that the rows come from, of which none waits for the rows: the CPU's results are awaited once the
-// CPU has begun.
+// The copy waits for all operations up to the latest gate. These may be a few calls more than the
+// rows depend on, but none of them waits for the rows: the CPU's results are awaited once the CPU
+// has begun.
 void GroupTasks::begin_rows_down(const Task&) {
   cpu_experts_->begin_rows_down(with_.ops.memory, gated_);
 }
@@ -237,8 +238,9 @@ void GroupTasks::rows_up(Tasks tasks) {
   finish_rows_up(tasks);
 }
 
-// What came up lies expert by expert: it goes to the place of its row and choice, where experts
-// that ran on the device put theirs. There it is added to what the device made of a slice.
+// Results of the CPU's experts lie expert by expert: each goes to the place of its row and choice,
+// where the device's experts put their outputs. Results of a sliced expert are added to the
+// device's part.
 void GroupTasks::scatter(Tasks tasks) {
   const SortedChoices& choices = sorted(*tasks[0]);
   with_.ops.memory.wait_for_copies(cpu_experts_->way_up());

@@ -17,16 +17,16 @@
 
 namespace klotski {
 
-// Calls on a device that have begun and are not over, at most. A copy beside the one at hand keeps
-// a link busy; what a device computes is a chain of short calls.
+// Calls on a device that have begun and are not over, at most. A second copy keeps a link busy;
+// computations of a device are a chain of short calls.
 inline constexpr size_t kMostCopies = 2;
 inline constexpr size_t kMostComputations = 12;
 
-// How lanes take tasks: those of a device begin ahead, those of a host do not.
+// Rules of the lanes: a device's lanes begin tasks ahead, a host's do not.
 LaneRules lane_rules(const ComputeMemory& memory);
 
-// What each kind of task does, on the rows of one group. The rows of all micro-batches lie one
-// after the other, so that an expert finds those that chose it in one place.
+// Carries out each kind of task, on the rows of one group. The rows of all micro-batches lie one
+// after the other, so that an expert finds all rows that chose it in one place.
 class GroupTasks {
  public:
   GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache, const Policy& policy,
@@ -35,22 +35,23 @@ class GroupTasks {
   // Takes the group to work on next; it must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
 
-  // Carries a task out, or those that may_join() has joined. Called, as the next two, by the worker
-  // of their lane.
+  // Carries out a task, or several that may_join() has joined. The worker of their lane calls
+  // run(), begin_ahead() and finish().
   void run(std::span<const Task* const> tasks);
-  // Sets their work going on a device. finish() waits for it, in the order of begin() on each lane.
+  // Sets the tasks' work going on a device. finish() waits for it, in the order of begin_ahead() on
+  // each lane.
   void begin_ahead(std::span<const Task* const> tasks);
   void finish(std::span<const Task* const> tasks);
-  // Whether an expert that may begin joins those that do so next: the kernels then have enough
-  // to do for all threads even where each has few rows.
+  // Whether an expert that may begin joins the call of the experts before it: the kernels then have
+  // enough to do for all threads even where each has few rows.
   bool may_join(std::span<const Task* const> together, const Task& next) const;
 
-  // What the last gate of a micro-batch chose: [rows][choices], best first.
+  // Choices of the last gate of a micro-batch: [rows][choices], best first.
   std::span<const ExpertId> choices(int32_t micro_batch) const;
   // How far these choices were from others, [rows]; empty where Arithmetic does not ask for it.
   std::span<const float> router_gaps(int32_t micro_batch) const;
-  // Of the last logits task: a row for each of batch.logit_rows(), or the most likely token of each
-  // where only that is asked for.
+  // Results of the last logits task: a row for each of batch.logit_rows(), or the most likely token
+  // of each where only that is asked for.
   Rows logits();
   std::span<const TokenId> most_likely() const { return most_likely_; }
 
@@ -58,8 +59,8 @@ class GroupTasks {
   struct Member {
     const MicroBatch* micro_batch = nullptr;
     int64_t first_row = 0;
-    std::optional<Rotation> rotation = {};  // of all layers
-    std::optional<Routing> routing = {};    // of the latest
+    std::optional<Rotation> rotation = {};  // rotation in all layers
+    std::optional<Routing> routing = {};    // routing of the latest layer
   };
 
   // The choices of a micro-batch or of the group, by expert.
@@ -119,7 +120,7 @@ class GroupTasks {
   Member& member(const Task& task) { return members_[static_cast<size_t>(task.micro_batch)]; }
   Rows rows_of(Rows rows, const Member& member) const;
   int64_t rows_of(const Task& task) { return member(task).micro_batch->batch.rows(); }
-  // Where a micro-batch's expert outputs begin: its own place whatever the layer.
+  // First expert output of a micro-batch, which has its own place whatever the layer.
   int64_t first_output(const Member& member) const { return member.first_row * most_choices_; }
   KvStage* stage(const Task& task);
 
@@ -127,26 +128,26 @@ class GroupTasks {
   WeightSlots& slots_;
   PagedKvCache& cache_;
   const Policy& policy_;
-  bool all_experts_below_;  // in the memory below a device's
+  bool all_experts_below_;  // every expert has a slot in host memory
   std::optional<BufferPool> stage_buffers_;
-  std::vector<KvStage> stages_;                // of spilled keys and values
+  std::vector<KvStage> stages_;                // stages of spilled keys and values
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
-  std::optional<CpuAttention> cpu_attention_;  // where it attends
+  std::optional<CpuAttention> cpu_attention_;  // where the CPU attends
   // Marks of the stream (ProcessorMemory::place()): after each call that has begun ahead, and after
   // the latest gate. Rows that wait behind the gate may wait for a few calls more, of which none
   // waits for those rows: the CPU's results are awaited once the CPU has begun.
   std::deque<uint64_t> under_way_;
   uint64_t gated_ = 0;
   std::vector<Member> members_;
-  std::optional<SortedChoices> sorted_;  // of the gates that ran last
+  std::optional<SortedChoices> sorted_;  // choices of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer
-  int64_t rows_ = 0;                     // that there is memory for
+  int64_t rows_ = 0;                     // rows that there is memory for
   std::optional<List<float>> own_rows_;  // unless they lie in lent slots
   Rows hidden_;                          // [rows][hidden]
   Rows normed_;                          // [rows][hidden]
   Rows outputs_;                         // [rows][choices][hidden]
   std::optional<Buffer> logits_;
-  std::vector<float> read_logits_;  // where the program cannot read them in their place
+  std::vector<float> read_logits_;  // where the program cannot read logits_
   std::vector<TokenId> most_likely_;
 };
 

@@ -11,8 +11,8 @@ namespace klotski {
 // Sequences computed by one kernel call: their tokens, and where they keep keys and values.
 struct MicroBatch {
   Batch batch;
-  std::vector<KvSequence*> sequences;  // as in batch.sequences
-  bool only_most_likely = false;       // of its logits only where the largest ones are is asked for
+  std::vector<KvSequence*> sequences;  // the sequences of batch.sequences
+  bool only_most_likely = false;       // only the index of each row's largest logit is asked for
 };
 
 // Attention of a micro-batch in one layer.
@@ -21,11 +21,11 @@ struct AttentionOf {
   LayerId layer;
   AttentionRows inputs;
   Rows attended;                   // [rows][Attention::output_width()]
-  const KvStage* stage = nullptr;  // that holds spilled keys and values; null: in their place
+  const KvStage* stage = nullptr;  // holds spilled keys and values; null: they are in their place
 };
 
-// Puts the new rows into the cache and attends to all. Of the weights only those are read that
-// attention needs besides its projections (sinks).
+// Puts the new rows into the cache and attends to all. Reads only the weights that attention needs
+// besides its projections (sinks).
 void attend(const Arithmetic& with, const PagedKvCache& cache, const WeightSet& weights,
             const AttentionOf& attention);
 

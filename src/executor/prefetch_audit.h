@@ -22,7 +22,7 @@ class PrefetchAudit {
   PrefetchBytes bytes() const;
 
  private:
-  mutable std::mutex mutex_;            // guards all below
+  mutable std::mutex mutex_;            // guards all members that follow
   std::map<int32_t, uint64_t> unused_;  // bytes, by slot
   PrefetchBytes bytes_;
 };

@@ -1,12 +1,13 @@
 #pragma once
 
-// What has begun ends, whatever else goes wrong.
+// Work that has begun ends, whatever else goes wrong.
 
 #include <atomic>
 
 namespace klotski {
 
-// While an error is on its way: whatever else goes wrong now, that error is the one that counts.
+// Runs an action while an error is on its way: errors of the action are dropped, the first one
+// counts.
 template <typename Action>
 void quietly(const Action& action) noexcept {
   try {
@@ -15,8 +16,8 @@ void quietly(const Action& action) noexcept {
   }
 }
 
-// Sets something going. Where that fails, what has begun still uses its memory: it is waited for
-// before the error goes on.
+// Begins some work. Where that fails, the part that has begun still uses its memory: `finish` waits
+// for it before the error goes on.
 template <typename Calls, typename Finish>
 void begin_or_finish(const Calls& calls, const Finish& finish) {
   try {
@@ -27,7 +28,7 @@ void begin_or_finish(const Calls& calls, const Finish& finish) {
   }
 }
 
-// Counts so many more at its end, whichever way that comes.
+// Adds `more` to the count at its end, whichever way that comes.
 template <typename Number>
 struct CountedAtEnd {
   std::atomic<Number>& count;

@@ -18,9 +18,8 @@ struct FloatRange {
   int64_t count;
 };
 
-// Memory of a device and as much of the program's, pinned, with a queue of copies in each
-// direction: floats that both exchange have the same place in each. One thread at a time for each
-// direction.
+// Memory of a device and as much host memory, pinned, with a queue of copies in each direction:
+// floats that both exchange have one index in both. One thread at a time for each direction.
 class SharedRows {
  public:
   // The memory must live longer.
@@ -35,14 +34,15 @@ class SharedRows {
   }
   float* below(int64_t index) const { return floats(below_.buffer(index)); }
 
-  // Copy floats of a buffer; what is copied has arrived on return.
+  // Copy floats of a buffer; they have arrived on return.
   void down(int64_t index, FloatRange range) {
     begin_down(index, range, [](CopyQueue&) {});
     finish_down();
   }
   void up(int64_t index, std::span<const FloatRange> ranges);
 
-  // The way down in two parts. What the copy waits for is told its queue first.
+  // The way down in two parts. `wait` is called with the queue first, to let it wait for
+  // operations.
   template <typename Wait>
   void begin_down(int64_t index, FloatRange range, const Wait& wait) {
     begin_or_finish(
@@ -73,7 +73,7 @@ class SharedRows {
   }
 
   std::optional<BufferPool> on_device_;
-  float* lies_at_ = nullptr;  // without a pool
+  float* lies_at_ = nullptr;  // the buffer's place without a pool
   BufferPool below_;
   std::unique_ptr<CopyQueue> down_;
   std::unique_ptr<CopyQueue> up_;

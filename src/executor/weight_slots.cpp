@@ -73,7 +73,7 @@ void WeightSlots::await_load(const Task& expert) const {
 void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
   std::byte* to = buffer(task.unit, task.slot).data();
   const std::byte* from = below_->slot(task.unit.kind, task.source_slot);
-  uint64_t part_begin = 0;  // in the unit's own bytes, of which the task names some
+  uint64_t part_begin = 0;  // byte among the unit's own bytes, of which the task names some
   for (const PlacedPart& part : layouts_.of(task.unit).parts) {
     const uint64_t begin = std::max(task.offset, part_begin);
     const uint64_t end = std::min(task.offset + task.bytes, part_begin + part.bytes);

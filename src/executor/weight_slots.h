@@ -14,9 +14,9 @@
 
 namespace klotski {
 
-// The slots of the compute tier, those of the memory below it where it is a device's, and the way
-// of a weight from its source into them. Which unit goes where is decided elsewhere; that nobody
-// reads a slot while it is written is the schedule's care.
+// The slots of the compute tier, the slots of host memory where the compute tier is a device's, and
+// the way of a weight from its source into them. Which unit goes where is decided elsewhere; that
+// nobody reads a slot while it is written is the schedule's care.
 class WeightSlots {
  public:
   // All given by reference must live longer.
@@ -26,15 +26,15 @@ class WeightSlots {
   // Bytes of a slot, enough for any unit of the kind.
   uint64_t slot_bytes(UnitKind kind) const { return pools_[index_of(kind)]->buffer_bytes(); }
 
-  // The last so many slots of experts as one piece of memory.
+  // The last `count` slots of experts as one piece of memory.
   std::span<std::byte> last_expert_slots(int64_t count) const;
 
-  // Fills a slot of the memory below from the source. One thread at a time.
+  // Fills a host slot from the source. One thread at a time.
   void fetch(const Task& task);
-  // Fills a slot from the source or, where there is a memory below, from there. One thread at a
-  // time calls this and the next two.
+  // Fills a slot of the compute tier, from the source or, where the compute tier is a device's,
+  // from host memory. One thread at a time calls load(), begin_load() and finish_load().
   void load(const Task& task);
-  // Begins to fill a slot, or the slice of an expert, from the memory below; at most two at a time.
+  // Begins to fill a slot, or the slice of an expert, from host memory; at most two at a time.
   void begin_load(const Task& task);
   // Waits for the oldest load that has begun.
   void finish_load();
@@ -49,15 +49,15 @@ class WeightSlots {
   // products.
   WeightSet weights(const WeightUnit& unit, int32_t slot);
   ExpertWeights expert(const WeightUnit& unit, int32_t slot);
-  // An expert that lies in a slot of the memory below, as it is there: it may have to go to the
-  // device next. `from`: its outputs from this one on.
+  // An expert in a host slot, not arranged, since it may have to go to the device next: its outputs
+  // from `from` on.
   ExpertWeights expert_below(const WeightUnit& unit, int32_t slot_below, int64_t from) const;
-  // The first so many outputs of an expert, of which the slice was loaded.
+  // The first `outputs` outputs of an expert, whose slice was loaded.
   ExpertWeights expert_slice(const WeightUnit& unit, int64_t outputs) const;
 
  private:
   struct Slot {
-    int64_t load = -1;  // from the memory below, the latest
+    int64_t load = -1;  // number of the latest load from host memory
     int64_t uses = 0;   // since it was loaded
     std::array<ElementOrder, static_cast<size_t>(Role::count_)> orders{};
   };
@@ -76,15 +76,15 @@ class WeightSlots {
   UnitSource& source_;
   const UnitLayouts& layouts_;
   const Processor& ops_;
-  const Processor& cpu_;  // whose threads the source may use
+  const Processor& cpu_;  // the source may use its threads
   Precision precision_;
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
   std::array<std::vector<Slot>, kUnitKinds> states_;
   std::optional<BufferPool> slice_;  // gate, up and down one after the other
   WeightsBelow* below_;
-  std::array<std::unique_ptr<CopyQueue>, 2> links_;  // in turn
-  int64_t begun_ = 0;                                // loads from the memory below
-  std::atomic<int64_t> finished_{0};                 // of them
+  std::array<std::unique_ptr<CopyQueue>, 2> links_;  // used in turn
+  int64_t begun_ = 0;                                // loads from host memory
+  std::atomic<int64_t> finished_{0};                 // loads that are over
   int64_t slice_load_ = -1;                          // the latest
 };
 

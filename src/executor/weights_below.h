@@ -11,8 +11,8 @@
 
 namespace klotski {
 
-// The slots of the memory below a device's, pinned in the background. They remember what they hold:
-// a later run with the same slots finds it there.
+// The slots of weights in host memory, pinned in the background, that a device's slots are filled
+// from. They remember their units: a later run with equal slots finds them there.
 class WeightsBelow {
  public:
   using Slots = std::array<int64_t, kUnitKinds>;
@@ -31,7 +31,7 @@ class WeightsBelow {
 
  private:
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
-  std::array<std::vector<std::optional<WeightUnit>>, kUnitKinds> held_;  // by slot
+  std::array<std::vector<std::optional<WeightUnit>>, kUnitKinds> held_;  // units by slot
   std::optional<Pinning> pinning_;  // last: it refers to the pools
 };
 
