@@ -13,14 +13,15 @@ std::optional<LayerId> first_routed(const ModelDescription& model) {
   return {};
 }
 
-// Of the units of a kind, those for which there is no slot.
+// Share of the units of a kind for which the compute tier has no slot.
 double share_below(const ModelDescription& model, const Policy& policy, UnitKind kind) {
   const auto units = static_cast<double>(units_of(model, kind).size());
   return std::max(0.0,
                   1.0 - static_cast<double>(policy.layout.compute().slots[index_of(kind)]) / units);
 }
 
-// From the memory below a device's, or from disk: with a rate of 0 weights take no time.
+// Seconds to bring a unit, from host memory to a device or from disk: with a rate of 0 weights take
+// no time.
 double transfer_seconds(const Machinery& with, const Policy& policy, const WeightUnit& unit) {
   const MachineProfile& machine = with.profile.machine;
   const UnitFacts facts = with.facts(unit);

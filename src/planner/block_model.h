@@ -1,7 +1,7 @@
 #pragma once
 
-// The papers' quantities for a policy, from the machine's measured rates: what Klotski's
-// inequalities and the roofline model are asked with.
+// The papers' quantities for a policy, from the machine's measured rates: the inputs of Klotski's
+// inequalities and of the roofline model.
 
 #include <optional>
 
@@ -11,9 +11,9 @@
 
 namespace klotski {
 
-// Times of one routed layer while sequences of so many cached positions decode. Of units that stay
-// in memory nothing is transferred, of experts only the share for which there is no slot. Nothing
-// where the model has no routed layer.
+// Times of one routed layer while sequences of `positions` cached positions decode. Units that stay
+// in memory are not transferred; of experts, the share without a slot is. Nothing where the model
+// has no routed layer.
 struct BlockModel {
   LayerId layer;
   BlockSeconds seconds;
@@ -26,7 +26,7 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
 // where weights come from no disk, since its rate was not measured then.
 std::optional<LevelPair> memory_over_disk(const Machinery& with);
 
-// One expert of the layer by so many rows, its weights read from disk once.
+// One expert of the layer over `rows` rows, its weights read from disk once.
 Operation expert_operation(const Machinery& with, LayerId layer, double rows);
 
 }  // namespace klotski

@@ -10,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-// Whether the CPU beside a device may compute, and it is known how fast.
+// Whether the CPU of a machine with a device may compute, and its times are known.
 bool cpu_may_share(const PlanInputs& inputs) {
   return inputs.run.memory.device && inputs.run.cpu &&
          !expert_costs(inputs.machinery(), {}, 1).empty();
@@ -76,7 +76,7 @@ ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& mo
 
 namespace {
 
-// Gives choices their memory, within the same limits each, whatever others take meanwhile.
+// Gives choices their memory, within one set of limits, whatever other processes take meanwhile.
 class Fitting {
  public:
   Fitting(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload)

@@ -6,10 +6,10 @@
 
 namespace klotski {
 
-// A plan that a search chose, and what it was chosen from.
+// A plan that a search chose, and the candidates it was chosen from.
 struct ChosenPlan {
   RunPlan run;
-  std::vector<Candidate> candidates;  // the chosen one first, the others by their predicted rate
+  std::vector<Candidate> candidates;  // the chosen one first, then by predicted rate
 };
 
 // The model, the machine's rates and the popularity of experts, as predictions take them. All of it
@@ -17,7 +17,7 @@ struct ChosenPlan {
 Machinery machinery_of(const ModelDescription& model, const UnitLayouts& layouts,
                        const Profile& profile, const ExpertShares& shares);
 
-// What a choice rests on besides the limits and the work.
+// Inputs of a choice besides the limits and the work.
 struct PlanInputs {
   RunInputs run;
   const Profile& profile;
@@ -27,11 +27,12 @@ struct PlanInputs {
 };
 
 // Tries group sizes, strategies and K, gives each its memory and simulates the work: the fastest is
-// chosen. What the limits fix is kept. Refuses (does_not_fit) where nothing fits, as plan_run does.
+// chosen. Fields that the limits fix are kept. Refuses (does_not_fit) where nothing fits, as
+// plan_run does.
 ChosenPlan choose_plan(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload);
 
 // The rate in tokens a second of the fastest of some choices, roughly predicted: to be compared
-// with that of the same choices on another machine or within other limits. 0 where none of them
+// with the rate of these choices on another machine or within other limits. 0 where none of them
 // fits.
 double best_rough_rate(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload,
                        const std::vector<Choice>& choices);

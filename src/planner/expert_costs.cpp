@@ -16,7 +16,7 @@ Curve by_rows(const Curve& by_bytes, const ModelDescription& model) {
   return {std::move(rows), {by_bytes.seconds().begin(), by_bytes.seconds().end()}};
 }
 
-// All that a pass of decoding rows computes of a layer besides experts.
+// Seconds of a layer's computing besides experts in a pass of decoding rows.
 double seconds_beside_experts(const LayerProfile& layer, const Policy& policy, double positions) {
   const auto rows = static_cast<double>(policy.decode_sequences());
   const Curve& attend =
@@ -37,8 +37,8 @@ double seconds_besides_layers(const Machinery& with, const Policy& policy) {
 // by micro-batch, some of them while the layer before is computed.
 struct ComingKv {
   double batches = 0;
-  double hidden = 0;  // of these, in stages of their own
-  double bytes = 0;   // of one
+  double hidden = 0;  // micro-batches with a stage of their own
+  double bytes = 0;   // bytes of one micro-batch
 };
 
 // `page_bytes`: of the layer.
@@ -74,7 +74,7 @@ LayerCosts expert_costs(const Machinery& with, const Policy& policy, double all_
     const ComingKv kv = coming_kv(policy, page_bytes[static_cast<size_t>(i)], positions);
     const double kv_load = kv.batches > 0 ? link.rows_up.at(kv.bytes) : 0.0;
     const double kv_on_link = kv.batches > 0 ? link.weights.at(kv.batches * kv.bytes) : 0.0;
-    // Keys and values are asked for when a pass begins, not by the one before.
+    // Keys and values are asked for when a pass begins, not by the pass before.
     if (i == 0) costs.between_passes = seconds_besides_layers(with, policy) + kv.hidden * kv_load;
     costs.kinds[kind] = {
         .device = profile.expert,

@@ -11,7 +11,7 @@ namespace klotski {
 
 namespace {
 
-// The same number between 0 and 1 for the same arguments on every machine.
+// A number between 0 and 1 that depends on the arguments alone, on every machine.
 double uniform(uint64_t a, uint64_t b, uint64_t c) {
   uint64_t bits = 0;
   for (const uint64_t part : {a, b, c}) bits = noise_bits(kNoiseStep, bits ^ part);
@@ -57,8 +57,8 @@ ExpertShares::ExpertShares(const ModelDescription& model, std::vector<std::vecto
 std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64_t pass,
                                        double rows, int64_t top_k) const {
   std::vector<double> result;
-  // Experts side by side, each as long as it is likely to be activated; those are that a mark lies
-  // in, of marks one apart.
+  // Experts lie on a line one after the other, each as long as it is likely to be activated; an
+  // expert is activated where a whole number lies in its stretch.
   double end = uniform(static_cast<uint64_t>(layer.value), static_cast<uint64_t>(micro_batch),
                        static_cast<uint64_t>(pass));
   for (const double share : of(layer)) {

@@ -12,7 +12,7 @@ class ExpertShares {
  public:
   // All alike.
   explicit ExpertShares(const ModelDescription& model);
-  // By layer and expert; scaled so that each layer's sum is one. As many as the model has.
+  // Shares by layer and expert, as many as the model has; scaled so that each layer's sum is one.
   ExpertShares(const ModelDescription& model, std::vector<std::vector<double>> shares);
 
   const std::vector<double>& of(LayerId layer) const {
@@ -20,10 +20,10 @@ class ExpertShares {
   }
   const std::vector<std::vector<double>>& all() const { return shares_; }
 
-  // Rows that choose each expert when `rows` rows of a micro-batch each choose `top_k`: zero of an
-  // expert that nobody chose, of the others as many as are expected of those that somebody chose.
-  // On average each expert is chosen as often and by as many rows as at random; how many are chosen
-  // hardly varies. The same for the same layer, micro-batch and pass.
+  // Rows that choose each expert when `rows` rows of a micro-batch each choose `top_k`: zero for an
+  // expert that nobody chose, for the others the expected number given that somebody chose it. On
+  // average each expert is chosen as often and by as many rows as at random; the number of chosen
+  // experts hardly varies. Depends on layer, micro-batch and pass alone.
   std::vector<double> rows(LayerId layer, int64_t micro_batch, int64_t pass, double rows,
                            int64_t top_k) const;
 

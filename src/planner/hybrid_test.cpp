@@ -1,5 +1,5 @@
-// The division of experts between a device and the CPU beside it, on a machine of round numbers:
-// what the schedule makes of link and CPU together, without either.
+// The division of experts between a device and the CPU, on a machine of round numbers: the
+// schedule's use of link and CPU together, without either.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ constexpr double kExpertBytes = 352e6;
 constexpr double kLinkRate = 55e9;
 constexpr double kCpuRate = 240e9;
 
-// 32 layers of 8 large experts. Rows cost little beside the weights that are read for them.
+// 32 layers of 8 large experts. Rows cost little compared with the weights that are read for them.
 struct LargeMachine {
   ModelDescription model;
   Profile profile = plain_profile(model);
@@ -73,7 +73,7 @@ struct LargeMachine {
     return policy;
   }
 
-  // Of a pass of decoding rows, what was before it left in memory.
+  // Totals of a pass of decoding rows that follows others like it.
   TimelineTotals decode_step(Strategy strategy, int64_t sequences) const {
     const Machinery with = machinery();
     const Policy used = policy(strategy, sequences);
@@ -86,8 +86,8 @@ struct LargeMachine {
   }
 };
 
-// All experts are used: 204 of 256 are not kept, and what the link and the CPU read together in a
-// step cannot take less than this.
+// All experts are used: 204 of 256 are not kept, and link and CPU together cannot read them in less
+// time than this.
 TEST(Hybrid, ALayerTakesAboutWhatLinkAndCpuTakeTogether) {
   const LargeMachine machine;
   const double bound = 204 * kExpertBytes / (kLinkRate + kCpuRate);
@@ -100,7 +100,7 @@ TEST(Hybrid, ALayerTakesAboutWhatLinkAndCpuTakeTogether) {
   EXPECT_GT(in_seconds(link_only.elapsed), 4.0 * in_seconds(step.elapsed));
 }
 
-// One sequence uses two experts a layer: the CPU computes those that are not there.
+// One sequence uses two experts a layer: the CPU computes those that are not on the device.
 TEST(Hybrid, OneSequenceIsNotHeldUpByTheLink) {
   const LargeMachine machine;
   const TimelineTotals step = machine.decode_step(Strategy::hybrid, 1);
@@ -108,7 +108,7 @@ TEST(Hybrid, OneSequenceIsNotHeldUpByTheLink) {
   EXPECT_LT(in_seconds(step.elapsed), 1.2 * misses * kExpertBytes / kCpuRate + 32 * 0.5e-3);
 }
 
-// Of what is not there the link brings a part while the CPU computes the rest.
+// The link brings a part of an expert that is not on the device while the CPU computes the rest.
 TEST(Hybrid, OneSequenceTakesLinkAndCpuTogether) {
   LargeMachine machine;
   const TimelineTotals whole = machine.decode_step(Strategy::hybrid, 1);
@@ -117,7 +117,7 @@ TEST(Hybrid, OneSequenceTakesLinkAndCpuTogether) {
   EXPECT_LT(in_seconds(sliced.elapsed), 0.93 * in_seconds(whole.elapsed));
 }
 
-// Whole experts leave one or the other waiting for up to the time of one.
+// Whole experts leave link or CPU waiting for up to the time of one expert.
 TEST(Hybrid, WithSlicesLinkAndCpuEndTogether) {
   LargeMachine machine;
   const TimelineTotals whole = machine.decode_step(Strategy::hybrid, 64);
@@ -127,7 +127,8 @@ TEST(Hybrid, WithSlicesLinkAndCpuEndTogether) {
   EXPECT_GT(sliced.percent(sliced.lane(Lane::kCpu).busy), 92.0);
 }
 
-// Keys and values of all sequences lie below and come for each layer's attention.
+// A policy in which keys and values of all sequences lie in host memory and come for each layer's
+// attention.
 Policy with_kv_below(const LargeMachine& machine, int64_t stages) {
   Policy policy = machine.policy(Strategy::hybrid, 64);
   policy.group.micro_batch = 16;
@@ -148,7 +149,8 @@ struct LargeMachineWithKv : LargeMachine {
   }
 };
 
-// What has no stage of its own is waited for between layers, all of it between passes.
+// Keys and values without a stage of their own are waited for between layers, all of them between
+// passes.
 TEST(Hybrid, CostsKnowWhatKeysAndValuesTakeOfTheLinkAndHowLongTheyAreWaitedFor) {
   const LargeMachineWithKv machine;
   const double bytes = 64.0 * 512 * 2 * 8 * 128 * sizeof(uint16_t);
@@ -205,7 +207,7 @@ struct Recorded : TaskSink {
 // the link's time once, however often it is.
 TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
   LargeMachineWithKv machine(2);
-  machine.slices = true;  // so that the division turns on every moment of the link
+  machine.slices = true;  // the division turns on every moment of the link
   const Machinery with = machine.machinery();
   Policy policy = with_kv_below(machine, 4);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 6;

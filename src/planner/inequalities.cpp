@@ -75,7 +75,8 @@ Activated activated(const BlockSeconds& seconds, const double* begin, const doub
   for (const double* chance = begin; chance != end; ++chance) {
     const double active = activation(*chance, tokens);
     if (active <= 0) continue;
-    const double own_tokens = std::max(1.0, tokens * *chance / active);  // where it is activated
+    const double own_tokens = std::max(1.0, tokens * *chance / active);  // tokens of an activated
+                                                                         // expert
     sum.experts += active;
     sum.compute_seconds += active * seconds.expert_compute(own_tokens);
   }
@@ -84,12 +85,12 @@ Activated activated(const BlockSeconds& seconds, const double* begin, const doub
 
 struct Group {
   double micro_batches = 0;  // n
-  double tokens = 0;         // of all of them
+  double tokens = 0;         // tokens of all of them
   size_t hot_experts = 0;    // K
 };
 
-// Left sides are what is computed before an arrow, right sides what is transferred; both add up
-// from arrow to arrow.
+// Left sides are the computing before an arrow, right sides the transfers; both add up from arrow
+// to arrow.
 Inequalities evaluate(const BlockSeconds& seconds, const std::vector<double>& chances,
                       const Group& group) {
   const double* first = chances.data();

@@ -1,12 +1,12 @@
 #pragma once
 
 // Klotski's constraint-sensitive planner (section 7): how many micro-batches a group needs so that
-// computing hides every transfer of an MoE block. Inequalities 4 to 7 compare what is computed
-// before one of four points of figure 9 with what must have been transferred by then.
+// computing hides every transfer of an MoE block. Inequalities 4 to 7 compare the computing before
+// one of four points of figure 9 with the transfers that must have ended by then.
 //
-// They leave out what `schedule/simulate` sees: cold experts after the first one by one, and that
-// no cold expert is known before a gate has chosen it. They are a first choice of the group, not
-// the last word.
+// They leave out two things that `schedule/simulate` sees: cold experts come one by one after the
+// first, and no cold expert is known before a gate has chosen it. They are a first choice of the
+// group, not the last word.
 
 #include <array>
 #include <cstddef>
@@ -32,7 +32,7 @@ struct BlockSeconds {
 
 // How tokens choose experts.
 struct ExpertChoices {
-  std::vector<double> popularity{};  // of each expert, its share of all choices; together 1
+  std::vector<double> popularity{};  // each expert's share of all choices; together 1
   int64_t experts_per_token = 0;     // k: a token's chance to choose an expert is k times its share
   int64_t hot_experts = 0;           // K: the most popular ones, prefetched during attention
 };
@@ -46,12 +46,12 @@ enum class Arrow {
 };
 inline constexpr size_t kArrows = 4;
 std::string_view arrow_name(Arrow arrow);
-int inequality_number(Arrow arrow);  // as in the paper
+int inequality_number(Arrow arrow);  // the paper's number
 
 struct Inequality {
   Arrow arrow = Arrow::gate;
-  double left_seconds = 0;   // of computing before the arrow
-  double right_seconds = 0;  // of transfers that must end before it
+  double left_seconds = 0;   // computing before the arrow
+  double right_seconds = 0;  // transfers that must end before the arrow
 
   double slack_seconds() const { return left_seconds - right_seconds; }  // negative: a bubble
   bool holds() const { return slack_seconds() >= 0; }
@@ -59,17 +59,19 @@ struct Inequality {
 
 using Inequalities = std::array<Inequality, kArrows>;  // in the order of the arrows
 
-// The four for a group of so many micro-batches (n) with so many tokens each. A queue expected to
-// be shorter than one expert counts in inequality 6 with its length in place of 1.
+// The four inequalities for a group of `micro_batches` (n) with `tokens_per_micro_batch` tokens
+// each. A queue expected to be shorter than one expert counts in inequality 6 with its length in
+// place of 1.
 Inequalities inequalities(const BlockSeconds& seconds, const ExpertChoices& choices,
                           int64_t micro_batches, int64_t tokens_per_micro_batch);
 
-// The one with the least slack; of equals the first.
+// The inequality with the least slack, the first of equal ones.
 Inequality tightest(const Inequalities& all);
 
 struct GroupChoice {
   int64_t micro_batches = 0;
-  // For that many: all hold, or tightest() says which fails by how much.
+  // Inequalities for this number of micro-batches: all hold, or tightest() says which fails by how
+  // much.
   Inequalities inequalities{};
 
   bool without_bubbles() const { return tightest(inequalities).holds(); }

@@ -1,4 +1,4 @@
-// Random routings and times: the expected numbers of experts, and what follows from them.
+// Random routings and times: the expected numbers of experts, and their consequences.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ std::vector<double> skewed_weights(double skew) {
   return weights;
 }
 
-// One token chooses this many different experts, each next one by weight among those left.
+// A token's choice of this many different experts, each next one by weight among those left.
 std::vector<size_t> draw(std::vector<double> weights, int64_t experts_per_token,
                          std::mt19937& random) {
   std::vector<size_t> chosen;
@@ -35,8 +35,8 @@ std::vector<size_t> draw(std::vector<double> weights, int64_t experts_per_token,
   return chosen;
 }
 
-// Experts beyond the hot ones that a group of this many tokens is expected to choose: what the last
-// inequality waits for, where an expert takes a second to come and all else no time.
+// Experts beyond the hot ones that a group of this many tokens is expected to choose: the wait of
+// the last inequality, where an expert takes a second to come and all else no time.
 double expected_queue(const ExpertChoices& choices, int64_t tokens) {
   BlockSeconds seconds{.expert_transfer = 1};
   seconds.expert_compute = [](double) { return 0.0; };
@@ -90,11 +90,12 @@ TEST(ExpectedExperts, AgreeWithRandomDraws) {
 TEST(ExpectedExperts, Bounds) {
   ExpertChoices choices{
       .popularity = {0.15, 0.35, 0.35, 0.15}, .experts_per_token = 2, .hot_experts = 2};
-  EXPECT_NEAR(expected_activated(choices, 1), 2, 1e-12);  // a token activates what it chooses
+  EXPECT_NEAR(expected_activated(choices, 1), 2, 1e-12);  // a token activates the experts it
+                                                          // chooses
   EXPECT_NEAR(expected_queue(choices, 1), 0.6, 1e-12);
   EXPECT_NEAR(expected_activated(choices, 100000), 4, 1e-12);
   EXPECT_NEAR(expected_queue(choices, 100000), 2, 1e-12);
-  choices.popularity = {0.5, 0.5, 0, 0};  // both by every token
+  choices.popularity = {0.5, 0.5, 0, 0};  // every token chooses both
   EXPECT_EQ(expected_activated(choices, 1), 2);
   EXPECT_EQ(expected_queue(choices, 5), 0);
   choices.popularity = {1 - 1e-9, 1e-9, 0, 0};  // 1 - (1 - p)^t keeps its digits

@@ -13,7 +13,7 @@
 namespace klotski {
 namespace {
 
-constexpr int64_t kTokens = 64;  // of a micro-batch
+constexpr int64_t kTokens = 64;  // tokens of a micro-batch
 
 const Inequality& at(const Inequalities& all, Arrow arrow) {
   return all[static_cast<size_t>(arrow)];
@@ -50,7 +50,7 @@ std::array<double, kArrows> waits(const BlockSeconds& seconds, int64_t n) {
     computed += wait + compute;
   };
   std::array<double, kArrows> result{};
-  run(0, batches * seconds.attention_compute);  // its weights came during the block before
+  run(0, batches * seconds.attention_compute);  // attention's weights came during the block before
   run(seconds.gate_transfer, batches * seconds.gate_compute);
   result[0] = waited;
   run(2 * seconds.expert_transfer, 2 * hot);
@@ -93,7 +93,7 @@ TEST(Inequalities, FigureNineHasBubblesBelowTheSmallestGroupAndNoneFromItOn) {
   const auto five = inequalities(figure_nine(), four_experts(), 5, kTokens);
   EXPECT_TRUE(at(five, Arrow::cold_experts).holds());
   EXPECT_FALSE(at(five, Arrow::next_attention).holds());
-  // What computing waits before an arrow is the largest shortfall up to it.
+  // The wait of computing before an arrow is the largest shortfall up to it.
   for (int64_t n = 1; n <= 8; ++n) {
     const auto all = inequalities(figure_nine(), four_experts(), n, kTokens);
     const auto waited = waits(figure_nine(), n);

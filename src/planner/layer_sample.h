@@ -5,28 +5,28 @@
 namespace klotski {
 
 // Some layers of a model that stand for all of them, so that many plans can be compared in little
-// time: evenly taken, with their share of the slots and of what a pass takes besides its layers.
+// time: evenly taken, with their share of the slots and of a pass's time besides its layers.
 class LayerSample {
  public:
-  // At most `most_layers` layers. Objects that the whole refers to must live longer.
+  // A sample of at most `most_layers` layers. Objects that the whole refers to must live longer.
   LayerSample(const Machinery& whole, int64_t most_layers);
   LayerSample(const LayerSample&) = delete;  // machinery() refers to it
   LayerSample& operator=(const LayerSample&) = delete;
 
   Machinery machinery() const;
-  // A pass of the whole model takes so many times as long as one of the sample.
+  // The time of a pass of the whole model as a multiple of a pass of the sample.
   double times_as_long() const;
-  // The policy with slots for the same share of the units of every kind.
+  // The policy with slots for an equal share of the units of every kind.
   Policy policy(Policy whole) const;
 
  private:
   int64_t scaled(int64_t slots, size_t kind) const;
 
-  std::vector<LayerId> layers_;  // of the whole model
+  std::vector<LayerId> layers_;  // layers of the whole model
   int64_t all_layers_;
   std::function<UnitFacts(const WeightUnit&)> whole_facts_;
   std::array<double, kUnitKinds> share_of_units_{};
-  std::array<int64_t, kUnitKinds> units_{};  // of the sample
+  std::array<int64_t, kUnitKinds> units_{};  // units of the sample
   ModelDescription model_;
   Profile profile_;
   ExpertShares shares_;

@@ -20,10 +20,10 @@ struct DeviceMemoryState {
 // a target takes the snapshot.
 struct MachineMemory {
   MemoryLeft left{};               // within every limit of the process
-  uint64_t resident_bytes = 0;     // of the process
-  uint64_t stack_bytes = 0;        // of the threads that a run starts
-  uint64_t held_weight_bytes = 0;  // of the process: weights that a run before left in host slots
-  uint64_t pinned_bytes = 0;       // of these, pinned
+  uint64_t resident_bytes = 0;     // the process's
+  uint64_t stack_bytes = 0;        // stacks of the threads that a run starts
+  uint64_t held_weight_bytes = 0;  // the process's weights that a run before left in host slots
+  uint64_t pinned_bytes = 0;       // pinned bytes of these weights
   std::optional<DeviceMemoryState> device{};  // nothing: the CPU computes
 };
 

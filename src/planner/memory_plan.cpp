@@ -11,7 +11,7 @@ namespace klotski {
 
 namespace {
 
-// They come before experts, of which a token uses some.
+// Kinds that every token uses. They come before experts, of which a token uses some.
 constexpr std::array kUsedByEveryToken = {UnitKind::attention, UnitKind::gate, UnitKind::dense};
 
 // Memory that is given away piece by piece.
@@ -113,8 +113,9 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
   };
   const auto all = [&](UnitKind kind) { return demand.units[index_of(kind)].units; };
   plan.slots[index_of(UnitKind::model)] = demand.units[index_of(UnitKind::model)].least;
-  // What may lie below would be brought once a pass, as weights that all tokens use: these come in
-  // one piece, long before something waits for them.
+  // Keys and values that may lie in host memory come after the weights that all tokens use: either
+  // would be brought once a pass, but weights come in one piece, long before something waits for
+  // them.
   const bool kv_may_lie_below = demand.kv_stage_bytes > 0;
   if (!kv_may_lie_below) give_to_kv();
   for (const UnitKind kind : kUsedByEveryToken) give_to(kind, all(kind));

@@ -1,6 +1,6 @@
 #pragma once
 
-// The memory contract: what a memory is used for, decided before a weight is read.
+// The memory contract: the division of a memory, decided before a weight is read.
 
 #include <array>
 #include <cstdint>
@@ -15,29 +15,30 @@ namespace klotski {
 
 // Buffers a kind of unit could use.
 struct UnitDemand {
-  int64_t units = 0;          // of the model: with so many buffers all stay resident
+  int64_t units = 0;          // units of the model: with as many buffers all stay resident
   int64_t least = 0;          // buffers without which nothing runs
-  uint64_t buffer_bytes = 0;  // of the largest unit
+  uint64_t buffer_bytes = 0;  // bytes of the largest unit
 };
 
 struct MemoryDemand {
   uint64_t process_bytes = 0;     // program, tokenizer, margin: there whatever is planned
-  uint64_t activation_bytes = 0;  // of the largest group that does not borrow slots
+  uint64_t activation_bytes = 0;  // rows and scratch of the largest group that does not borrow
+                                  // slots
   std::array<UnitDemand, kUnitKinds> units;
-  // Of what a device and the CPU beside it exchange, but for rows that lie with the activations,
-  // and the slice of an expert of both.
+  // Bytes of the rows that a device and the CPU exchange, but for rows that lie with the
+  // activations, and of the slice of an expert that both compute.
   uint64_t shared_bytes = 0;
   uint64_t kv_least_bytes = 0;   // for the smallest group that may have to run
   uint64_t kv_wanted_bytes = 0;  // for a full group
-  uint64_t kv_stage_bytes = 0;   // to pass spilled keys and values through; 0: no spilling
+  uint64_t kv_stage_bytes = 0;   // stages for spilled keys and values; 0: no spilling
 };
 
 struct MemoryLimits {
   uint64_t bytes = 0;
-  std::string_view memory = "memory";     // in words
-  std::string_view flag = "--ram";        // that sets the limit
-  std::optional<uint64_t> kv_bytes{};     // at most so much of it for keys and values
-  std::optional<int64_t> expert_slots{};  // at most so many expert buffers
+  std::string_view memory = "memory";     // name in words
+  std::string_view flag = "--ram";        // the flag that sets the limit
+  std::optional<uint64_t> kv_bytes{};     // limit for keys and values
+  std::optional<int64_t> expert_slots{};  // limit for expert buffers
 };
 
 struct MemoryLine {
@@ -54,20 +55,20 @@ struct MemoryPlan {
   std::array<int64_t, kUnitKinds> slots{};
   uint64_t kv_bytes = 0;
   uint64_t kv_stage_bytes = 0;
-  std::vector<MemoryLine> lines;  // the same as a table
+  std::vector<MemoryLine> lines;  // the plan as a table
 
   uint64_t total_bytes() const;
 };
 
-// Without so much nothing runs.
+// Bytes without which nothing runs.
 uint64_t least_bytes(const MemoryDemand& demand);
 
-// Gives every kind its least, then keys and values what a full group wants: whether a smaller group
-// with more weights beside it is faster is for the search to find. Then makes the units resident
-// that every token uses (a byte of them saves a byte of reading in every pass, one of an expert
-// only where the expert is chosen), and gives experts the rest. Keys and values that may lie below
-// as well come after these units. Refuses (does_not_fit) with the shortfall where the least does
-// not fit.
+// Gives every kind its least, then keys and values the bytes that a full group wants: whether a
+// smaller group with more weights in memory is faster is for the search to find. Then makes the
+// units resident that every token uses (a byte of them saves a byte of reading in every pass, a
+// byte of an expert only where the expert is chosen), and gives experts the rest. Keys and values
+// that may lie in host memory or a file come after these units. Refuses (does_not_fit) with the
+// shortfall where the least does not fit.
 MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits);
 
 // The table that is shown before a weight is read.

@@ -81,8 +81,8 @@ TEST(MemoryPlan, UserLimitsHold) {
   EXPECT_THROW(plan_memory(small_model(), {.bytes = kGiB, .kv_bytes = 4}), Error);
 }
 
-// For random models and limits: refused exactly when the least does not fit, else within the limit
-// and no kind above what it could use.
+// Random models and limits are refused exactly when the least does not fit; otherwise plans are
+// within the limit and no kind gets more than it could use.
 TEST(MemoryPlan, NeverAboveTheLimit) {
   std::mt19937_64 random(5);
   const auto below = [&](uint64_t n) { return random() % n; };

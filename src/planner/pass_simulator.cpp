@@ -15,8 +15,8 @@ std::chrono::nanoseconds nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
 
-// Of the time of a bus, what keys and values take at most from weights that come too: who waits for
-// it takes turns.
+// Largest share of a bus's time that keys and values take from weights: copies that are waited for
+// take turns.
 constexpr double kMostOfBus = 0.5;
 
 // A rate of zero was not measured, since weights come from no disk: they take no time.
@@ -99,8 +99,8 @@ std::vector<MicroBatchShape> PassSimulator::micro_batches() const {
   return group;
 }
 
-// Pages that a task moves below the compute tier or from there: all that the micro-batch's
-// sequences see, or those that its rows have changed.
+// Pages that a task moves between the compute tier and the memory it spills to: all pages that the
+// micro-batch's sequences see, or those that its rows have changed.
 double PassSimulator::kv_pages(const Task& task) const {
   constexpr auto kTokens = static_cast<double>(PagedKvCache::kPageTokens);
   return task.work == Work::load_kv
@@ -108,8 +108,8 @@ double PassSimulator::kv_pages(const Task& task) const {
              : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
 }
 
-// Over a link they come and go as rows do, those of a micro-batch in one copy. A file is taken to
-// be written as fast as it is read.
+// Seconds to move keys and values. Over a link they come and go as rows do, those of a micro-batch
+// in one copy. A file is taken to be written as fast as it is read.
 double PassSimulator::kv_seconds(const Task& task) {
   const double bytes =
       kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
@@ -143,7 +143,7 @@ double PassSimulator::rows_of(const Task& task) const {
   return rows_of(task.unit.expert, task.micro_batch);
 }
 
-// What the device computes of an expert that both compute.
+// The device's share of an expert that both compute.
 double PassSimulator::slice_of(const Task& task) const {
   return static_cast<double>(task.sliced) /
          static_cast<double>(with_.model.layer(task.layer).feed_forward.width);
@@ -225,7 +225,7 @@ double PassSimulator::seconds(const Task& task) {
     case Work::expert_on_cpu:
       return layer.expert_on_cpu.at(rows_of(task)) * beside_copies() * (1.0 - slice_of(task));
     case Work::scatter:
-      return operations.embed.at(rows_of(task));  // rows are copied likewise
+      return operations.embed.at(rows_of(task));  // rows are copied as embed copies them
     case Work::combine:
       return layer.combine.at(shape_.rows());
     case Work::count_:
@@ -234,8 +234,8 @@ double PassSimulator::seconds(const Task& task) {
   return 0.0;
 }
 
-// Lanes that are busy at the same time slow each other down; threads that had to wait wake up
-// first.
+// The time of a task. Computing on the CPU takes longer while a disk is read, and while the system
+// finds memory for the bytes read.
 std::chrono::nanoseconds PassSimulator::cost(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
   const bool on_device = policy_.layout.host() != nullptr;
@@ -255,18 +255,18 @@ double PassSimulator::output_share(LayerId layer) const {
   return attended / (attended + static_cast<double>(shape.input_width()));
 }
 
-// The CPU and the link read the same memory: each is slower for the other. So many times as long
-// the CPU takes.
+// Time of the CPU as a multiple of its time alone: the CPU and the link read one memory, and each
+// slows the other down.
 double PassSimulator::beside_copies() const {
   return 1.0 + copying_share_ * (with_.profile.machine.cpu().takes_while_copying - 1.0);
 }
 
-// And so many times as long copies take.
+// Time of copies to a device as a multiple of their time while the CPU is idle.
 double PassSimulator::beside_cpu() const {
   return 1.0 + cpu_share_ * (with_.profile.machine.link().takes_while_computing - 1.0);
 }
 
-// What something waits for on its way to a device, beside the weights that come too.
+// Seconds of a copy to a device that something waits for, while weights are copied too.
 double PassSimulator::up_seconds(double bytes) const {
   const MachineProfile& machine = with_.profile.machine;
   return machine.link().rows_up.at(bytes) *

@@ -12,7 +12,8 @@
 
 namespace klotski {
 
-// What the tasks of a run are about, besides the policy.
+// Inputs of every prediction besides the policy: the model, measured times, bytes of units and
+// popularity of experts.
 struct Machinery {
   const ModelDescription& model;
   const Profile& profile;
@@ -20,26 +21,26 @@ struct Machinery {
   const ExpertShares& shares;
 };
 
-// The rows of one pass, the same of every micro-batch.
+// The rows of one pass, equal in every micro-batch.
 struct PassShape {
   int64_t micro_batches = 1;
-  double prompt_rows = 0;     // of one micro-batch; so are the following
+  double prompt_rows = 0;     // rows of one micro-batch, as in the next fields
   double decoding_rows = 0;   // tokens that follow a prompt
-  double positions = 0;       // that a decoding row sees
-  int64_t prompt_tokens = 1;  // of a prompt
+  double positions = 0;       // positions that a decoding row sees
+  int64_t prompt_tokens = 1;  // tokens of a prompt
   double logit_rows = 0;
 
   double rows() const { return prompt_rows + decoding_rows; }
 };
 
-// Plays passes as a policy's strategy schedules them, with costs as they were measured: the same
-// fragments, slots and dependencies as in a run. What is in memory is carried from pass to pass.
+// Plays passes as a policy's strategy schedules them, with measured costs: with the fragments,
+// slots and dependencies of a run. The contents of memory are carried from pass to pass.
 class PassSimulator {
  public:
-  // All of it must live longer. Of the spans of all passes the latest are kept.
+  // All arguments must live longer. The latest spans of all passes are kept.
   PassSimulator(const Machinery& with, const Policy& policy, int64_t keep_spans = 0);
 
-  // What the pass took, lane by lane.
+  // The totals of the pass, lane by lane.
   TimelineTotals play(const PassShape& shape);
 
   std::vector<TimelineSpan> spans() const { return timeline_.spans(); }
@@ -71,24 +72,25 @@ class PassSimulator {
   std::unique_ptr<ExpertPredictor> predictor_;
   ContextSources sources_;
   Residency residency_;
-  std::vector<uint64_t> kv_page_bytes_;  // by layer, of a page in the file
+  std::vector<uint64_t> kv_page_bytes_;  // bytes of a page in the file, by layer
   Timeline timeline_;
   Simulation simulation_;
   PassShape shape_;
   int64_t passes_ = 0;
-  // Of the layer at hand: rows that chose each expert, by micro-batch.
+  // Rows of the layer at hand that chose each expert, by micro-batch.
   std::vector<std::vector<double>> chosen_;
-  // Of the pass before, how much of its time these lanes were busy: they slow each other down.
+  // Shares of the last pass's time in which these lanes were busy: they slow each other down.
   double computing_share_ = 1.0;
   double reading_share_ = 1.0;
   double copying_share_ = 1.0;
   double cpu_share_ = 1.0;
-  // Of that time, what a bus needs for keys and values, which come by the same as weights.
+  // Share of that time that the bus needs for keys and values, which take the weights' way.
   double kv_share_ = 0.0;
-  double kv_bytes_on_bus_ = 0.0;  // in the pass at hand
-  double taken_seconds_ = 0.0;    // from computing, by finding memory; not yet spent on a task
+  double kv_bytes_on_bus_ = 0.0;  // bytes in the pass at hand
+  double taken_seconds_ = 0.0;    // taken from computing, by finding memory; not yet spent on a
+                                  // task
   std::map<WeightUnit, int64_t> loads_;
-  std::map<Resource, int64_t> uses_;  // of an expert's slot since it was loaded
+  std::map<Resource, int64_t> uses_;  // uses of an expert's slot since it was loaded
 };
 
 }  // namespace klotski

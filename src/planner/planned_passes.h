@@ -13,8 +13,8 @@ namespace klotski {
 // The work that a plan is made for.
 struct PlannedWork {
   int64_t sequences = 1;
-  int64_t prompt_tokens = 1;     // of each
-  int64_t generated_tokens = 1;  // of each
+  int64_t prompt_tokens = 1;     // tokens of each prompt
+  int64_t generated_tokens = 1;  // tokens of each continuation
   int64_t at_once = 1;           // sequences for whose keys and values there is room
 };
 
@@ -22,7 +22,7 @@ struct PlannedWork {
 struct PlannedPass {
   FormedPass formed;
   PassShape shape;          // the mean of its micro-batches
-  int64_t prompt_rows = 0;  // of all micro-batches
+  int64_t prompt_rows = 0;  // rows of all micro-batches
   int64_t gained = 0;       // sequences that gain a token
 };
 
@@ -30,7 +30,7 @@ struct PlannedPass {
 PlannedPass plan_pass(const Policy& policy, int64_t prompt_tokens,
                       std::span<const PassSequence> sequences);
 
-// The passes that an engine forms of the work, one after the other.
+// The passes that an engine forms of the work, in their order.
 class PlannedPasses {
  public:
   // `policy` must live longer.
@@ -39,7 +39,7 @@ class PlannedPasses {
 
   // The next pass; nothing where all sequences are done.
   std::optional<PlannedPass> next();
-  // Adds sequences to those that wait.
+  // Adds waiting sequences.
   void add(int64_t sequences) { waiting_ += sequences; }
 
  private:

@@ -9,12 +9,12 @@ namespace klotski {
 
 namespace {
 
-// To the next of so many values between a number and its double.
+// Rounds to the nearest of `steps` values between a number and its double.
 double rounded(double value, double steps) {
   if (value < steps) return std::round(value * 4.0) / 4.0;
   return std::exp2(std::round(std::log2(value) * steps) / steps);
 }
-constexpr double kPositionSteps = 4.0;  // attention grows along a line: what is rounded evens out
+constexpr double kPositionSteps = 4.0;  // attention grows along a line: rounding evens out
 
 // The pass as it is simulated.
 PassShape rounded(PassShape shape, double row_steps) {
@@ -27,7 +27,7 @@ PassShape rounded(PassShape shape, double row_steps) {
   return shape;
 }
 
-// The passes of a run, simulated one after the other.
+// The passes of a run, simulated in their order.
 class Run {
  public:
   Run(const Machinery& with, const Policy& policy, const PlannedWork& work,
@@ -37,8 +37,8 @@ class Run {
         simulator_(with, policy),
         passes_(policy, work) {}
 
-  // All of it; so many times more what is left without the weights that only the first pass had to
-  // bring; and `last` sequences after that.
+  // The prediction of all passes; of `times_more` as much work again, without the weights that only
+  // the first pass had to bring; and of `last` sequences after that.
   Prediction all(double times_more, int64_t last) {
     go_through();
     if (times_more > 0) repeat(times_more);
@@ -83,9 +83,9 @@ class Run {
     ++result_.passes;
   }
 
-  // The first pass of a shape after one of other rows finds what that one left, those that follow
-  // what the shape itself does: each kind is simulated once and stands for all. Of few layers the
-  // mean of several passes does, since each finds other experts.
+  // The first pass of a shape after a pass of other rows finds that pass's weights in memory, later
+  // passes find the shape's own: each kind is simulated once and stands for all. With few layers
+  // the mean of several passes does, since each finds other experts.
   TimelineTotals simulate(const PassShape& shape) {
     const RowCounts rows{shape.micro_batches, shape.prompt_rows, shape.decoding_rows,
                          shape.logit_rows};
@@ -113,7 +113,7 @@ class Run {
   RowCounts last_rows_;
   PassShape first_shape_;
   TimelineTotals first_;  // the pass that finds nothing in memory
-  // By the rows of the pass before, a pass's own, and the positions they see.
+  // Totals by the rows of the pass before, a pass's own, and the positions they see.
   std::map<std::tuple<RowCounts, RowCounts, double>, TimelineTotals> known_;
   Prediction result_;
 };

@@ -4,18 +4,18 @@
 
 namespace klotski {
 
-// What a run of the work should take.
+// The predicted times of a run of the work.
 struct Prediction {
-  double prefill_seconds = 0.0;  // of passes that have prompts in them
-  double decode_seconds = 0.0;   // of the others
+  double prefill_seconds = 0.0;  // passes that have prompts in them
+  double decode_seconds = 0.0;   // passes without prompts
   double prompt_tokens = 0.0;
   double generated_tokens = 0.0;
   double decoded_tokens = 0.0;  // in passes without prompts
   int64_t passes = 0;
-  TimelineTotals totals;  // of all passes
+  TimelineTotals totals;  // totals of all passes
 
   double seconds() const { return prefill_seconds + decode_seconds; }
-  // The same work in so many times the time.
+  // Multiplies all times.
   void slow_down(double factor) {
     prefill_seconds *= factor;
     decode_seconds *= factor;
@@ -28,17 +28,18 @@ struct Prediction {
 
 // How closely a run is looked at.
 struct PredictionDetail {
-  int64_t most_groups = 8;       // of sequences; after these one is taken to be like the other
-  int64_t averaged_layers = 32;  // of all passes of one shape whose mean is taken
-  // Between a number of rows and its double so many are told apart: passes that hardly differ are
-  // simulated once.
+  int64_t most_groups = 8;       // groups of sequences that are simulated; later ones are taken to
+                                 // be like them
+  int64_t averaged_layers = 32;  // layers of all passes of one shape whose mean is taken
+  // Numbers of rows that are told apart between a number and its double: passes that hardly differ
+  // are simulated once.
   double row_steps = 12.0;
 };
 
-// Goes through the passes of a run as the engine forms them, and adds up what a simulation says of
-// each: the first one with nothing in memory, the others with what those before left there.
-// After the detail's number of groups one is taken to be like the other, but for the last, which
-// may be smaller: it brings as many weights for fewer tokens.
+// Goes through the passes of a run as the engine forms them, and adds up their simulated times: the
+// first pass with nothing in memory, later ones with the weights that earlier ones left there.
+// After the detail's number of groups each group is taken to be like the others, but for the last,
+// which may be smaller: it brings as many weights for fewer tokens.
 Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
                    const PredictionDetail& detail = {});
 

@@ -49,7 +49,8 @@ TEST(Prediction, WhatIsResidentIsComputedOnly) {
   EXPECT_EQ(found.prompt_tokens, 128);
   EXPECT_EQ(found.generated_tokens, 88);
   EXPECT_EQ(found.decoded_tokens, 80);
-  // Of a micro-batch's four rows an expert is chosen with 1 - (3/4)^4, of both with 0.90.
+  // An expert is chosen by a micro-batch's four rows with 1 - (3/4)^4, by both micro-batches with
+  // 0.90.
   EXPECT_NEAR(found.decode_seconds, 10 * 4 * (2 + 0.90 * 8) * kMillisecond, 0.02);
   // Reading all 1 + 4 * (2 + 8) units once is overlapped with their use, but for the first ones.
   EXPECT_GT(found.prefill_seconds, 41 * kMillisecond);
@@ -63,7 +64,7 @@ TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
   bench.unit_bytes = 10'000'000;  // ten times as long as computing it
   const Machinery with = bench.machinery();
   Policy policy = resident_policy(bench.model);
-  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // 8 of 32
   const PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 21, .at_once = 8};
   const Prediction found = predict(with, policy, work);
   const double pass = found.decode_seconds / 20;
@@ -97,7 +98,7 @@ TEST(Prediction, ManyGroupsAreLikeSome) {
   const Prediction many = predict(with, policy, work);
   EXPECT_DOUBLE_EQ(many.generated_tokens, 5.0 * static_cast<double>(work.sequences));
   EXPECT_EQ(many.passes, some.passes << 24);
-  // What stays in memory is read once, however much there is to do.
+  // Weights that stay in memory are read once, however much there is to do.
   EXPECT_EQ(many.totals.lane(Lane::kDiskRead).bytes, some.totals.lane(Lane::kDiskRead).bytes);
   EXPECT_GT(many.tokens_per_second(), some.tokens_per_second());
   EXPECT_LT(many.tokens_per_second(), 1.1 * some.tokens_per_second());
@@ -131,7 +132,8 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
   EXPECT_LE(more, 2.0 * one);
 }
 
-// Prompts longer than a pass has rows take several, and those that are done generate meanwhile.
+// Prompts longer than a pass has rows take several passes, and sequences whose prompts are done
+// generate meanwhile.
 TEST(Prediction, PromptsAreCutIntoPasses) {
   const Bench bench;
   const Machinery with = bench.machinery();
@@ -181,10 +183,10 @@ struct BesideWeights {
     layer.expert = layer.attention_products = constant(1e-6);
     policy = resident_policy(bench.model);
     policy.layout.set_host_slots(policy.layout.compute().slots);
-    policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
+    policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // 8 of 32
     policy.layout.kv_stages = 2;
     policy.layout.compute().kv_bytes = 1;
-    policy.layout.compute().kv_spill_bytes = 64 * kMiB;  // of all sequences
+    policy.layout.compute().kv_spill_bytes = 64 * kMiB;  // bytes of all sequences
   }
   Prediction predicted(const PlannedWork& work) const {
     Machinery with = bench.machinery();
@@ -206,7 +208,7 @@ TEST(Prediction, ABusCarriesNoMoreThanItCan) {
   }
 }
 
-// Those of all sequences of a micro-batch are written back in one copy.
+// Keys and values of all sequences of a micro-batch are written back in one copy.
 TEST(Prediction, KeysAndValuesGoBackTogether) {
   const BesideWeights both;
   const auto written = [&](int64_t generated) {
@@ -236,7 +238,7 @@ TEST(Prediction, ASmallLastGroupBringsAllWeights) {
   EXPECT_LE(seconds(10), 1.05 * seconds(16));
 }
 
-// But not those that are there: all are, after the first group.
+// Weights in memory are not brought again: all are there after the first group.
 TEST(Prediction, ALastGroupFindsWhatTheFirstOneLeft) {
   Bench bench;
   const Policy policy = resident_policy(bench.model);
@@ -252,13 +254,13 @@ TEST(Prediction, ALastGroupFindsWhatTheFirstOneLeft) {
   EXPECT_EQ(read(26), read(8));
 }
 
-// As of a disk beyond measure: weights that come from none, keys and values too.
+// Without a disk, weights, keys and values come as from a disk beyond measure.
 TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   Bench bench;
   bench.unit_bytes = 10'000'000;
   widen_keys_and_values(bench.model);
   Policy policy = resident_policy(bench.model);
-  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // 8 of 32
   policy.layout.kv_stages = 2;
   policy.layout.compute().kv_bytes = policy.layout.compute().kv_spill_bytes = kMiB;
   const PlannedWork work{.sequences = 8, .prompt_tokens = 64, .generated_tokens = 5, .at_once = 8};
@@ -282,7 +284,7 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
 TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
   Bench bench;
   Policy policy = resident_policy(bench.model);
-  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // of 32
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // 8 of 32
   EXPECT_GT(block_model(bench.machinery(), policy, 16.0)->seconds.expert_transfer, 0.0);
   bench.profile.machine.disk().bytes_per_second = 0;
   const BlockModel block = block_model(bench.machinery(), policy, 16.0).value();
@@ -290,7 +292,7 @@ TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
   EXPECT_EQ(block.seconds.attention_transfer, 0.0);
 }
 
-// The first read into each slot is slower, and takes from computing what it costs besides.
+// The first read into each slot is slower, and takes time from computing.
 TEST(Prediction, MemoryIsFoundOnce) {
   Bench bench;
   const Machinery with = bench.machinery();

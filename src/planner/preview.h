@@ -1,6 +1,6 @@
 #pragma once
 
-// A look at the passes of a plan: what runs when, and what is read again in every pass.
+// A look at the passes of a plan: the timeline, and the weights that are read again in every pass.
 
 #include <vector>
 
@@ -10,11 +10,11 @@ namespace klotski {
 
 struct PreviewedUnit {
   WeightUnit unit;
-  double memory_share = 0.0;  // of the passes, those in which it needed no transfer: 0 to 1
+  double memory_share = 0.0;  // share of the passes in which it needed no transfer: 0 to 1
 };
 
 struct Preview {
-  std::vector<TimelineSpan> spans;       // of the last passes
+  std::vector<TimelineSpan> spans;       // spans of the last passes
   std::vector<PreviewedUnit> placement;  // every unit of the model
 };
 

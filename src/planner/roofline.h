@@ -9,9 +9,9 @@
 
 namespace klotski {
 
-// A level: a memory and the processor beside it.
+// A level: a memory and its processor.
 struct Level {
-  double peak_flops_per_second = 0;    // 0: no processor there, as beside a disk
+  double peak_flops_per_second = 0;    // 0: no processor there, as for a disk
   double memory_bytes_per_second = 0;  // between this memory and its own processor
 };
 
@@ -21,20 +21,20 @@ struct LevelPair {
   double link_bytes_per_second = 0;  // from the lower memory to the upper one
 };
 
-// What is computed, and the bytes it reads of either memory. They differ where an operation is cut
-// into micro-batches: weights cross the link once a batch and are read from the upper memory once a
-// micro-batch.
+// An operation's arithmetic, and the bytes it reads of either memory. They differ where an
+// operation is cut into micro-batches: weights cross the link once a batch and are read from the
+// upper memory once a micro-batch.
 struct Operation {
   double flops = 0;
   double upper_bytes = 0;  // from the upper memory, when computed there
-  double lower_bytes = 0;  // from the lower memory, over the link or by the processor beside it
+  double lower_bytes = 0;  // from the lower memory, over the link or by its own processor
 
   // Operational intensities (definition 3.1) in FLOPs a byte; infinite where no byte is read.
   double upper_intensity() const;
   double lower_intensity() const;
 };
 
-// What limits an operation; where two roofs are equally low, the first of them here.
+// The limit of an operation; where two roofs are equally low, the first of them here.
 enum class Roof {
   compute,  // equation 4
   memory,   // equation 5, of the level that computes
@@ -44,10 +44,11 @@ std::string_view roof_name(Roof roof);
 
 struct Attainable {
   double flops_per_second = 0;
-  Roof roof = Roof::compute;  // the one that binds
+  Roof roof = Roof::compute;  // the roof that binds
 };
 
-// Computed above with its data fetched from below: the lowest of all three roofs (equation 7).
+// Computed above with its data fetched from the lower memory: the lowest of all three roofs
+// (equation 7).
 Attainable attainable_above(const LevelPair& levels, const Operation& operation);
 
 // Computed where its data lies (equation 8 for the lower level).
@@ -63,7 +64,7 @@ double first_turning_point(const LevelPair& levels);
 // unless the upper processor, its data already there, is slower than the lower one at its peak.
 double second_turning_point(const LevelPair& levels, const Operation& operation);
 
-// Whether computing where the data lies is at least as fast as moving it up. The same as a lower
+// Whether computing where the data lies is at least as fast as moving it up. Equivalent to a lower
 // intensity of at most P1, except where the upper level's own roofs are the lower ones.
 bool better_below(const LevelPair& levels, const Operation& operation);
 

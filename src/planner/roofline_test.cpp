@@ -25,7 +25,8 @@ constexpr double kHidden = 4096, kFfn = 14336, kExperts = 8, kTopK = 2;
 constexpr double kQueryHeads = 32, kKvHeads = 8, kHeadSize = 128;
 
 // Decode attention of one layer without projections (figure 4): every query head multiplies the
-// context's keys and then its values; the bytes are those of the cache, which lies below.
+// context's keys and then its values; the bytes are those of the cache, which lies in the lower
+// memory.
 Operation attention(double batch, double context, double bytes_per_element) {
   const double bytes = batch * context * 2 * kKvHeads * kHeadSize * bytes_per_element;
   return {.flops = batch * context * 2 * 2 * kQueryHeads * kHeadSize,
@@ -123,7 +124,8 @@ TEST(Roofline, ALinkFasterThanTheLowerMemoryAlwaysPays) {
   levels.link_bytes_per_second = 150e9;
   EXPECT_EQ(first_turning_point(levels), 0);
   EXPECT_FALSE(better_below(levels, attention(1, 512, 2)));
-  levels.link_bytes_per_second = 100e9;  // as fast: nothing is gained up to the lower peak
+  levels.link_bytes_per_second = 100e9;  // as fast as the lower memory: nothing is gained up to the
+                                         // lower peak
   EXPECT_DOUBLE_EQ(first_turning_point(levels), 16);
   EXPECT_TRUE(better_below(levels, attention(1, 512, 2)));
 }

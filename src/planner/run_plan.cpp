@@ -15,7 +15,7 @@ namespace klotski {
 
 namespace {
 
-// What the program may grow by besides what is planned: stacks, queues, tables, the allocator.
+// Bytes that the program may grow by beyond its plan: stacks, queues, tables, the allocator.
 constexpr uint64_t kProgramMargin = 24 * kMiB;
 
 constexpr int64_t kMicroBatch = 16;
@@ -24,17 +24,17 @@ constexpr int64_t kMicroBatchRows = 512;
 constexpr int64_t kDeviceMicroBatchRows = 4096;
 constexpr int64_t kDeviceDecodeBatch = 256;  // sequences: the memory of their logits stays small
 
-// Of a device: what the driver and the products' library take while they are used first. Where they
-// have taken more of it than was thought, this is what they still may.
+// Bytes of a device that the driver and the products' library take while they are first used, and
+// the least they may still take where they have taken more than that.
 constexpr uint64_t kDeviceMargin = 192 * kMiB;
 constexpr uint64_t kLeastDeviceMargin = 48 * kMiB;
 constexpr uint64_t kPinnedPerTableByte =
-    512;  // of pinned memory, for a byte of the device's tables
+    512;  // bytes of pinned memory for a byte of the device's tables
 // Rows of a group that the CPU may share the experts of, at least: with many more it takes longer
 // for an expert than any link.
 constexpr int64_t kSharedRows = 1024;
 constexpr int64_t kLoadsAhead = 3;             // one is used, one arrives, one is waited for next
-constexpr uint64_t kOpsSlack = 16;             // one part in so many, for gaps between pieces
+constexpr uint64_t kOpsSlack = 16;             // one part in this many, for gaps between pieces
 constexpr uint64_t kCopyBuffers = 192 * kMiB;  // pinned, on the way to a device and back
 constexpr int64_t kLeastBelow = 4;             // slots, so that disk and link work at once
 constexpr int64_t kStages = 2;
@@ -105,8 +105,8 @@ class MemoryDivision {
     choose_what_stays(policy);
     policy.layout.compute().kv_spill_bytes =
         std::min(policy.layout.compute().kv_spill_bytes, room_below(policy));
-    if (policy.division
-            .attends_elsewhere()) {  // there is no other place: what does not fit is refused
+    if (policy.division.attends_elsewhere()) {  // there is no other place: keys and values that do
+                                                // not fit are refused
       policy.layout.compute().kv_spill_bytes =
           std::max(policy.layout.compute().kv_spill_bytes, spilled_sequence_bytes(policy));
     }
@@ -116,7 +116,8 @@ class MemoryDivision {
   }
 
  private:
-  // Gives every kind its memory; keys and values that find none go below where they may.
+  // Gives every kind its memory; keys and values that find none in the compute tier spill where
+  // they may.
   MemoryPlan divide(Policy& policy, const MemoryLimits& limits) const {
     MemoryPlan plan = plan_memory(demand(policy, 0), limits);
     Policy staged = policy;
@@ -138,9 +139,9 @@ class MemoryDivision {
     return plan;
   }
 
-  // A CPU that shares experts waits until the device has attended to all. What has a stage of its
-  // own comes while the layer before is computed; so as many micro-batches have one as cost no
-  // weights their place.
+  // Adds stages of keys and values. A CPU that shares experts waits until the device has attended
+  // to all micro-batches, and keys and values with a stage of their own come while the layer before
+  // is computed; so as many micro-batches have one as cost no weights their slots.
   void add_stages(Policy& policy, MemoryPlan& plan, const MemoryLimits& limits) const {
     const int64_t used = std::min(policy.group.micro_batches, workload_.sequences);
     for (int64_t stages = used; stages > kStages; --stages) {
@@ -168,8 +169,8 @@ class MemoryDivision {
     return must || (more && !uses_few_experts(wanted)) ? whole : fitting;
   }
 
-  // Halves the rows that are computed at once, then the sequences, until the least fits; what does
-  // not fit then is refused by plan_memory.
+  // Halves the rows that are computed at once, then the sequences, until the least fits;
+  // plan_memory refuses a policy that does not fit even then.
   Policy halved_until_it_fits(Policy policy, const MemoryLimits& limits) const {
     while (!least_fits(policy, limits)) {
       if (policy.group.micro_batch_rows > policy.group.micro_batch) {
@@ -187,9 +188,9 @@ class MemoryDivision {
     return policy;
   }
 
-  // A pass that uses most experts of every layer finds those that were kept. One that uses few,
-  // while the CPU computes what is not there, is served best by those that are used most: the link
-  // brings them when it has nothing else to do.
+  // Chooses the experts that stay. A pass that uses most experts of every layer finds those that
+  // were kept. A pass that uses few, while the CPU computes missing ones, is served best by the
+  // experts that are used most: the link brings them when it has nothing else to do.
   void choose_what_stays(Policy& policy) const {
     const int64_t slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
     if (slots == layouts_.units(UnitKind::expert)) return;
@@ -201,7 +202,7 @@ class MemoryDivision {
         std::max<int64_t>(slots - policy.layout.lent_slots - policy.cache.loads_ahead - 1, 0);
   }
 
-  // Of every layer, in a pass of decoding rows.
+  // Whether a pass of decoding rows uses few experts of every layer.
   bool uses_few_experts(const Policy& policy) const {
     return policy.group.sequences() * most_choices(model_) < most_experts(model_);
   }
@@ -211,17 +212,17 @@ class MemoryDivision {
     return !device_ || room_below(policy) >= spilled_sequence_bytes(policy);
   }
 
-  // For keys and values in the program's memory, beside what nothing runs without: with less than
-  // all want fewer sequences run at a time.
+  // Bytes left for keys and values in host memory, after the least that nothing runs without: with
+  // less than all sequences want, fewer run at a time.
   uint64_t room_below(Policy policy) const {
     policy.layout.compute().kv_spill_bytes = 0;
     const uint64_t limit = limits_below().bytes;
     return limit - std::min(limit, least_bytes(demand_below(policy)));
   }
 
-  // Rows of prompts are many and seldom: where experts come and go all the same, they lend them
-  // their slots, for themselves and for all that is computed with them. Nothing where all experts
-  // stay, or too few would be left.
+  // A policy in which prompts borrow expert slots. Rows of prompts are many and seldom: where
+  // experts come and go anyway, their slots are lent for the rows and for all scratch. Nothing
+  // where all experts stay, or too few would be left.
   std::optional<Policy> with_lent_slots(Policy policy, const MemoryLimits& limits) const {
     constexpr size_t kExpert = index_of(UnitKind::expert);
     if (policy.layout.compute().slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
@@ -299,7 +300,7 @@ class MemoryDivision {
     return static_cast<uint64_t>(sequences_wanted(policy) - in_memory) *
            spilled_sequence_bytes(policy);
   }
-  // Of all layers.
+  // Bytes of a page of all layers.
   uint64_t spilled_page(const Policy& policy) const {
     uint64_t page = 0;
     for (const uint64_t bytes : spilled_page_bytes(policy)) page += bytes;
@@ -309,7 +310,8 @@ class MemoryDivision {
     return static_cast<uint64_t>(kv_pages(policy)) * spilled_page(policy);
   }
 
-  // Keys and values that the CPU attends to lie below, but those of prompts pass through stages.
+  // Keys and values that the CPU attends to lie in host memory, but those of prompts pass through
+  // stages.
   MemoryDemand demand(const Policy& policy, uint64_t stage_bytes) const {
     if (policy.division.attends_elsewhere()) stage_bytes = kStages * this->stage_bytes(policy);
     const int64_t own_rows = policy.most_own_rows();
@@ -353,9 +355,9 @@ class MemoryDivision {
   }
   static uint64_t with_gaps(uint64_t bytes) { return bytes + bytes / kOpsSlack; }
 
-  // The driver's own, and its tables of the program's memory that is going to be pinned: weights,
-  // and keys and values that may lie there. The same whatever ran on the device before, as long as
-  // that took no more than was thought: one command gets one plan.
+  // Bytes of the driver, and of its tables of host memory that is going to be pinned: weights, and
+  // keys and values that may lie there. Equal whatever ran on the device before, as long as that
+  // took no more than was thought: one command gets one plan.
   uint64_t device_process_bytes(const Policy& policy) const {
     uint64_t to_pin = spill_bytes(policy, 0);
     for (size_t k = 0; k < kUnitKinds; ++k) {
@@ -368,7 +370,8 @@ class MemoryDivision {
                         (to_pin - inputs_.memory.pinned_bytes) / kPinnedPerTableByte);
   }
 
-  // Of what the device and the CPU exchange. On the device, rows of experts lie with the group's.
+  // Bytes of the rows that the device and the CPU exchange. On the device, rows of experts lie with
+  // the group's.
   uint64_t shared_below(const Policy& policy) const {
     const int64_t rows = policy.division.shared_rows;
     return shared_attention(policy) + (rows > 0 ? rounded(shared_row_bytes(model_, rows)) : 0);
@@ -400,7 +403,8 @@ class MemoryDivision {
          .head_dim = head_dim});
   }
 
-  // Of what lies on the device for good only a way there is needed.
+  // The demand for host memory. Units that lie on the device for good need only a few slots to pass
+  // through.
   MemoryDemand demand_below(const Policy& policy) const {
     const int64_t logits = logit_rows(policy) * model_.vocabulary;
     MemoryDemand demand{.process_bytes = process_bytes_ + kCopyBuffers,
@@ -434,8 +438,8 @@ class MemoryDivision {
 
 }  // namespace
 
-// All that is free, less a sixteenth for what else the machine is doing. What the user allows may
-// be more than the machine has free now, never more than the limits of this process and its groups.
+// All free memory, less a sixteenth for other programs. The user may allow more than the machine
+// has free now, never more than the limits of this process and its groups.
 uint64_t ram_limit(const RunLimits& limits, const MachineMemory& memory) {
   if (limits.hypothetical) return *limits.ram_bytes;
   MemoryLeft left = memory.left;
@@ -448,7 +452,8 @@ uint64_t ram_limit(const RunLimits& limits, const MachineMemory& memory) {
                   memory.resident_bytes + free_bytes - free_bytes / 16);
 }
 
-// All that was free before anything ran, less a sixteenth of it for what else the device is doing.
+// All memory that was free before anything ran, less a sixteenth of it for other users of the
+// device.
 uint64_t vram_limit(const RunLimits& limits, const DeviceMemoryState& device) {
   const uint64_t all = device.own_bytes + device.free_bytes;
   if (!limits.vram_bytes) return all - (all - std::min(all, device.own_bytes_at_start)) / 16;

@@ -8,8 +8,9 @@
 
 namespace klotski {
 
-// How much time predictions may take: coarse ones tell what is far from the best, rough ones order
-// those that are near, careful ones are within a hundredth or so of a prediction of all layers.
+// How much time predictions may take: coarse ones find choices that are far from the best, rough
+// ones order those that are near, careful ones are within a hundredth or so of a prediction of all
+// layers.
 enum class Care { coarse, rough, careful };
 
 // Predictions of one run by several policies, made from some of the layers and scaled to all.

@@ -14,9 +14,11 @@ namespace {
 
 constexpr int64_t kLargestMicroBatch = 128;
 constexpr int64_t kMostMicroBatches = 32;
-constexpr double kAsFast = 0.99;  // of the fastest: the smaller group answers sooner
-constexpr double kNearly = 0.75;  // of the fastest, roughly: a closer look may find it faster
-// Of the fastest, coarsely, in its own way to use the processors: a rough look may find it faster.
+constexpr double kAsFast = 0.99;  // share of the fastest rate: the smaller group answers sooner
+constexpr double kNearly = 0.75;  // share of the fastest rate, roughly: a closer look may find it
+                                  // faster
+// Share of the fastest coarse rate of one way to use the processors: a rough look may find it
+// faster.
 constexpr double kPromising = 0.85;
 constexpr size_t kLeastPromising = 4;
 
@@ -30,7 +32,7 @@ std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
   return sizes;
 }
 
-// Who computes experts besides the compute tier, and who attends.
+// The way to use the processors: whether the CPU computes experts, and whether it attends.
 auto processors(const Choice& choice) {
   return std::pair(properties_of(choice.strategy).divides_experts, choice.cpu_attention);
 }
@@ -94,7 +96,7 @@ std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
     if (processors(other) != processors(choice)) continue;
     if (!attends_there(strategy, other.cpu_attention)) continue;
     if (properties_of(other.strategy).one_micro_batch) {
-      if (space.micro_batches.value_or(1) > 1) continue;  // it knows no more than one
+      if (space.micro_batches.value_or(1) > 1) continue;  // the strategy knows one micro-batch only
       other.micro_batches = 1;
     }
     add(other);
@@ -132,15 +134,15 @@ std::vector<Candidate> fitted(const std::vector<Choice>& choices, const Fit& fit
   return candidates;
 }
 
-// Moves candidates to the front, in order of their rates, that are worth a rough prediction: of
-// each way to use the processors those that come near its fastest, since coarse predictions of
-// different ways are off by different factors. Returns how many they are.
+// Moves candidates that are worth a rough prediction to the front, in order of their rates: for
+// each way to use the processors the candidates that come near its fastest, since coarse
+// predictions of different ways are off by different factors. Returns their number.
 size_t promising_first(std::vector<Candidate>& candidates) {
   sort_by_rate(candidates.begin(), candidates.end());
   size_t seen = 0;
   const auto promises = [&](const Candidate& one) {
     if (seen++ < kLeastPromising) return true;
-    const auto fastest =  // of its way: there is one, at the latest itself
+    const auto fastest =  // the fastest of its way: itself at the latest
         std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& other) {
           return processors(other.choice) == processors(one.choice);
         });
@@ -160,8 +162,8 @@ size_t promising_first(std::vector<Candidate>& candidates) {
   return count;
 }
 
-// Predicts the first ones anew, with more care, and scales the others by how far off the prediction
-// of the first one was.
+// Predicts the first `count` candidates anew, with more care, and scales the remaining predictions
+// by how far off that of the first one was.
 void predict_first(std::vector<Candidate>& candidates, size_t count,
                    const SampledPrediction& predicted) {
   const double before = candidates.front().prediction.seconds();
@@ -187,8 +189,8 @@ std::vector<Candidate> rough_candidates(const Machinery& with, const PlannedWork
   return candidates;
 }
 
-// Of those as fast as the first, the smallest group whose processors wait for each other least,
-// with the last of the strategies and the usual K.
+// The index of the choice among the candidates as fast as the first: the smallest group whose
+// processors wait for each other least, with the last of the strategies and the usual K.
 size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& space) {
   const auto rank = [&](const Candidate& c) {
     const auto& all = space.strategies;
@@ -203,12 +205,12 @@ size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& sp
   return best;
 }
 
-// How many of the first candidates are predicted with care: those that a closer look may find to be
-// the fastest, within what it may cost.
+// The number of first candidates that are predicted with care: candidates that a closer look may
+// find to be the fastest, within the time it may cost.
 size_t finalists_of(const std::vector<Candidate>& candidates) {
   constexpr size_t kLeast = 3;
   constexpr size_t kMost = 6;
-  constexpr double kNear = 0.95;  // of the first one's rate, roughly
+  constexpr double kNear = 0.95;  // share of the first one's rate, roughly
   size_t count = 0;
   while (count < std::min(kMost, candidates.size()) &&
          (count < kLeast || rate(candidates[count]) >= kNear * rate(candidates.front()))) {
@@ -234,9 +236,9 @@ size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
   return count;
 }
 
-// Adds variants of the fastest to those that were predicted with care; the rest loses them. A
-// closer look may have found another group size to be the fastest than the one whose variants are
-// known.
+// Adds variants of the fastest to the candidates that were predicted with care; the rest loses
+// them. A closer look may have found another group size to be the fastest than the one whose
+// variants are known.
 void add_variants(std::vector<Candidate>& best, std::vector<Candidate>& rest,
                   std::vector<Candidate> others, const SampledPrediction& careful) {
   const auto is = [](const Choice& choice) {
@@ -257,7 +259,7 @@ std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
                               const SearchSpace& space, const Fit& fit) {
   std::vector<Candidate> candidates = rough_candidates(with, work, space, fit);
   if (candidates.empty()) return {};
-  // One of those that would be chosen comes first.
+  // The candidate that would be chosen now comes first.
   const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(chosen_of(candidates, space));
   std::rotate(candidates.begin(), first, first + 1);
   // Variants of the first that are no faster say little: other sizes are looked at before them.

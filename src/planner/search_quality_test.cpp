@@ -1,6 +1,6 @@
-// The search predicts few choices with care: what it finds is nearly as fast as the fastest of all.
-// A search that predicts every group size with care, and then the variants of the fastest, says how
-// fast that is.
+// The search predicts few choices with care: its result is nearly as fast as the fastest of all,
+// which a search finds that predicts every group size with care, and then the variants of the
+// fastest.
 
 #include <gtest/gtest.h>
 

@@ -67,7 +67,7 @@ TEST(Search, EveryWayToUseTheProcessorsHasAllSizes) {
                                            {{Strategy::hybrid, true}, sizes}}));
 }
 
-// What the user fixed is not doubted, even where it needs a device and none is there.
+// A strategy that the user fixed is not doubted, even where it needs a device and none is there.
 TEST(Search, AFixedStrategyAlwaysHasSizes) {
   for (size_t i = 0; i < kStrategies; ++i) {
     const SearchSpace space{.sequences = 8, .strategy = static_cast<Strategy>(i)};
@@ -86,7 +86,7 @@ FittedGroup resident_group(const Bench& bench, const Choice& choice, int64_t at_
   return group;
 }
 
-// Whatever way fits, and in whatever size: it is found.
+// A way that fits in a single size is found, whichever way and size it is.
 TEST(Search, AWayThatFitsInOneSizeIsFound) {
   const Bench bench;
   const PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 64};
@@ -103,8 +103,8 @@ TEST(Search, AWayThatFitsInOneSizeIsFound) {
   }
 }
 
-// Where nothing is gained by several processors one of them computes: they would have to wait for
-// each other.
+// Where several processors gain nothing, one of them computes: they would have to wait for each
+// other.
 TEST(Search, OneProcessorWhereSeveralAreNoFaster) {
   const Bench bench;
   const PlannedWork work{.sequences = 1, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 1};

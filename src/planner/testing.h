@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of this folder share: a machine of round numbers.
+// Helpers of the tests of this folder: a machine of round numbers.
 
 #include "planner/prediction.h"
 #include "schedule/testing.h"
