@@ -13,7 +13,7 @@ Curve line(double seconds, double seconds_a_row) {
   return Curve({1.0, 1000.0}, {seconds + seconds_a_row, seconds + 1000.0 * seconds_a_row});
 }
 
-// A machine that reads so many bytes a second and computes a row of anything in a microsecond.
+// A machine that reads `disk` bytes a second and computes a row of anything in a microsecond.
 Profile profile_of(const ModelDescription& model, double disk) {
   Profile profile;
   profile.machine.cpu().memory_bytes_per_second = 1e12;
@@ -112,7 +112,7 @@ TEST_F(ChoosePlan, SharesFollowWhatATableHasSeen) {
   EXPECT_GT(seen.of(LayerId(0)).back(), 0.0) << "not seen is not impossible";
 }
 
-// Keys and values of few sequences fit: the prediction knows that the others wait.
+// Keys and values of few sequences fit: the prediction knows that the other sequences wait.
 TEST_F(ChoosePlan, SequencesThatWaitAreCounted) {
   RunLimits limits;
   limits.micro_batch = 8;

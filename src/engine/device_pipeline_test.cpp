@@ -1,5 +1,5 @@
-// The pipeline with a device's memory above the program's and the disk below both, on a device that
-// any machine has: what is wrong with tiers, lanes and copies shows without a GPU.
+// The pipeline over a device's memory, host memory and a disk, on a device that any machine has:
+// mistakes with tiers, lanes and copies show without a GPU.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
     return plan_run(run_inputs(test_.description, layouts, target_, options_), limits, workload);
   }
 
-  // The bundled model takes longer than those of the tests.
+  // Number of trials. The bundled model takes longer than those of the tests.
   static int trials(int most) {
     const std::string_view name = GetParam();
     return name == kCompact || name == kDrill ? most / 3 : most;
@@ -67,8 +67,8 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
     plan.below->slots = plan.policy.layout.host()->slots;
   }
 
-  // Groups of many rows take the memory of the last slots, where these are enough, and compute with
-  // what is left of it as far as it goes.
+  // Lends the last slots to groups of many rows, where these are enough: the rows lie in them, and
+  // operations compute in the rest.
   void lend_slots(Policy& policy) {
     const int64_t slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
     if (slots == 0) return;
@@ -107,7 +107,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   }
 
   const TestModel test_;
-  const TestModel plain_;  // the same numbers, as every file may have them
+  const TestModel plain_;  // the numbers of test_ in a format that every file may have
   std::mt19937_64 random_{41};
   int lending_ = 0;
   HostDevice device_{{.bytes = kGiB, .own_bytes = 100 * kMiB, .pin_bytes = kMiB}};
@@ -119,7 +119,7 @@ class DevicePipeline : public ::testing::TestWithParam<const char*> {
   PipelineOptions options_;
 };
 
-// Whatever the slots of both memories, the strategy, the grouping and the timing.
+// Results are equal whatever the slots of both memories, the strategy, the grouping and the timing.
 TEST_P(DevicePipeline, EqualsTheResidentRunBitForBit) {
   for (int trial = 0; trial < trials(12); ++trial) {
     const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary);
@@ -166,8 +166,8 @@ TEST_P(DevicePipeline, ExpertsThatTheCpuSharesGiveTheSameBits) {
   EXPECT_EQ(rows_back > 0, routed);
 }
 
-// Both compute a part of one expert, and the sum of the parts is rounded once more: the same but
-// for that, and the same bits whatever the timing.
+// Both processors compute a part of one expert, and the sum of the parts is rounded once more:
+// results are equal but for that, and equal in every bit whatever the timing.
 TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
   int slices = 0;
   bool sliceable = false;
@@ -213,7 +213,7 @@ TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
   EXPECT_EQ(slices > 5, sliceable) << slices;
 }
 
-// In the least memory that anything fits into, a buffer for slices is not what it fails for.
+// In the least memory that any policy fits into, planning does not fail for a buffer for slices.
 TEST_P(DevicePipeline, SlicesAreGivenUpWhereTheyDoNotFit) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
   RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
@@ -236,7 +236,8 @@ TEST_P(DevicePipeline, SlicesAreGivenUpWhereTheyDoNotFit) {
   EXPECT_FALSE(least->policy.division.slices_experts);
 }
 
-// Keys and values lie below, where the CPU attends to them; those of prompts come from the device.
+// Keys and values lie in host memory, where the CPU attends to them; those of prompts come from the
+// device.
 TEST_P(DevicePipeline, AttentionOnTheCpuGivesTheSameBits) {
   int64_t attended = 0;
   for (int trial = 0; trial < trials(12); ++trial) {
@@ -262,7 +263,7 @@ TEST_P(DevicePipeline, AttentionOnTheCpuGivesTheSameBits) {
   EXPECT_GT(attended, 20);
 }
 
-// Where a plan has no costs to go by, the device computes all.
+// Where a plan has no costs of experts, the device computes all.
 TEST_P(DevicePipeline, WithoutCostsTheCpuComputesNothing) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
   RunLimits limits = random_limits();
@@ -275,7 +276,8 @@ TEST_P(DevicePipeline, WithoutCostsTheCpuComputesNothing) {
   EXPECT_EQ(prepared.pipeline().report().totals.lane(Lane::kCpu).busy.count(), 0);
 }
 
-// With room on the device for one sequence or two the others keep theirs in the program's memory.
+// With room on the device for one sequence or two, the other sequences' keys and values lie in host
+// memory.
 TEST_P(DevicePipeline, SpilledKeysAndValuesLieInTheProgramsMemory) {
   int64_t spilled = 0;
   for (int trial = 0; trial < trials(6); ++trial) {
@@ -301,7 +303,8 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesHaveStagesWhereTheCpuShares) {
   limits.micro_batch = 2;
   limits.micro_batches = 6;
   const Workload work{.sequences = 12, .tokens_per_sequence = 200, .prompt_tokens = 50};
-  limits.kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(200)) *  // of one sequence
+  // Pages of one sequence.
+  limits.kv_bytes = static_cast<uint64_t>(PagedKvCache::pages_for(200)) *
                     PagedKvCache::page_bytes(test_.description, kv_type(limits.precision));
   const auto stages_with = [&](Strategy strategy) {
     limits.strategy = strategy;
@@ -315,7 +318,7 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesHaveStagesWhereTheCpuShares) {
   EXPECT_EQ(stages_with(Strategy::hybrid), 2) << "only prompts pass through them";
 }
 
-// What the memory below holds is found there by the next model of the same plan.
+// Weights in host memory are found there by the next model of an equal plan.
 TEST_P(DevicePipeline, WeightsBelowAreReadOnce) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
   const RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
@@ -332,7 +335,7 @@ TEST_P(DevicePipeline, WeightsBelowAreReadOnce) {
   }
 }
 
-// A copy that fails ends the pass; what was given out is in order again afterwards.
+// A copy that fails ends the pass; all leases and slots are in order again afterwards.
 TEST_P(DevicePipeline, AFailedCopyEndsThePassAlone) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
   for (const Strategy strategy : {Strategy::klotski, Strategy::cgopipe, Strategy::hybrid}) {
@@ -411,7 +414,7 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
   EXPECT_GT(fitted, 0);
 }
 
-// What the driver takes for what runs first was thought of before; what it takes beyond that
+// Memory that the driver takes for the first operations was planned before; only more than that
 // counts.
 TEST_P(DevicePipeline, APlanIsTheSameWhateverRanBefore) {
   const RunLimits limits{.ram_bytes = 2 * kGiB, .vram_bytes = 400 * kMiB};

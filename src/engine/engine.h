@@ -37,18 +37,19 @@ struct Progress {
   SequenceId sequence;
   TokenId token = 0;  // meaningless where finish is `failed`
   Finish finish = Finish::not_yet;
-  std::string error{};  // where it failed: why, in one line
+  std::string error{};  // the reason of a failure, in one line
   ErrorKind error_kind = ErrorKind::internal;
 };
 
-// Runs sequences of any lengths together, a step at a time. What a sequence produces does not
-// depend on which others run beside it. Sequences are spread over the micro-batches of one group
-// and stay where they are put until they end.
+// Runs sequences of any lengths together, a step at a time. The tokens of a sequence do not depend
+// on the sequences that run with it. Sequences are spread over the micro-batches of one group and
+// stay where they are put until they end.
 class Engine {
  public:
   explicit Engine(Pipeline& pipeline);
 
-  // What a single request may come to need; refuses what submit() would refuse as usage.
+  // The work that a single request may come to need; refuses requests that submit() would refuse as
+  // usage.
   static Workload workload(const ModelDescription& model, const Request& request);
 
   // Refuses (usage) a prompt that is empty, too long or has ids outside the vocabulary, and
@@ -57,15 +58,15 @@ class Engine {
   void cancel(SequenceId id);
   bool idle() const { return sequences_.empty(); }
 
-  // Tokens of all sequences that are not computed yet: what is left of their prompts, mostly.
+  // Tokens of all sequences that are not computed yet: the rest of their prompts, mostly.
   int64_t pending_tokens() const;
 
-  // Computes one pass and returns what its sequences gained; a finished sequence is gone. Where a
-  // weight cannot be read all sequences of the pass fail. Does nothing where the engine is idle.
+  // Computes one pass and returns the progress of its sequences; a finished sequence is gone. Where
+  // a weight cannot be read all sequences of the pass fail. Does nothing where the engine is idle.
   std::vector<Progress> step();
 
   // The pass that the last step computed. Its rows name sequences by their order of arrival among
-  // those that had not ended before the step.
+  // all that had not ended before the step.
   const FormedPass& last_pass() const { return pass_; }
 
  private:

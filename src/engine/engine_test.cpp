@@ -34,10 +34,10 @@ class EngineTest : public ::testing::Test {
  protected:
   EngineTest() : model_(test_model("mixtral")) {}
 
-  // An engine with so many KV pages that computes so many rows of a micro-batch at once.
+  // An engine with `page_count` KV pages that computes `rows` rows of a micro-batch at once.
   Engine engine(int64_t page_count, int64_t rows = 512, RunLimits limits = {},
                 int64_t decode_batch = 0) {
-    limits.precision = Precision::f32;  // that of the reference continuation
+    limits.precision = Precision::f32;  // the reference continuation's
     limits.kv_bytes = static_cast<uint64_t>(page_count) *
                       PagedKvCache::page_bytes(model_.description, kv_type(limits.precision));
     if (!limits.micro_batch) limits.micro_batch = std::min<int64_t>(rows, 4);
@@ -75,7 +75,8 @@ TEST_F(EngineTest, ContinuesGreedilyAsTheReferenceDoes) {
   EXPECT_EQ(results.at(0).finish, Finish::length);
 }
 
-// While all decode, micro-batches are computed as fewer, larger ones: fewer calls, the same tokens.
+// While all sequences decode, micro-batches are computed as fewer, larger ones: fewer calls, equal
+// tokens.
 TEST_F(EngineTest, MergedMicroBatchesGenerateTheSame) {
   const RunLimits limits{.micro_batch = 2, .micro_batches = 4};
   std::array<std::map<int32_t, Finished>, 3> results;
@@ -147,8 +148,9 @@ TEST_F(EngineTest, APromptIsNotHeldUpByDecoding) {
   FAIL() << "eight tokens of a prompt took more than twelve steps";
 }
 
-// Random requests (greedy and sampled) under random limits: whatever is admitted when, split where
-// and run beside whom, each result is bit for bit that of the request alone.
+// Random requests (greedy and sampled) under random limits: whenever a request is admitted,
+// wherever it is split and whichever requests run with it, its result is bit for bit that of the
+// request alone.
 TEST_F(EngineTest, ResultsDoNotDependOnTheCompany) {
   std::mt19937 random(3);
   const auto below = [&](int64_t n) {

@@ -26,7 +26,7 @@ double relative_error(std::span<const float> found, const std::vector<float>& ex
   return std::min(difference / std::max(largest, 1e-30), kBrokenLogits);
 }
 
-// By how much the best logit leads the second.
+// The lead of the best logit over the second.
 double margin_of(std::span<const float> logits) {
   float best = -std::numeric_limits<float>::infinity();
   float second = best;
@@ -41,7 +41,7 @@ double margin_of(std::span<const float> logits) {
   return static_cast<double>(best) - static_cast<double>(second);
 }
 
-constexpr size_t kPieceTokens = 64;  // of a prompt computed at once
+constexpr size_t kPieceTokens = 64;  // tokens of a prompt computed at once
 
 // Positions of a prompt and its continuation that are computed: the last token only ends it.
 size_t computed_positions(const ReferencePrompt& prompt) {
@@ -134,7 +134,7 @@ class Observation {
 
   void run_pass(Pass& pass, const Pipeline::TakeLogits& take) {
     pipeline_.forward(pass.group, take);
-    int64_t row = 0;  // of the group
+    int64_t row = 0;  // index in the group
     auto prompt = pass.prompts.begin();
     for (const MicroBatch& micro_batch : pass.group) {
       for (const BatchSequence& rows : micro_batch.batch.sequences) {
@@ -169,7 +169,7 @@ class Observation {
     observed_[i].margins[position] = margin_of(logits);
   }
 
-  // In pieces, so that the logits of every position need little memory at a time.
+  // Runs a prompt in pieces, so that the logits of every position need little memory at a time.
   void run_prompt(size_t i) {
     const ReferencePrompt& prompt = prompts_[i];
     for (size_t begin = 0; begin < prompt.input.size(); begin += kPieceTokens) {

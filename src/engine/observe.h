@@ -11,7 +11,7 @@
 
 namespace klotski {
 
-// What the gates of one routed layer chose at the positions of one sequence.
+// The choices of the gates of one routed layer at the positions of one sequence.
 struct ObservedLayer {
   int64_t choices = 0;            // experts a position
   std::vector<ExpertId> experts;  // [position][choices], rising: the set matters, not its order
@@ -20,13 +20,14 @@ struct ObservedLayer {
   bool chose_as(const ObservedLayer& other, size_t position) const;
 };
 
-// What a model computed on the tokens of a reference prompt and its continuation.
+// A model's results on the tokens of a reference prompt and its continuation.
 struct ObservedPrompt {
   std::vector<TokenId> best;    // [position], most likely next token; -1: not asked for, or none
   std::vector<double> margins;  // [position], by which its logit leads the second
   std::vector<ObservedLayer> layers;  // the routed ones
-  std::optional<double> logit_error;  // of the last prompt position's logits, if there are any:
-                                      // largest difference over the reference's largest magnitude
+  std::optional<double> logit_error;  // error of the last prompt position's logits, if there are
+                                      // any: largest difference over the reference's largest
+                                      // magnitude
 };
 
 // Runs the prompts one by one and their continuations together, always on the reference's own
@@ -36,7 +37,8 @@ std::vector<ObservedPrompt> observe(
     Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,
     const std::function<void(uint64_t done, uint64_t total)>& progress = {});
 
-// What a pipeline must have room for to observe the prompts, and its caller for `runs` results.
+// The work of observing the prompts, for a pipeline, and the memory of `runs` results, for its
+// caller.
 Workload observe_workload(const std::vector<ReferencePrompt>& prompts,
                           const ModelDescription& model, int runs);
 

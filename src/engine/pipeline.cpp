@@ -37,7 +37,7 @@ class Pipeline::Sink : public TaskSink {
 
  private:
   Pipeline& pipeline_;
-  std::vector<TaskNumber> gates_;  // by micro-batch, of the layer at hand
+  std::vector<TaskNumber> gates_;  // last gate of each micro-batch, in the layer at hand
 };
 
 namespace {
@@ -64,8 +64,8 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
 static_assert(kMostComputations <= ProcessorMemory::kMostPlaces);
 static_assert(2 * kMostComputations <= ProcessorMemory::kMostLandings);  // choices and gaps
 
-// The lanes of the machine. Beside a device tasks are short and many, and of many processors some
-// are left to their threads.
+// Options with the lanes of the machine. With a device, tasks are short and many: where there are
+// many processors, lane threads may spin on some of them.
 ExecutorOptions for_machine(ExecutorOptions options, const ComputeMemory& memory) {
   constexpr int kSpareProcessors = 8;
   options.lanes = (memory.device ? device_over_host() : cpu_over_disk()).lanes();

@@ -21,14 +21,15 @@ namespace klotski {
 struct PipelineOptions {
   ExecutorOptions executor;
   DiskReaderOptions disk;
-  std::shared_ptr<UnitSource> source;               // of the weights; null: the checkpoint's files
-  int64_t keep_spans = 0;                           // for traces and drawings
+  std::shared_ptr<UnitSource> source;               // source of the weights; null: the checkpoint's
+                                                    // files
+  int64_t keep_spans = 0;                           // spans kept for traces and drawings
   bool router_gaps = false;                         // whether Pipeline::router_gaps() is filled
   std::filesystem::path spill_folder;               // for keys and values beyond the compute tier
   SpillCalls* spill_calls = &SpillCalls::system();  // tests make it fail
 };
 
-// What a pipeline has done so far.
+// The work of a pipeline so far.
 struct PipelineReport {
   TimelineTotals totals;
   int64_t passes = 0;
@@ -69,8 +70,8 @@ class Pipeline {
   // Throws when a weight cannot be read; nothing is committed then, and the next pass starts clean.
   void forward(std::span<const MicroBatch> group, const TakeLogits& take);
 
-  // Brings the weights that passes would leave in memory: into the compute tier and, where there is
-  // one, into the memory below as well. Does not count as something done.
+  // Brings the weights that passes would leave in memory: into the compute tier and, where that is
+  // a device's, into host memory as well. Is not part of the report.
   void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
 
   PipelineReport report() const;
@@ -102,14 +103,14 @@ class Pipeline {
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
-  // Of the group, in the layer whose gates finished last.
+  // Rows of the group that chose each expert, in the layer whose gates finished last.
   std::vector<int64_t> expert_rows_;
   // The choices of the layer whose gates finished last, until the predictor observes them.
   struct {
     LayerId layer;
     std::vector<ExpertId> choices;  // [row][top_k]; empty: all were observed
   } not_observed_;
-  CacheCounters preloaded_;  // what preload() asked for
+  CacheCounters preloaded_;  // requests of preload()
   int32_t group_size_ = 0;   // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;

@@ -42,7 +42,7 @@ class FaultHook : public ReadHook {
   std::atomic<bool> off_ = false;
 };
 
-// What is read ahead may still be on its way to failing when a pass has ended.
+// Waits until units that are read ahead have failed, which may be after a pass has ended.
 void let_loads_fail() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
 
 class FaultyDisk : public ::testing::TestWithParam<ReadMethod> {
@@ -102,7 +102,7 @@ TEST_P(FaultyDisk, AnErrorThatStaysFailsThePassAndTheNextIsRight) {
     FaultHook hook([&](int call, int64_t result) { return call >= bad ? -EIO : result; });
     PreparedModel prepared = prepare(&hook);
     try {
-      // What is read for passes that never come may fail unnoticed.
+      // Reads for passes that never come may fail unnoticed.
       EXPECT_EQ(run(prepared), expected_);
       EXPECT_GT(bad, count / 2);
       let_loads_fail();
@@ -115,8 +115,8 @@ TEST_P(FaultyDisk, AnErrorThatStaysFailsThePassAndTheNextIsRight) {
   }
 }
 
-// What a pass reads ahead for the next one may fail after it has ended: the next one must not
-// inherit that.
+// A read ahead for the next pass may fail after the pass that asked for it has ended: the next pass
+// must not inherit the error.
 TEST_P(FaultyDisk, AnErrorBetweenPassesIsForgotten) {
   std::atomic<bool> bad = false;
   std::atomic<int> failures = 0;
@@ -226,7 +226,7 @@ std::vector<Outcome> run_requests(Engine& engine, const Texts& texts) {
 
 TEST_P(FaultyDisk, TheEngineFailsTheGroupAndGoesOn) {
   Texts longer = texts_;
-  longer.tokens[0].resize(30, 7);  // the workload must have room for what is generated
+  longer.tokens[0].resize(30, 7);  // the workload has room for generated tokens
   longer.prompt[0] = 30;
   const auto prepare_longer = [&](FaultHook* hook) {
     PipelineOptions options;
@@ -338,7 +338,7 @@ TEST_F(FaultySpillTest, AFullDiskIsSeenBeforeAnythingRuns) {
 TEST_F(FaultySpillTest, NoMemoryInALaneFailsTheGroup) {
   for (std::vector<TokenId>& tokens : texts_.tokens) tokens.resize(20, 7);
   texts_.prompt.assign(texts_.tokens.size(), 20);
-  texts_.tokens[0].resize(30, 7);  // what the plan foresees leaves room for what is generated
+  texts_.tokens[0].resize(30, 7);  // the plan has room for generated tokens
   PreparedModel prepared = prepare();
   texts_.tokens[0].resize(20);
   Engine engine(prepared.pipeline());

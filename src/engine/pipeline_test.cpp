@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
 
 class SpillingPipelineEquals : public ::testing::TestWithParam<const char*> {};
 
-// With room in memory for one sequence or two, the others keep their keys and values in a file.
+// With room in memory for one sequence or two, the other sequences' keys and values lie in a file.
 TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
   const TestModel test(test_model(GetParam()));
   std::mt19937_64 random(29);
@@ -115,8 +115,8 @@ TEST(UnalignedPipelineEquals, TheResidentRunBitForBit) {
   std::filesystem::remove_all(folder);
 }
 
-// Where every expert is in memory those of a layer wait for nothing, so they need not run one by
-// one. Their span is of none in particular.
+// Where every expert is in memory, a layer's experts wait for nothing, so they need not run one by
+// one. Their span names no expert in particular.
 TEST(PipelineJoins, ExpertsThatAreThere) {
   const TestModel test(test_model("mixtral"));
   std::mt19937_64 random(5);

@@ -1,4 +1,4 @@
-// Passes that the planner predicts a run by are those that an engine runs.
+// Passes that the planner predicts a run by are the passes of an engine.
 
 #include "planner/planned_passes.h"
 

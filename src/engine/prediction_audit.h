@@ -13,17 +13,17 @@ namespace klotski {
 struct LayerAccuracy {
   LayerId layer;
   int64_t foretold = 0;      // predicted experts
-  int64_t participated = 0;  // of these, chosen by some token
-  int64_t truly_hot = 0;     // of these, among as many that took most tokens
+  int64_t participated = 0;  // foretold experts that some token chose
+  int64_t truly_hot = 0;     // foretold experts among as many that took most tokens
 };
 
-// Compares the experts that a schedule was told to expect with those that the gates chose.
+// Compares the experts that a schedule was told to expect with the gates' choices.
 class PredictionAudit {
  public:
   explicit PredictionAudit(const RoutingTraceShape& shape);
 
-  // The experts that the layer's next run is expected to need most. They replace those predicted
-  // before; a layer that is not routed does not count.
+  // The experts that the layer's next run is expected to need most. They replace the layer's
+  // earlier prediction; a layer that is not routed does not count.
   void predicted(LayerId layer, std::span<const ExpertId> experts);
   // The choices of the layer's gates: [token][top_k].
   void chosen(LayerId layer, std::span<const ExpertId> choices);
@@ -33,7 +33,7 @@ class PredictionAudit {
  private:
   std::vector<RoutedLayer> layers_;
   std::vector<size_t> routed_index_;              // [layer]; layers_.size(): not routed
-  std::vector<std::vector<ExpertId>> predicted_;  // by routed layer
+  std::vector<std::vector<ExpertId>> predicted_;  // experts by routed layer
   std::vector<LayerAccuracy> accuracy_;
 };
 

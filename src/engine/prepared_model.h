@@ -16,7 +16,7 @@ namespace klotski {
 class PreparedModel {
  public:
   // The references must live longer.
-  // A target that is a device keeps the memory below it for the next model of the same plan.
+  // A target that is a device keeps its host memory for the next model of an equal plan.
   PreparedModel(const ModelDescription& model, const TensorSource& checkpoint, Target& target,
                 RunPlan plan, const PipelineOptions& options = {});
   PreparedModel(const PreparedModel&) = delete;  // the pipeline refers to its parts
@@ -25,7 +25,7 @@ class PreparedModel {
   const RunPlan& plan() const { return plan_; }
   const Policy& policy() const { return plan_.policy; }
   const Tier& compute_tier() const { return *compute_tier_; }
-  // Of a device: the program's memory.
+  // Host memory, where the target is a device.
   const MemoryBelow* below() const { return below_.get(); }
   Pipeline& pipeline() { return *pipeline_; }
 
@@ -36,9 +36,9 @@ class PreparedModel {
   RunPlan plan_;
   std::unique_ptr<Tier> compute_tier_;
   std::shared_ptr<MemoryBelow> below_;
-  std::vector<Reservation> reservations_;  // of what is not taken as one piece of memory
+  std::vector<Reservation> reservations_;  // memory that is not taken as one piece
   std::unique_ptr<DeviceMemory> device_memory_;
-  std::optional<ArenaUse> ops_arena_;  // of device_memory_
+  std::optional<ArenaUse> ops_arena_;  // a part of device_memory_
   std::unique_ptr<Pipeline> pipeline_;
 };
 

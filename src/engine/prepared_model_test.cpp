@@ -17,7 +17,7 @@ class PreparedModelTest : public ::testing::TestWithParam<const char*> {
   TestModel test_;
 };
 
-// The plan is kept or refused, whatever the limit; what runs is right.
+// Plans are kept or refused, whatever the limit; a plan that runs gives the right results.
 TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
   std::mt19937_64 random(3);
   const Texts texts = random_texts(random, 6, test_.description.vocabulary);
@@ -62,8 +62,8 @@ INSTANTIATE_TEST_SUITE_P(Families, PreparedModelTest,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe",
                                            "variants/qwen2_windows_dense"));
 
-// Staging buffers are large beside the pages of a small model: where they do not fit it runs
-// without them, as it would had no folder been named.
+// Staging buffers are large compared with the pages of a small model: where they do not fit, it
+// runs without them, as it would had no folder been named.
 TEST(PreparedModelSpill, AFolderNeverMakesAModelFitLess) {
   const TestModel test(test_model("mixtral"));
   const Workload workload{.sequences = 64, .tokens_per_sequence = 256, .prompt_tokens = 4};

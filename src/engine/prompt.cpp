@@ -8,8 +8,8 @@ namespace klotski {
 
 namespace {
 
-// A noncharacter, which no text for interchange holds, marks what must stay text while a template
-// moves it around.
+// A noncharacter, which no text for interchange holds: it marks characters that must stay text
+// while a template moves them around.
 constexpr std::string_view kLiteralMark = "\xEF\xB7\x90";  // U+FDD0
 
 std::string without(std::string_view text, std::string_view part) {
@@ -23,7 +23,7 @@ std::string without(std::string_view text, std::string_view part) {
 }
 
 // Puts a mark behind every character of each special token's text inside a string that came from
-// outside: however a template cuts the string, what is left of such a text keeps a mark.
+// outside: however a template cuts the string, each piece of such a text keeps a mark.
 std::string marked(const std::string& outside, const Tokenizer& tokenizer) {
   std::string valid;
   append_lossy_utf8(valid, outside);
@@ -75,13 +75,13 @@ Unmarked take_marks_out(std::string_view rendered) {
   return result;
 }
 
-// Special tokens with a mark inside, or behind their only character: what came from outside. A mark
+// Special tokens that came from outside: with a mark inside, or behind their only character. A mark
 // at the end of a longer one may belong to the text that follows.
 std::vector<Span> literal_spans(const Unmarked& unmarked, const Tokenizer& tokenizer) {
   const auto is_continuation = [&](size_t at) { return (unmarked.text[at] & 0xC0) == 0x80; };
   std::vector<Span> spans;
   for (const Span& token : tokenizer.find_special(unmarked.text)) {
-    size_t first_end = token.begin + 1;  // of its first character
+    size_t first_end = token.begin + 1;  // end of its first character
     while (first_end < token.end && is_continuation(first_end)) ++first_end;
     const size_t last = first_end == token.end ? token.end : token.end - 1;
     const auto mark = std::upper_bound(unmarked.marks.begin(), unmarked.marks.end(), token.begin);

@@ -13,9 +13,9 @@
 
 namespace klotski {
 
-// Tokens of a plain text that the model is to continue, begun as the model expects: with what the
-// tokenizer adds, or with the begin token where the tokenizer adds nothing and is not told not to.
-// The text of special tokens inside it stays text unless `parse_special`.
+// Tokens of a plain text that the model is to continue, begun as the model expects: with the tokens
+// that the tokenizer adds, or with the begin token where the tokenizer adds nothing and is not told
+// not to. The text of special tokens inside it stays text unless `parse_special`.
 std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConfig& config,
                                  const ModelDescription& model, std::string_view text,
                                  bool parse_special);
@@ -24,7 +24,7 @@ std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConf
 OrderedJson chat_context(const TokenizerConfig& config, OrderedJson messages);
 
 // Tokens of a conversation rendered by the model's template. Special tokens that the template
-// writes are tokens; the same text inside a message stays text, so that no message can end its own
+// writes are tokens; their text inside a message stays text, so that no message can end its own
 // turn. `context` holds the template's variables; `messages` among them.
 std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                  OrderedJson context);

@@ -8,7 +8,7 @@
 
 namespace klotski {
 
-// One prompt of a reference file: what a trusted implementation computed for it.
+// One prompt of a reference file, with the results of a trusted implementation.
 struct ReferencePrompt {
   std::vector<TokenId> input;
   std::vector<float> last_logits;   // at the last prompt position; may be empty

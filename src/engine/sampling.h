@@ -24,15 +24,15 @@ struct SamplingOptions {
 };
 
 // Chooses the tokens of one sequence. Its randomness depends on the seed and on how many tokens
-// were chosen before, never on the other sequences of a batch.
+// were chosen before, never on other sequences of a batch.
 class Sampler {
  public:
   Sampler(const SamplingOptions& options, std::span<const TokenId> prompt);
 
   // Nothing where no token can be chosen: the logits hold a NaN or an infinity, or none is left.
   std::optional<TokenId> next(std::span<const float> logits);
-  // Whether the next token is the most likely one whatever came before; then the same as next()
-  // from that token alone, -1: there is none.
+  // Whether the next token is the most likely one whatever came before; next_most_likely() is then
+  // next() from that token alone, -1: there is none.
   bool takes_most_likely() const;
   std::optional<TokenId> next_most_likely(TokenId token) { return taken(token); }
 

@@ -106,7 +106,7 @@ TEST(Sampler, NoTokenFromBrokenLogits) {
   }
 }
 
-// Where the most likely token is known there is no need of the logits, but where others may count.
+// Where the most likely token is known the logits are not needed, unless chance or penalties count.
 TEST(Sampler, TheMostLikelyTokenIsEnoughWithoutChanceAndPenalties) {
   EXPECT_TRUE(Sampler({}, {}).takes_most_likely());
   EXPECT_FALSE(Sampler({.temperature = 0.5}, {}).takes_most_likely());

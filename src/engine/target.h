@@ -6,7 +6,7 @@
 
 namespace klotski {
 
-// The program's memory below a device's, kept from run to run.
+// Host memory of a device's weights, keys and values, kept from run to run.
 struct MemoryBelow {
   MemoryBelow(Device& device, uint64_t limit_bytes, const UnitLayouts& layouts,
               const WeightsBelow::Slots& weight_slots)
@@ -17,16 +17,17 @@ struct MemoryBelow {
   WeightsBelow weights;
 };
 
-// What computes: the CPU, or a device.
+// The processor that computes: the CPU, or a device.
 struct Target {
   const Processor& ops;
   Device* device = nullptr;        // null: the CPU
-  const Processor* cpu = nullptr;  // what the CPU beside a device computes with, where it may
+  const Processor* cpu = nullptr;  // the CPU's processor on a machine with a device, where it may
+                                   // compute
   // Device::own_bytes before anything ran there: plans of a device count on it.
   uint64_t device_own_bytes = 0;
-  uint64_t ops_bytes = 0;  // of the device's memory that the operations take besides what they
-                           // compute with
-  std::shared_ptr<MemoryBelow> below = {};  // of the last run
+  uint64_t ops_bytes = 0;  // bytes of the device that operations take besides those they compute
+                           // with
+  std::shared_ptr<MemoryBelow> below = {};  // the last run's
 };
 
 }  // namespace klotski

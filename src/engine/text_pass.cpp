@@ -9,7 +9,8 @@ namespace klotski {
 
 namespace {
 
-// As many texts as a group has micro-batches and the cache has room for, one in each.
+// Texts that run together: as many as a group has micro-batches and the cache has room for, one in
+// each.
 class TextGroup {
  public:
   TextGroup(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts, size_t first)

@@ -13,7 +13,7 @@ namespace klotski {
 
 // Turns the tokens of one sequence into text as they come and watches for stop strings. Text that
 // may still turn out to be the beginning of a stop string is held back; a stop string itself and
-// what follows it are never handed out.
+// all text after it are never handed out.
 class TextStream {
  public:
   // `before` are the tokens that the text continues, if it continues any: some decoders drop the
@@ -23,7 +23,7 @@ class TextStream {
 
   // The text that is certain after this token.
   std::string push(TokenId token);
-  // What is left when no more tokens come.
+  // The text that is left when no more tokens come.
   std::string finish();
   bool stopped() const { return stopped_; }
 

@@ -38,7 +38,7 @@ TEST(TextStream, WithoutStopsGivesTheWholeText) {
 TEST(TextStream, AContinuationKeepsTheSpaceThatATextWouldDrop) {
   const Tokenizer mixtral = Tokenizer::load(KLOTSKI_TEST_DATA "/tokenizers/mixtral-8x7b");
   const auto before = mixtral.encode("Once upon a", {});
-  const auto next = mixtral.encode("time", {});  // its first token stands for " time"
+  const auto next = mixtral.encode("time", {});  // the first token stands for " time"
   TextStream continued(mixtral, {}, before);
   EXPECT_EQ(continued.push(next[0]) + continued.finish(), " time");
   TextStream alone(mixtral, {});

@@ -6,7 +6,7 @@ namespace {
 
 // Whether experts that were nearly tied changed places at a position or, since attention looks
 // back, at one before it. Rounding can do no more than that in the first layer in which any choice
-// differs; what later layers choose may follow from it.
+// differs; choices of later layers may follow from it.
 bool routing_tie(const ObservedPrompt& exact, const ObservedPrompt& run, size_t position,
                  double tie) {
   for (size_t i = 0; i < exact.layers.size(); ++i) {

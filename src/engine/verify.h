@@ -13,7 +13,7 @@ namespace klotski {
 struct VerifyRules {
   double logits = 0.0;       // most relative error of the logits, where experts agree
   double margin = 0.0;       // a token counts where the best logit leads by more than this
-  double least_share = 1.0;  // of the tokens that count, agreed
+  double least_share = 1.0;  // share of the tokens that count which must agree
   double tie = 0.0;          // experts whose scores are closer than this may change places
 };
 
@@ -27,7 +27,7 @@ struct PromptReport {
   int64_t positions_agreed = 0;
   int64_t greedy_tokens = 0;
   int64_t greedy_agreed = 0;
-  int64_t clear = 0;  // of both, those with a margin that counts
+  int64_t clear = 0;  // of both, positions with a margin that counts
   int64_t clear_agreed = 0;
   int64_t ties = 0;          // clear, not agreed, and experts that were nearly tied changed places
   int64_t wrong_tokens = 0;  // clear, not agreed, and no such reason
@@ -40,7 +40,7 @@ struct VerifyReport {
   int64_t clear_agreed = 0;
   bool passed = false;
 
-  double share() const;  // of the clear positions, agreed
+  double share() const;  // share of the clear positions that agreed
 };
 
 // Judges a run against the reference. `exact` is a run in f32 (of an f32 run: itself): it gives the

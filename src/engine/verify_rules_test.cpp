@@ -46,7 +46,7 @@ class VerifyBf16 : public ::testing::Test {
     return verify(prompts_, exact_, run_, verify_rules(Precision::bf16));
   }
   bool passed() const { return report().passed; }
-  // Another expert at a position; the scores were that close.
+  // Puts another expert at a position, with scores `gap` apart.
   void reroute(size_t prompt, size_t layer, size_t position, float gap) {
     run_[prompt].layers[layer].experts[position * 2] = ExpertId(1);
     exact_[prompt].layers[layer].gaps[position] = gap;

@@ -39,7 +39,7 @@ std::vector<ObservedPrompt> observe_folder(const std::string& folder, const RunL
   return observe_prompts(model, reference_of(folder, model), limits, ops);
 }
 
-// The run in f32 that the others are judged by, made once.
+// The run in f32 that other runs are judged by, made once.
 const std::vector<ObservedPrompt>& exact_run(const std::string& folder) {
   static std::map<std::string, std::vector<ObservedPrompt>> runs;
   const auto found = runs.find(folder);
@@ -52,7 +52,7 @@ class Verify : public ::testing::TestWithParam<std::string> {
   std::vector<ReferencePrompt> prompts_ = reference_of(GetParam(), TestModel(GetParam()));
 };
 
-// References computed in float64 by Hugging Face transformers from the same bf16 weights.
+// References computed in float64 by Hugging Face transformers from these bf16 weights.
 TEST_P(Verify, F32EqualsTheReference) {
   const std::vector<ObservedPrompt>& exact = exact_run(GetParam());
   const VerifyReport report = verify(prompts_, exact, exact, verify_rules(Precision::f32));
@@ -110,7 +110,7 @@ TEST_P(VerifyExperts, OfF32AreTheReferences) {
       }
     }
   }
-  EXPECT_GT(compared, 150);  // of 3 layers x 71 positions
+  EXPECT_GT(compared, 150);  // 3 layers x 71 positions
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, VerifyExperts,
@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Verify, ::testing::ValuesIn(all_models()), [](c
 
 TEST(VerifyModels, FourFamiliesAndAllVariantsAreThere) { EXPECT_EQ(all_models().size(), 16u); }
 
-// What is observed must not depend on how the work was divided.
+// Observed results must not depend on how the work was divided.
 TEST(Observe, IsTheSameForEveryStrategyAndGroup) {
   const std::string folder = test_model("qwen3_moe");
   const std::vector<ObservedPrompt>& expected = exact_run(folder);

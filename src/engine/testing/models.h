@@ -1,6 +1,6 @@
 #pragma once
 
-// What the engine's tests share: the tiny models of the test data, and the bundled one with its
+// Models of the engine's tests: the tiny models of the test data, and the bundled one with its
 // experts made compact, or in a format that only tests know (tensor/testing.h).
 
 #include <string>
@@ -27,7 +27,7 @@ inline std::string test_model(const std::string& name) {
   if (name == kDrill) return drill_model_folder();
   return std::string(KLOTSKI_TEST_DATA) + "/models/" + name;
 }
-// The same numbers as every program has them.
+// A model with the numbers of `name` in a format that every program has.
 inline std::string plain_model(const std::string& name) {
   if (name == kDrill) return expanded_drill_folder();
   return name == kCompact ? std::string(KLOTSKI_MODELS) + "/tiny-mixtral" : test_model(name);

@@ -23,16 +23,16 @@ struct Texts {
 Texts random_texts(std::mt19937_64& random, size_t count, int64_t vocabulary,
                    int64_t most_prompt = 20);
 
-using Logits = std::vector<std::vector<float>>;  // of a text's passes, one after the other
+using Logits = std::vector<std::vector<float>>;  // logits of a text's passes, one after the other
 
 // First the prompts, then a token each.
 std::vector<Logits> run_resident(const TestModel& test, const Texts& texts,
                                  Precision precision = RunLimits().precision,
                                  const Processor& ops = reference_processor());
 
-// The same, as many texts at a time as the pipeline has room for, in a random order. Where a pass
-// throws the pipeline is left as the caller of Pipeline::forward must leave it. `spilled` counts
-// the texts that did not live in memory.
+// Logits of the texts run by a pipeline, as many texts at a time as it has room for, in a random
+// order. Where a pass throws the pipeline is left as the caller of Pipeline::forward must leave it.
+// `spilled` counts the texts that did not live in memory.
 std::vector<Logits> run_pipeline(Pipeline& pipeline, const Texts& texts, std::mt19937_64& random,
                                  int64_t* spilled = nullptr);
 

@@ -74,7 +74,7 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId la
   read_choices(routing);
 
   // Each expert runs once over all rows that chose it. Its results wait in the slot of their row,
-  // so that the sum below does not depend on the order in which experts ran.
+  // so that the sum does not depend on the order in which experts ran.
   Buffer slots(with.ops, hidden.count * routing.slots, hidden.width);
   for (size_t e = 0; e < experts.size(); ++e) {
     std::vector<int32_t> in_rows;

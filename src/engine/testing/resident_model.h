@@ -14,8 +14,8 @@
 
 namespace klotski {
 
-// A model with all of its weights in memory and one plain loop over its layers: what every strategy
-// and every placement must equal bit for bit. For tests.
+// A model with all of its weights in memory and one plain loop over its layers, which every
+// strategy and every placement must equal bit for bit. For tests.
 class ResidentModel {
  public:
   ResidentModel(ModelDescription description, const TensorSource& checkpoint);
