@@ -25,7 +25,7 @@ size_t last_character(std::string_view text) {
   return at;
 }
 
-// Where the white space before `end` begins, but not before `least`.
+// The begin of the white space before `end`, but not before `least`.
 size_t space_before(std::string_view text, size_t least, size_t end) {
   while (end > least) {
     const size_t at = last_character(text.substr(0, end));
@@ -51,7 +51,7 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
     fail(ErrorKind::bad_model, "{}: added token {}: expected a text of 1 to {} bytes, found {}",
          what, token.id, kLongestAddedToken, token.content.size());
   }
-  // The model's own id for the same text wins, as the embeddings belong to it.
+  // The model's own id for the token's text wins, as the embeddings belong to it.
   token.id = vocabulary.find(token.content).value_or(token.id);
   const std::string_view owner = vocabulary.text(token.id);
   if (vocabulary.has(token.id) && owner != token.content) {
@@ -76,8 +76,8 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
 void AddedTokens::build(const Normalizer* normalizer, const std::string& what) {
   word_.emplace(R"(\w)", RegexDialect::rust, "single_word");
   size_t total_bytes = 0;
-  // Where tokens are spelled the same after normalisation, the first that is not special wins: it
-  // is put in last.
+  // Of tokens with equal spellings after normalisation, the first that is not special wins: it is
+  // put in last.
   for (const bool special : {true, false}) {
     for (size_t i = tokens_.size(); i-- > 0;) {
       AddedToken& token = tokens_[i];

@@ -75,7 +75,7 @@ class AddedTokens {
   size_t end_id_ = 0;
 };
 
-// From the "added_tokens" array of a tokenizer.json.
+// Reads the "added_tokens" array of a tokenizer.json.
 void parse_added_tokens(const Json& list, const std::string& what, const Vocabulary& vocabulary,
                         AddedTokens& tokens);
 

@@ -165,7 +165,8 @@ void BpeModel::find_merge(std::string_view piece, Symbols& symbols, int32_t left
 }
 
 void BpeModel::merge_all(std::string_view piece, Symbols& symbols) const {
-  // Least rank first, then leftmost: rank in the upper half, index of the left symbol below.
+  // Candidates for a merge, least rank first, then leftmost: rank in the upper half, index of the
+  // left symbol in the lower.
   std::vector<uint64_t> candidates;
   const auto candidate = [&](size_t i) { return (uint64_t{symbols[i].rank} << 32) | i; };
   for (size_t i = 0; i < symbols.size(); ++i) {

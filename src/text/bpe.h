@@ -30,7 +30,7 @@ class BpeModel : public TokenModel {
     uint32_t rank = 0;
     TokenId result = 0;
   };
-  using MergeTable = FlatMap<Merge>;  // by pair_key()
+  using MergeTable = FlatMap<Merge>;  // merges by pair_key()
   static uint64_t pair_key(TokenId left, TokenId right) {
     return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) |
            static_cast<uint32_t>(right);
@@ -47,12 +47,12 @@ class BpeModel : public TokenModel {
  private:
   struct Symbol {
     TokenId id = -1;
-    uint32_t begin = 0;  // of its text in the piece
+    uint32_t begin = 0;  // begin of its text in the piece
     uint32_t bytes = 0;
     int32_t previous = -1;
     int32_t next = -1;
-    uint32_t rank = UINT32_MAX;  // of the merge with `next`; UINT32_MAX: none
-    TokenId merged = -1;         // what that merge gives
+    uint32_t rank = UINT32_MAX;  // rank of the merge with `next`; UINT32_MAX: none
+    TokenId merged = -1;         // result of that merge
   };
   using Symbols = std::vector<Symbol>;
 
@@ -73,10 +73,10 @@ class BpeModel : public TokenModel {
   std::vector<uint32_t> ranks_;  // empty: merges_ is in force
   BpeOptions options_;
   std::vector<TokenId> byte_tokens_;  // 256 with byte fallback, -1 where absent
-  FlatMap<TokenId> character_ids_;    // by code point
+  FlatMap<TokenId> character_ids_;    // ids by code point
 
-  // Which pairs of characters may stand next to each other inside a token, as a Bloom filter: where
-  // a pair does not, no merge can ever join the two sides, so text may be cut there.
+  // Pairs of characters that may stand next to each other inside a token, as a Bloom filter: at any
+  // other pair no merge can ever join the two sides, so text may be cut there.
   std::vector<uint64_t> neighbours_;
 };
 

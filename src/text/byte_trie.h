@@ -8,7 +8,8 @@
 
 namespace klotski {
 
-// A set of byte strings, each with a value that is not negative, to find those that begin a text.
+// A set of byte strings, each with a value that is not negative, to find the strings that begin a
+// text.
 class ByteTrie {
  public:
   void insert(std::string_view key, int32_t value);

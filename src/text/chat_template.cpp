@@ -8,8 +8,8 @@
 namespace klotski {
 namespace {
 
-// Templates come with models and write their own messages: what reaches a terminal is one line of
-// bounded length.
+// Templates come with models and write their own messages: a message that reaches a terminal is one
+// line of bounded length.
 constexpr size_t kMaxMessageBytes = 1000;
 
 [[noreturn]] void fail_at(std::string_view name, int line, std::string_view message) {

@@ -31,12 +31,12 @@ struct Template;
 // template can reach nothing but its variables.
 class ChatTemplate {
  public:
-  // Throws a bad_model error "name:line: ..." for what is not a template.
+  // Throws a bad_model error "name:line: ..." for a source that is not a template.
   static ChatTemplate parse(std::string_view source, std::string_view name,
                             TemplateLimits limits = {});
 
-  // `context` is an object with the template's variables. `now` is what strftime_now formats; the
-  // local time unless given. Throws a bad_model error, also when the template calls
+  // `context` is an object with the template's variables. `now` is the time that strftime_now
+  // formats; the local time unless given. Throws a bad_model error, also when the template calls
   // raise_exception; the message then ends with the template's own, made one line and cut where it
   // is long. Strings that are not UTF-8 are repaired with U+FFFD.
   std::string render(const OrderedJson& context,

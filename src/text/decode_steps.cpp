@@ -178,7 +178,7 @@ class StripStep : public CopyableStep<StripStep> {
     out.emplace_back();
     strip(token, out.back());
     if (options_.across_tokens) return;
-    held_ = 0;  // what is held back at a token's end is what must go
+    held_ = 0;  // characters held back at a token's end are dropped
     start_left_ = options_.start;
   }
 

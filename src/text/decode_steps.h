@@ -9,7 +9,7 @@
 namespace klotski {
 
 std::unique_ptr<DecodeStep> make_byte_level_step();
-std::unique_ptr<DecodeStep> make_drop_byte_order_mark_step();  // at the start of the text only
+std::unique_ptr<DecodeStep> make_drop_byte_order_mark_step();  // only at the start of the text
 // "<0xE2>" tokens become bytes; a run of them that is not valid UTF-8 becomes a U+FFFD per byte.
 std::unique_ptr<DecodeStep> make_byte_fallback_step();
 std::unique_ptr<DecodeStep> make_joining_step();
@@ -30,7 +30,7 @@ std::unique_ptr<DecodeStep> make_strip_step(StripOptions options);
 
 struct TokenStep {
   std::unique_ptr<DecodeStep> step;
-  bool works_on_parts = false;  // the result is the same if a token comes in several parts
+  bool works_on_parts = false;  // the result does not change if a token comes in several parts
 };
 TokenStep make_replace_step(Pattern pattern, std::string content);
 

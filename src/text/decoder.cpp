@@ -106,7 +106,7 @@ class StepBuilder {
   }
 
   std::string what_;
-  bool fused_ = false;  // what comes in are parts of one token
+  bool fused_ = false;  // the input is parts of one token
 };
 
 Decoder single_step(std::unique_ptr<DecodeStep> step) {

@@ -8,13 +8,13 @@
 
 namespace klotski {
 
-// One step from token texts to text, as a stream: what comes out of push() never changes later. A
-// step that joins tokens (Fuse, ByteLevel) hands on parts of the one token it makes.
+// One step from token texts to text, as a stream: the output of push() never changes later. A step
+// that joins tokens (Fuse, ByteLevel) hands on parts of the one token it makes.
 class DecodeStep {
  public:
   using Tokens = std::vector<std::string>;
   virtual ~DecodeStep() = default;
-  virtual std::unique_ptr<DecodeStep> fresh() const = 0;  // the same step at the start of a stream
+  virtual std::unique_ptr<DecodeStep> fresh() const = 0;  // this step at the start of a stream
   virtual void push(std::string token, Tokens& out) = 0;
   virtual void finish(Tokens& out) { (void)out; }
 };
@@ -42,7 +42,7 @@ class DecodeStream {
   Decoder::Steps steps_;
 };
 
-// From the "decoder" object of a tokenizer.json. Throws on an unknown type, naming it.
+// Reads the "decoder" object of a tokenizer.json. Throws on an unknown type, naming it.
 Decoder parse_decoder(const JsonFields& fields, const std::string& what);
 
 // Hugging Face's rule for a tokenizer without a decoder: tokens joined by spaces.

@@ -7,8 +7,8 @@
 
 namespace klotski {
 
-// Decodes tokens one at a time. What push() returns is final: it never holds half a character, and
-// all that push() and finish() return is what Tokenizer::decode gives for all the ids.
+// Decodes tokens one at a time. Text that push() returns is final: it never holds half a character,
+// and all text that push() and finish() return is that of Tokenizer::decode for all the ids.
 class StreamingDetokenizer {
  public:
   explicit StreamingDetokenizer(Tokenizer tokenizer, bool skip_special = false);

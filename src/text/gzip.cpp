@@ -47,7 +47,7 @@ std::string gunzip(std::string_view packed, uint64_t max_bytes, std::string_view
   std::string text;
   int status = Z_OK;
   while (status != Z_STREAM_END || stream.avail_in > 0) {
-    if (status == Z_STREAM_END) inflateReset(&stream);  // another member follows
+    if (status == Z_STREAM_END) inflateReset(&stream);  // the next member follows
     const size_t done = text.size();
     text.resize(done + kChunkBytes);
     stream.next_out = reinterpret_cast<Bytef*>(text.data() + done);

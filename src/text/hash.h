@@ -16,8 +16,9 @@ struct HashKey {
   // Drawn at random once per process. Tables keep a copy: they are read in hot loops.
   static HashKey of_process();
 
-  // Both halves of a product with a secret factor: unlike with a public mixing function, no
-  // difference of inputs leads to a difference of hashes that could be foretold and cancelled.
+  // A hash from both halves of a product with a secret factor: unlike with a public mixing
+  // function, no difference of inputs leads to a difference of hashes that could be foretold and
+  // cancelled.
   uint64_t hash(uint64_t value) const {
     __extension__ using Product = unsigned __int128;
     const Product product = Product{value ^ add} * multiply;

@@ -102,8 +102,8 @@ std::unique_ptr<TokenModel> parse_bpe(const JsonFields& fields, const std::strin
   return std::make_unique<BpeModel>(vocabulary, std::move(merges), std::move(options));
 }
 
-// Scores that differ in the last bit decide ties, so they must be what Hugging Face's JSON reader
-// makes of the same digits: it divides (or multiplies) by a power of ten, which rounds twice.
+// The value that Hugging Face's JSON reader makes of these digits: it divides (or multiplies) by a
+// power of ten, which rounds twice. Scores that differ in the last bit decide ties.
 double as_hugging_face_reads(double value) {
   char buffer[64];
   const auto written =

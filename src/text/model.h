@@ -26,7 +26,7 @@ class TokenModel {
   }
 };
 
-// From the "model" object of a tokenizer.json: the vocabulary is put into `vocabulary`, which must
+// Reads the "model" object of a tokenizer.json: the vocabulary is put into `vocabulary`, which must
 // outlive the model. Throws on an unknown type, naming it.
 std::unique_ptr<TokenModel> parse_model(const JsonFields& fields, const std::string& what,
                                         Vocabulary& vocabulary);

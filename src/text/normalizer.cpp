@@ -58,7 +58,7 @@ Rewrite unbounded(std::function<void(std::string&)> function) {
   return [function = std::move(function)](std::string& text, size_t) { function(text); };
 }
 
-// Rewrites text character by character; `visit` appends what takes the character's place.
+// Rewrites text character by character; `visit` appends the text that replaces a character.
 template <typename Visit>
 void map_characters(std::string& text, Visit visit) {
   std::string out;
@@ -195,7 +195,7 @@ Rewrite parse_step(const JsonFields& fields, const std::string& type, const std:
   fields.refuse("type", "a supported normalizer");
 }
 
-// `steps` counts those of all sequences, however they are nested.
+// `steps` counts the steps of all sequences, however they are nested.
 std::unique_ptr<Normalizer> parse_tree(const JsonFields& fields, const std::string& what,
                                        size_t& steps) {
   const std::string type = fields.string("type");

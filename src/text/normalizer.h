@@ -26,7 +26,7 @@ class Normalizer {
   virtual void rewrite(std::string& text, size_t max_bytes) const = 0;
 };
 
-// From the "normalizer" object of a tokenizer.json. Throws on an unknown type, naming it.
+// Reads the "normalizer" object of a tokenizer.json. Throws on an unknown type, naming it.
 std::unique_ptr<Normalizer> parse_normalizer(const JsonFields& fields, const std::string& what);
 
 }  // namespace klotski

@@ -32,7 +32,7 @@ class Pattern {
   std::variant<Regex, std::string> pattern_;
 };
 
-// From {"String": ".."} or {"Regex": ".."} under "pattern".
+// Reads {"String": ".."} or {"Regex": ".."} under "pattern".
 Pattern parse_pattern(const JsonFields& fields, const std::string& what);
 
 }  // namespace klotski

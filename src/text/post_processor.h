@@ -14,7 +14,7 @@ struct PostProcessor {
   std::vector<TokenId> after;
 };
 
-// From the "post_processor" object of a tokenizer.json. Throws on an unknown type, naming it.
+// Reads the "post_processor" object of a tokenizer.json. Throws on an unknown type, naming it.
 PostProcessor parse_post_processor(const JsonFields& fields, const std::string& what);
 
 }  // namespace klotski

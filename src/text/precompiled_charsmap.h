@@ -17,7 +17,7 @@ class PrecompiledCharsmap {
   PrecompiledCharsmap(std::string_view blob, std::string_view what);
 
   struct Match {
-    size_t bytes = 0;  // of the source; 0: no rule applies
+    size_t bytes = 0;  // bytes of the source; 0: no rule applies
     std::string_view replacement;
   };
   Match longest(std::string_view text) const;

@@ -30,7 +30,7 @@ struct PreTokenizerChain {
   bool spell_bytes = false;
 };
 
-// From the "pre_tokenizer" object of a tokenizer.json. Throws on an unknown type, naming it.
+// Reads the "pre_tokenizer" object of a tokenizer.json. Throws on an unknown type, naming it.
 PreTokenizerChain parse_pretokenizer(const JsonFields& fields, const std::string& what);
 
 // A Split by a regular expression that keeps every match as a piece of its own.

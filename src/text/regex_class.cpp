@@ -268,7 +268,7 @@ CharacterSet property_set(std::string_view name, RegexDialect dialect) {
   for (const NamedSet& set : kNamedSets) {
     if (set.name == plain) return {std::string(set.members), false};
   }
-  // PCRE2 reads a bare script name as its script extensions; the others mean the script alone.
+  // PCRE2 reads a bare script name as its script extensions; the dialects mean the script alone.
   const std::string script = fmt::format("\\p{{sc:{}}}", name);
   return {is_known_to_pcre(script) ? script : fmt::format("\\p{{{}}}", name), false};
 }

@@ -7,8 +7,8 @@
 
 namespace klotski {
 
-// A set of characters as the inside of a PCRE2 class: `members` between brackets, or everything but
-// those.
+// A set of characters as the inside of a PCRE2 class: `members` between brackets, or every other
+// character.
 struct CharacterSet {
   std::string members;
   bool complement = false;
@@ -31,7 +31,7 @@ std::string translate_class(std::string_view pattern, size_t* at, RegexDialect d
                             std::string_view what);
 
 // Reads an escape after the backslash that names one character in a way PCRE2 does not know (\v,
-// \uHHHH, \u{H..}); empty where it is none of those.
+// \uHHHH, \u{H..}); empty where it is no such escape.
 std::string translate_character_escape(std::string_view pattern, size_t* at);
 
 }  // namespace klotski

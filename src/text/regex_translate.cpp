@@ -178,8 +178,8 @@ class Translator {
   std::string_view what_;
   size_t at_ = 0;
   std::string out_;
-  size_t atom_begin_ = 0;       // where the last atom begins in out_
-  std::vector<size_t> groups_;  // where the open groups begin in out_
+  size_t atom_begin_ = 0;       // begin of the last atom in out_
+  std::vector<size_t> groups_;  // begins of the open groups in out_
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ struct SentencePieceFile {
   bool byte_fallback = false;
   bool space_as_suffix = false;
   int32_t bos_id = 1;
-  std::string unknown_surface = " \u2047 ";  // what an unknown token decodes to
+  std::string unknown_surface = " \u2047 ";  // text of an unknown token
   std::string charsmap;
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;

@@ -10,7 +10,7 @@ using Type = SentencePieceFile::Type;
 
 struct DecodeRules {
   const Vocabulary* vocabulary = nullptr;
-  std::vector<Type> types;  // by id
+  std::vector<Type> types;  // types by id
   std::string unknown_surface;
   bool strip_leading_space = true;
   bool strip_all_leading_spaces = true;

@@ -52,7 +52,7 @@ class SentencePieceNormalizer : public Normalizer {
 
  private:
   struct Step {
-    std::string_view text;  // what takes the place of the consumed bytes
+    std::string_view text;  // replaces the consumed bytes
     size_t consumed = 0;
   };
 

@@ -23,7 +23,7 @@ std::vector<Part> find_parts(std::string_view text, const MatchFinder& find, boo
   return parts;
 }
 
-// Joins a part to the one before it (or, going backwards, after it) where the behaviour says so.
+// Joins a part to the part before it (or, going backwards, after it) where the behaviour says so.
 void join_forwards(std::vector<Part>& parts, SplitBehavior behavior) {
   bool previous_match = false;
   size_t kept = 0;

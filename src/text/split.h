@@ -19,7 +19,7 @@ SplitBehavior parse_behavior(const JsonFields& fields, std::string_view fallback
 using MatchFinder =
     std::function<void(std::string_view text, const std::function<void(Span)>& visit)>;
 
-// Cuts every piece at its matches; `invert` swaps matches and what lies between them.
+// Cuts every piece at its matches; `invert` swaps matches and the parts between them.
 void split_pieces(Pieces& pieces, const MatchFinder& find, SplitBehavior behavior,
                   bool invert = false);
 

@@ -150,7 +150,8 @@ class Encoding {
   std::string spelled_;
 };
 
-// The JSON file that describes a ranks file: NAME.json, else one beside it with "ranks": "NAME...".
+// The JSON file that describes a ranks file: NAME.json, else one in its folder with "ranks":
+// "NAME...".
 std::filesystem::path find_description(const std::filesystem::path& ranks) {
   std::filesystem::path same_name = ranks;
   if (std::filesystem::exists(same_name.replace_extension(".json"))) return same_name;

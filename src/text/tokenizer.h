@@ -24,34 +24,34 @@ class DecodeStream;
 class Tokenizer {
  public:
   // A folder with tokenizer.json (or tokenizer.json.gz), else tokenizer.model, else a *.tiktoken
-  // file with a JSON file beside it that names its pattern and special tokens; or such a file.
+  // file and a JSON file that names its pattern and special tokens; or such a file.
   static Tokenizer load(const std::filesystem::path& folder_or_file);
-  // From the text of a tokenizer.json; `what` names it in errors.
+  // Reads the text of a tokenizer.json; `what` names it in errors.
   static Tokenizer from_json(std::string_view json, std::string_view what);
-  // From the bytes of a SentencePiece model.
+  // Reads the bytes of a SentencePiece model.
   static Tokenizer from_sentencepiece(std::string_view bytes, std::string_view what);
 
   struct EncodeOptions {
-    // Adds what the post-processor adds, for instance a begin-of-sequence token. A SentencePiece
+    // Adds the post-processor's tokens, for instance a begin-of-sequence token. A SentencePiece
     // model has no post-processor: its begin-of-sequence token is added where it defines one.
     bool add_special = false;
-    // Text of special added tokens becomes those tokens. Otherwise it is ordinary text, and only
-    // added tokens that are not special are found. SentencePiece's control tokens are never found
-    // in text.
+    // Turns the text of special added tokens into these tokens. Otherwise it is ordinary text, and
+    // only added tokens that are not special are found. SentencePiece's control tokens are never
+    // found in text.
     bool parse_special = true;
-    // Where valid text is ordinary all the same: special tokens that touch one of these spans of
-    // bytes, in ascending order, are not found. The spans refer to `text` as given, valid or not.
-    // Where special tokens are looked for in normalised text, a span covers the whole stretch it
-    // lies in, up to the nearest tokens found before normalising.
+    // Spans of text that stay ordinary text: special tokens that touch one of these spans of bytes,
+    // in ascending order, are not found. The spans refer to `text` as given, valid or not. Where
+    // special tokens are looked for in normalised text, a span covers the whole stretch it lies in,
+    // up to the nearest tokens found before normalising.
     std::span<const Span> literal = {};
   };
   // Text that is not valid UTF-8 is read with each maximal invalid sequence as one U+FFFD.
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const;
 
-  // Where the text of special added tokens stands, in ascending order: what a caller passes as
-  // `literal` to keep them out. One span for all of the text where exact places are not known:
-  // where normalising brings such a token about (it may be spelled otherwise in the text), or where
-  // the text is not valid UTF-8 and holds one.
+  // Spans of the text of special added tokens, in ascending order, to be passed as `literal` to
+  // keep them out. One span for all of the text where exact places are not known: where normalising
+  // brings such a token about (it may be spelled otherwise in the text), or where the text is not
+  // valid UTF-8 and holds one.
   std::vector<Span> find_special(std::string_view text) const;
 
   // Ids that no token has are left out. Always valid UTF-8.

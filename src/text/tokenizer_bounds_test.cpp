@@ -1,4 +1,4 @@
-// Small files and texts must not cost much: what grows, collides or repeats is bounded.
+// Small files and texts must not cost much: growth, collisions and repetition are bounded.
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ namespace klotski {
 // The stations of a tokenizer in the order text passes them. The model and the decoder may refer to
 // the vocabulary, so the whole stays where it is made.
 struct TokenizerParts {
-  Vocabulary vocabulary;  // of the model alone
+  Vocabulary vocabulary;  // vocabulary of the model alone
   AddedTokens added;
   std::unique_ptr<Normalizer> normalizer;  // null: none
   PreTokenizerChain pretokenizer;
@@ -39,7 +39,7 @@ std::shared_ptr<const TokenizerParts> parse_tokenizer_json(std::string_view json
 std::shared_ptr<const TokenizerParts> parse_sentencepiece(std::string_view bytes,
                                                           const std::string& what);
 
-// `description` is the JSON beside the ranks: {"pattern": "..", "special_tokens": {text: id}}.
+// `description` is the JSON file of the ranks: {"pattern": "..", "special_tokens": {text: id}}.
 std::shared_ptr<const TokenizerParts> parse_tiktoken(std::string_view ranks,
                                                      std::string_view description,
                                                      const std::string& what);

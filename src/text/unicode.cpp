@@ -23,8 +23,8 @@ utf8proc_option_t decompose_options(NormalForm form) {
                                         (compatible ? UTF8PROC_COMPAT : 0));
 }
 
-// Below this code point every character is left alone by the form, whatever its neighbours are, as
-// long as no combining character follows.
+// The first code point that the form may change: characters before it are left alone, whatever
+// their neighbours are, as long as no combining character follows.
 char32_t untouched_below(NormalForm form) {
   switch (form) {
     case NormalForm::nfc:
@@ -36,8 +36,8 @@ char32_t untouched_below(NormalForm form) {
   }
 }
 
-// True where the form leaves the character alone unless a character for which this is false
-// follows it: no decomposition, and it neither reorders nor joins with what is before it.
+// True where the form leaves the character alone unless a character for which this is false follows
+// it: no decomposition, and it neither reorders nor joins with the character before it.
 bool is_stable(NormalForm form, char32_t code) {
   if (code < untouched_below(form)) return true;
   constexpr char32_t kFirstHangulSyllable = 0xAC00, kLastHangulSyllable = 0xD7A3;
@@ -48,8 +48,8 @@ bool is_stable(NormalForm form, char32_t code) {
   if (code >= kFirstJamo && code <= kLastJamo) return false;
   if (form != NormalForm::nfc && is_never_decomposed(code)) return true;
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
-  // comb_index is 0xFFFF for characters that never compose, and has its top bit set for those that
-  // compose with the character before them.
+  // comb_index is 0xFFFF for characters that never compose, and has its top bit set for characters
+  // that compose with the character before them.
   const bool joins_previous = property->comb_index != UINT16_MAX && property->comb_index >= 0x8000;
   return property->combining_class == 0 && property->decomp_seqindex == UINT16_MAX &&
          !joins_previous;
@@ -177,8 +177,7 @@ void normalize_unicode(NormalForm form, std::string& text) {
       at += next.bytes;
       continue;
     }
-    // An unstable stretch is normalised together with the one character before it, which it may
-    // join.
+    // An unstable stretch is normalised together with the character before it, which it may join.
     size_t begin = at;
     if (begin > copied) {
       do --begin;

@@ -24,7 +24,7 @@ struct UnigramPiece {
 // The most probable way to cut a piece into tokens (Viterbi), linear in its length.
 class UnigramModel : public TokenModel {
  public:
-  // `pieces` are those that may be used to cut text; `scores` of tokens by id lie in them.
+  // `pieces` are the pieces that may be used to cut text, with the scores of tokens by id.
   UnigramModel(const Vocabulary& vocabulary, std::vector<UnigramPiece> pieces,
                UnigramOptions options);
 
@@ -33,7 +33,7 @@ class UnigramModel : public TokenModel {
  private:
   struct Node {  // the best way to reach a byte offset
     double score = 0;
-    uint32_t begin = 0;  // of the last token
+    uint32_t begin = 0;  // begin of the last token
     TokenId id = -1;     // -1: unknown character
     bool reached = false;
   };

@@ -7,7 +7,7 @@ namespace klotski {
 namespace {
 
 struct LeadByte {
-  uint32_t length;            // of the whole character; 0: cannot begin one
+  uint32_t length;            // bytes of the whole character; 0: cannot begin one
   unsigned char least, most;  // bounds of the second byte: no overlong forms, no surrogates
 };
 

@@ -39,7 +39,7 @@ size_t ascii_prefix(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
 
-// Appends `bytes`, each maximal invalid sequence as one U+FFFD (what Rust's from_utf8_lossy does).
+// Appends `bytes`, each maximal invalid sequence as one U+FFFD, as Rust's from_utf8_lossy does.
 void append_lossy_utf8(std::string& out, std::string_view bytes);
 
 // Length of an unfinished character at the end of `bytes` (0 to 3): a prefix that more bytes could

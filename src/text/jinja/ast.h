@@ -13,7 +13,7 @@ namespace klotski::jinja {
 struct FilterEntry;
 struct TestEntry;
 
-// Where a variable lives: `hops` functions outwards, then a slot of that function's frame.
+// The place of a variable: `hops` functions outwards, then a slot of that function's frame.
 struct Slot {
   int hops = 0;
   int index = -1;
@@ -32,7 +32,7 @@ enum class ExprKind : uint8_t {
   filter,       // items[0] (null in a filter block: the block's text), name, arguments
   test,         // items[0], name, arguments
   arithmetic,   // items[0] op items[1] op items[2] ..., from left to right
-  compare,      // the same, as Python chains comparisons
+  compare,      // items[0] op items[1] op items[2] ..., as Python chains comparisons
   concat,       // items joined by ~
   all_of,       // items joined by and
   any_of,       // items joined by or
@@ -90,7 +90,7 @@ struct ScopeLoad {
   enum class From { parameter, context, outer, nothing };
   Slot slot;
   From from;
-  std::string name;  // of the context variable
+  std::string name;  // name of the context variable
   Slot outer;
 };
 using ScopeLoads = std::vector<ScopeLoad>;
@@ -120,8 +120,8 @@ using Body = std::vector<StmtPtr>;
 struct MacroNode {
   std::string name;
   std::vector<std::string> parameters;
-  std::vector<ExprPtr> defaults;  // of the last parameters
-  std::vector<Slot> slots;        // of the parameters
+  std::vector<ExprPtr> defaults;  // defaults of the last parameters
+  std::vector<Slot> slots;        // slots of the parameters
   std::optional<Slot> caller;
   std::optional<Slot> kwargs;
   std::optional<Slot> varargs;
@@ -135,19 +135,19 @@ struct MacroNode {
 struct LoopNode {
   ExprPtr condition;
   bool recursive = false;
-  std::optional<Slot> loop;  // where the body mentions `loop`
+  std::optional<Slot> loop;  // present where the body mentions `loop`
   // The condition runs in a function of its own with its own copy of the target.
   ExprPtr condition_target;
   ScopeLoads condition_loads;
   int condition_slots = 0;
   ScopeLoads else_loads;
-  int function_slots = 0;  // of a recursive loop, which is a function
+  int function_slots = 0;  // slots of a recursive loop, which is a function
 };
 
 struct Stmt {
   StmtKind kind;
   int line;
-  std::string text;  // or a name
+  std::string text;  // text, or a name
   ExprPtr target;
   std::vector<ExprPtr> targets;
   std::vector<ExprPtr> values;

@@ -11,7 +11,7 @@
 namespace klotski::jinja {
 
 // A mistake that a template makes while it renders. The interpreter knows the line and turns the
-// mistake into an Error at its border, so the helpers below need not carry positions.
+// mistake into an Error at its border, so helpers need not carry positions.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,8 +22,8 @@ template <typename... Args>
   throw Failure(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Counts what one rendering uses. Nothing is ever given back: the sum bounds both the time and the
-// memory of a hostile template, and the count does not depend on when values die.
+// Counts the steps and bytes of one rendering. Nothing is ever given back: the sum bounds both the
+// time and the memory of a hostile template, and the count does not depend on when values die.
 class Budget {
  public:
   explicit Budget(const TemplateLimits& limits) : limits_(limits) {}
@@ -41,7 +41,7 @@ class Budget {
   // Work over `bytes` of text that looks at every character by itself.
   void scan_characters(uint64_t bytes) { step(1 + bytes / 8); }
 
-  // To be called before the allocation, so that nothing is allocated that the budget forbids.
+  // Books an allocation; called before it, so that nothing is allocated that the budget forbids.
   void allocate(uint64_t bytes) {
     if (bytes > limits_.max_memory_bytes || memory_ > limits_.max_memory_bytes - bytes) {
       raise("memory budget of {} bytes used up", limits_.max_memory_bytes);

@@ -57,7 +57,7 @@ TEST(JinjaBudget, SlicingALongTextCostsSteps) {
                  "step budget", limits));
 }
 
-// A step or a byte of input must take about the same time whatever the template does with it.
+// A step or a byte of input must take about equal time whatever the template does with it.
 TEST(JinjaTime, StrippingIsLinear) {
   const auto strip = [](int64_t n) {
     const auto shown = [&](std::string text) {

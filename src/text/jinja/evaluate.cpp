@@ -14,7 +14,7 @@
 namespace klotski::jinja {
 namespace {
 
-// Expressions that Jinja computes when it compiles. Results can differ there from those at run
+// Whether Jinja computes an expression when it compiles. Results can differ then from those at run
 // time; see the two uses. Walks the expression at every use, so each part has its price.
 bool is_constant(Budget& budget, const Expr& expr) {
   budget.step();
@@ -143,7 +143,8 @@ Value Interpreter::evaluate_slice(const Expr& expr, Frame* frame) {
     const ExprPtr& bound = expr.items[i + 1];
     bounds[i] = bound == nullptr ? Value::none() : evaluate(*bound, frame);
   }
-  // A slice of what has none is an error, but undefined where all that is printed is constant.
+  // A slice of a value without elements is an error, but undefined where the whole printed
+  // expression is constant.
   const bool sliceable = length_of(value) >= 0 && !value.is(Kind::dict);
   if (!sliceable && printed_ != nullptr && is_constant(runtime_.budget(), *printed_)) {
     return Value::undefined("a constant cannot be sliced");

@@ -12,7 +12,7 @@ using RawFilterFunction = Value (*)(Runtime&, const Value& input, const Argument
 
 struct FilterEntry {
   std::string_view name;
-  std::string_view signature;  // as for BoundArguments
+  std::string_view signature;  // signature for BoundArguments
   FilterFunction function;
   RawFilterFunction raw = nullptr;  // instead, where any arguments are taken
 };

@@ -16,7 +16,8 @@ using Bound = BoundArguments;
 
 [[noreturn]] void raise_too_large() { raise("an integer does not fit 64 bits"); }
 
-// Not those of <cctype>: they depend on the locale and are undefined for negative chars.
+// ASCII only, unlike the functions of <cctype>, which depend on the locale and are undefined for
+// negative chars.
 bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_ascii_alphanumeric(char c) { return is_ascii_digit(c) || is_ascii_letter(c); }
@@ -115,7 +116,7 @@ Value filter_abs(Runtime&, const Value& input, const Bound&) {
   return input.integer() < 0 ? negate(input) : Value::integer(input.integer());
 }
 
-// Half to even on the exact decimal value, as Python rounds; printf does the same.
+// Rounds half to even on the exact decimal value, as Python and printf do.
 double round_decimal(double value, int64_t precision) {
   if (!std::isfinite(value) || precision > 400) return value;
   // No double is as large as half of 10**309, which is infinite as a double.
@@ -131,7 +132,7 @@ double round_decimal(double value, int64_t precision) {
 
 // Half to even. On the magnitude, where nothing can overflow: 10**19 and twice 2**63 - 1 fit.
 Value round_integer(int64_t value, int64_t precision) {
-  constexpr int64_t kMostDigits = 19;  // of 2**63
+  constexpr int64_t kMostDigits = 19;  // digits of 2**63
   if (precision >= 0) return Value::integer(value);
   if (precision < -kMostDigits) return Value::integer(0);
   uint64_t scale = 1;

@@ -109,7 +109,7 @@ std::vector<size_t> sorted_order(Runtime& rt, const std::vector<Value>& keys, bo
   charge_sorting(rt, keys);
   std::vector<size_t> order(keys.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // Also where there is nothing to compare Python fails for what cannot be ordered, so does this.
+  // less() fails, as Python does, for keys that cannot be ordered.
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return reverse ? less(keys[b], keys[a]) : less(keys[a], keys[b]);
   });

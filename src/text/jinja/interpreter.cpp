@@ -11,7 +11,7 @@
 namespace klotski::jinja {
 namespace {
 
-// Draws from the iterable of a loop what its condition lets through.
+// Draws from the iterable of a loop the items that its condition lets through.
 class FilteredItems : public IteratorObject {
  public:
   FilteredItems(Interpreter* interpreter, const LoopNode* loop,

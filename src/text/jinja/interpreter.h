@@ -99,12 +99,12 @@ class Interpreter {
   const Template& tree_;
   Runtime runtime_;
   std::unordered_map<std::string, Value> context_;
-  std::unordered_map<std::string, Value> exports_;  // what the top level has assigned, for blocks
+  std::unordered_map<std::string, Value> exports_;  // assignments of the top level, for blocks
   std::vector<std::shared_ptr<Frame>> captured_;
   std::string* out_ = nullptr;
   int captures_ = 0;               // 0: out_ is the output itself
   Value filter_input_;             // the text of the block that a filter chain begins with
-  const Expr* printed_ = nullptr;  // what the innermost output statement prints
+  const Expr* printed_ = nullptr;  // the innermost output statement's expression
   int line_ = 1;
 };
 

@@ -114,7 +114,7 @@ class Lexer {
     return blank ? text.substr(0, line_begin) : text;
   }
 
-  // Where the word of a tag such as {%- raw -%} ends, or npos. `position` is behind the "{%".
+  // The end of the word of a tag such as {%- raw -%}, or npos. `position` is behind the "{%".
   size_t match_word(size_t position, std::string_view word) const {
     if (position < source_.size() && (source_[position] == '-' || source_[position] == '+')) {
       ++position;
@@ -124,7 +124,7 @@ class Lexer {
     return skip_space(position + word.size());
   }
 
-  // Where the end of a tag at `position` ends, white space it eats included, or npos.
+  // The end of the end of a tag at `position`, white space it eats included, or npos.
   size_t match_tag_end(size_t position, std::string_view end, bool plus_and_newline) const {
     const std::string_view text = std::string_view(source_).substr(position);
     if (text.substr(0, 1) == "-" && text.substr(1, 2) == end) return skip_space(position + 3);
@@ -173,7 +173,7 @@ class Lexer {
     std::string open;  // the brackets that are to be closed
     while (true) {
       advance(skip_space(position_) - position_);
-      if (position_ >= source_.size()) return;  // the parser reports what is missing
+      if (position_ >= source_.size()) return;  // the parser reports the missing end
       if (open.empty()) {
         const size_t after = match_tag_end(position_, end, block);
         if (after != std::string::npos) {

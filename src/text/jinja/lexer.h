@@ -26,7 +26,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind;
   int line;
-  std::string text;  // of data, names, strings and operators
+  std::string text;  // text of data, names, strings and operators
   Value number;
 };
 

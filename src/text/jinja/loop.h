@@ -28,7 +28,7 @@ class LoopObject {
   Value changed(Runtime& runtime, const Arguments& arguments);
   std::string describe();
 
-  // Set for a recursive loop: what loop(...) runs.
+  // Set for a recursive loop: the statement that loop(...) runs.
   Interpreter* interpreter = nullptr;
   const Stmt* statement = nullptr;
   Frame* outer = nullptr;

@@ -62,7 +62,7 @@ Value Interpreter::call_macro(const MacroNode& macro, Frame* outer, Arguments ar
   return captured_text(macro.body, frame.get());
 }
 
-// In the order in which Jinja's Macro sorts its arguments out.
+// Binds parameters in the order in which Jinja's Macro sorts its arguments out.
 void Interpreter::bind_parameters(const MacroNode& macro, Arguments* arguments, Frame* frame) {
   const size_t count = macro.parameters.size();
   auto& given = arguments->positional;

@@ -17,7 +17,8 @@ struct MethodEntry {
   RawMethodFunction raw = nullptr;  // instead, where any arguments are taken
 };
 
-// Null where values of that kind have no such method. Those that would change a value do not exist.
+// Null where values of that kind have no such method. Methods that would change a value do not
+// exist.
 const MethodEntry* find_method(Kind kind, std::string_view name);
 const MethodEntry* find_string_method(std::string_view name);
 // True for dict.update, list.append and the like: Python has them, the sandbox hides them.
@@ -25,7 +26,7 @@ bool is_hidden_method(Kind kind, std::string_view name);
 
 Value bind_method(Runtime& runtime, const Value& self, const MethodEntry* method);
 
-// Shared with filters of the same name.
+// Functions that methods share with filters of their name.
 Value split_text(Runtime& runtime, std::string_view text, const Value& separator, int64_t most);
 std::string replace_text(Runtime& runtime, std::string_view text, std::string_view from,
                          std::string_view to, int64_t most);

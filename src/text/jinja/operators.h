@@ -18,7 +18,8 @@ Value positive(const Value& value);
 
 // value.name and value[key] by the rules of Jinja's sandbox; undefined where there is nothing.
 Value get_attribute(Runtime& runtime, const Value& value, std::string_view name);
-// Only what Python's getattr finds, keys of a dict left out; missing where it would fail.
+// Only attributes that Python's getattr finds, keys of a dict left out; missing where it would
+// fail.
 Value own_attribute(Runtime& runtime, const Value& value, std::string_view name);
 Value get_item(Runtime& runtime, const Value& value, const Value& key);
 // value[start:stop:step]; each bound may be None.

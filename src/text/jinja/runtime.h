@@ -88,13 +88,13 @@ class BoundArguments {
   std::vector<Value> values_;
 };
 
-// Elements one by one; fails for what cannot be iterated.
+// Elements one by one; fails for values that cannot be iterated.
 std::shared_ptr<IteratorObject> iterate(Runtime& runtime, const Value& value);
 bool is_iterable(const Value& value);
 // All elements, each charged.
 std::vector<Value> elements(Runtime& runtime, const Value& value);
 
-// An error for an operation on what is undefined.
+// An error for an operation on an undefined value.
 [[noreturn]] void raise_undefined(const Value& value);
 // The integer that Python's __index__ gives, or a failure that says `what` should have been one.
 int64_t require_integer(const Value& value, std::string_view what);

@@ -28,7 +28,7 @@ void for_each_part(Node& expr, const Visit& visit) {
   if (expr.arguments->rest_keywords != nullptr) visit(*expr.arguments->rest_keywords);
 }
 
-// Which of some special names a body reads without having assigned them before.
+// Finds which of some special names a body reads without having assigned them before.
 class UndeclaredNames {
  public:
   explicit UndeclaredNames(std::set<std::string> names) : names_(std::move(names)) {}

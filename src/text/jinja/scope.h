@@ -9,7 +9,7 @@ namespace klotski::jinja {
 //
 // Jinja decides at compile time which variable a name means, and a scope copies outer variables on
 // entry; looking names up through a chain of maps while rendering gives other results in corner
-// cases. So the same analysis is made here, and frames are plain arrays of slots.
+// cases. So Jinja's analysis is made here, and frames are plain arrays of slots.
 void resolve_names(Template* tree);
 
 }  // namespace klotski::jinja

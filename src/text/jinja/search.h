@@ -7,8 +7,8 @@
 
 namespace klotski::jinja {
 
-// Where `needle` begins in `text`, not before `from`; npos where it does not. Linear in the text
-// whatever both are: std::string_view::find compares a hostile needle again at every byte.
+// The first index of `needle` in `text`, not before `from`; npos where there is none. Linear in the
+// text whatever both are: std::string_view::find compares a hostile needle again at every byte.
 size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
 
 // Pays for searching all of `text` once with find_text.
@@ -21,13 +21,13 @@ class BackwardSearch {
   // `needle` must live as long as this and not be empty. Pays for one pass over `text`.
   BackwardSearch(Runtime& runtime, std::string_view text, std::string_view needle);
 
-  // Where the last `needle` in `text` begins, or npos.
+  // The index of the last `needle` in `text`, or npos.
   size_t find(std::string_view text) const;
 
  private:
   std::string_view needle_;
-  // By the length of what has matched, from the end of the needle: how much of it still matches
-  // when the next byte does not.
+  // By the length of a match, from the end of the needle: the length that still matches when the
+  // next byte does not.
   std::vector<size_t> shorter_;
 };
 

@@ -40,7 +40,7 @@ std::string fold_case(std::string_view text) {
     if (c == 0xDF || c == 0x1E9E) {
       out += "ss";
     } else if (c == 0x3C2 || c == 0x3A3) {
-      append_code_point(&out, 0x3C3);  // whatever its place in the word
+      append_code_point(&out, 0x3C3);  // at every place in the word
     } else {
       out += to_lower(text.substr(begin, at - begin));
     }

@@ -19,7 +19,7 @@ struct Reference {
 };
 
 // A function of the template: the template itself, a macro, a call block, a recursive loop, the
-// condition of a loop, a block. Scopes on the same level that follow each other share their slots.
+// condition of a loop, a block. Scopes of one level that follow each other share their slots.
 struct FunctionSlots {
   int parent = -1;
   int depth = 0;
@@ -39,13 +39,14 @@ class Symbols {
   void store(const std::string& name);
   void declare_parameter(const std::string& name);
 
-  // Around the branches of an if: what only some of them assign has, in the others, the value from
-  // outside. Jinja begins each branch with a copy of the scope and merges the copies; that gives
-  // the same variables, since a name has one slot in a scope whatever branch mentions it first.
+  // Around the branches of an if: a variable that only some branches assign has, in the others, the
+  // value from outside. Jinja begins each branch with a copy of the scope and merges the copies;
+  // that gives the same variables, since a name has one slot in a scope whatever branch mentions it
+  // first.
   size_t begin_branches() const { return stored_.size(); }
   void end_branches(size_t begun);
 
-  // Both as seen from inside this scope's function.
+  // Slots as seen from inside this scope's function.
   Slot slot(const Reference& reference) const;
   Slot slot(const std::string& name) const { return slot(*find(name)); }
   ScopeLoads loads() const;
@@ -68,7 +69,7 @@ class Symbols {
   std::vector<FunctionSlots>* functions_;
   std::vector<Load> loads_;  // one for each name of the scope
   std::unordered_map<std::string, size_t> load_of_;
-  std::vector<std::string> stored_;  // in the order of their first assignment
+  std::vector<std::string> stored_;  // names in the order of their first assignment
   std::unordered_set<std::string> stores_;
 };
 

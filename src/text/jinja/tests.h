@@ -9,7 +9,7 @@ namespace klotski::jinja {
 // The operand behind `is`: a test, in Jinja's words.
 struct TestEntry {
   std::string_view name;
-  std::string_view signature;  // as for BoundArguments
+  std::string_view signature;  // signature for BoundArguments
   bool (*function)(Runtime&, const Value& value, const BoundArguments&);
 };
 

@@ -37,7 +37,7 @@ std::string to_lower(std::string_view text);
 std::string to_title(std::string_view text);        // str.title()
 std::string to_capitalized(std::string_view text);  // str.capitalize()
 
-// Without the white space at both ends, at the left, at the right.
+// The text without the white space at both ends, at the left, at the right.
 std::string_view strip_space(std::string_view text, bool left = true, bool right = true);
 
 }  // namespace klotski::jinja

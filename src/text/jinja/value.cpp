@@ -10,7 +10,7 @@
 namespace klotski::jinja {
 namespace {
 
-// Below this many entries a walk is quicker than the hash table and saves its memory.
+// Entries from which a hash table is used: with fewer a walk is quicker and saves its memory.
 constexpr size_t kIndexFrom = 9;
 
 // Saturates far above any budget.

@@ -55,7 +55,7 @@ class Value {
     value.object_ = std::move(object);
     return value;
   }
-  // A value that refers to what the Runtime owns.
+  // A value that refers to an object of the Runtime.
   template <typename T>
   static Value borrowed(Kind kind, T* object) {
     return Value::object(kind, std::shared_ptr<const T>(std::shared_ptr<const T>(), object));
@@ -65,14 +65,14 @@ class Value {
   bool is(Kind kind) const { return kind_ == kind; }
   bool is_string() const { return kind_ == Kind::string; }
   bool is_sequence() const { return kind_ == Kind::list || kind_ == Kind::tuple; }
-  // In Python a bool is an int.
+  // True for a boolean too: in Python a bool is an int.
   bool is_integral() const { return kind_ == Kind::integer || kind_ == Kind::boolean; }
   bool is_number() const { return is_integral() || kind_ == Kind::real; }
 
-  int64_t integer() const { return integer_; }  // also of a boolean
+  int64_t integer() const { return integer_; }  // a boolean's too
   double number() const { return kind_ == Kind::real ? real_ : static_cast<double>(integer_); }
   const std::string& text() const;
-  const std::vector<Value>& items() const;  // of a list or tuple
+  const std::vector<Value>& items() const;  // items of a list or tuple
 
   template <typename T>
   const T& as() const {
@@ -160,7 +160,7 @@ struct RangeObject {
   int64_t at(int64_t index) const { return start + index * step; }
 };
 
-// Anything that is walked through once: what map, select, reverse and the like return.
+// An object that is walked through once, such as the result of map, select or reverse.
 class IteratorObject {
  public:
   explicit IteratorObject(int depth) : depth_(depth) {}
@@ -204,13 +204,13 @@ uint64_t value_weight(const Value& value);
 bool truthy(const Value& value);
 // Python's ==, which never fails.
 bool equal(const Value& a, const Value& b);
-// Python's <; fails for what cannot be ordered.
+// Python's <; fails for values that cannot be ordered.
 bool less(const Value& a, const Value& b);
 // Fails for values that Python cannot use as a key.
 void require_hashable(const Value& value);
 // "str", "list", ...: as Python names the type.
 std::string_view type_name(const Value& value);
-// Number of elements, or -1 for what has no len().
+// Number of elements, or -1 for values without len().
 int64_t length_of(const Value& value);
 
 }  // namespace klotski::jinja

@@ -34,7 +34,7 @@ bool breaks_behind_hyphen(const Text& text, size_t begin, size_t at) {
   return (two_before || hyphenated_before) && behind;
 }
 
-// Where the chunk that begins at `begin` ends.
+// The end of the chunk that begins at `begin`.
 size_t chunk_end(const Text& text, size_t begin, bool hyphens) {
   size_t at = begin;
   if (is_blank(text[at])) {
