@@ -38,7 +38,7 @@ constexpr std::string_view kTemplate =
     "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
     "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
 
-// " bababa", " bababe", ...: a word of at least three syllables, longer than what pairs make.
+// " bababa", " bababe", ...: a word of at least three syllables, longer than any pair's result.
 std::string made_up_word(int64_t number) {
   constexpr std::string_view kConsonants = "bdfghjklmnprstvz";
   constexpr std::string_view kVowels = "aeiou";

@@ -5,7 +5,7 @@
 
 namespace klotski {
 
-// How much a router's choices lean towards some experts. Experts of a layer are ranked; the one of
+// The lean of a router's choices towards some experts. Experts of a layer are ranked; the expert of
 // rank r gets the bias strength * K / (K + r) on logits whose noise has deviation 1, so that a few
 // are hot and the rest fall off slowly, as in trained models.
 struct Popularity {
@@ -23,7 +23,7 @@ struct Popularity {
 // simulation. A share of top_k / experts or less gives 0: even routing.
 Popularity popularity_for_share(int64_t experts, int64_t top_k, double share);
 
-// Which expert has which rank, random for each key.
+// The rank of each expert, random for each key.
 std::vector<int64_t> ranks_of_experts(uint64_t key, int64_t experts);
 
 }  // namespace klotski

@@ -20,7 +20,8 @@ struct RandomModel {
   std::vector<TokenizerFiles::NamedText> files;  // configuration and tokenizer
 };
 
-// By shape, seed, share, type and tokenizer of the options. Refuses (usage) what cannot be.
+// A model by shape, seed, share, type and tokenizer of the options. Refuses (usage) options that no
+// model can have.
 RandomModel random_model(const SynthOptions& options);
 
 void write_files(const RandomModel& model, const std::filesystem::path& folder);
@@ -31,11 +32,11 @@ struct ModelTensor {
   DType dtype = DType::BF16;
 };
 
-// In the order of use, the parts of an expert side by side: a reader goes through them once. The
-// types are those of a model of the given one.
+// Tensors in the order of use, the parts of an expert one after the other: a reader goes through
+// them once. Their types are those of a model of type `dtype`.
 std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType dtype);
 
-// Of all these, without a list of them, which may be too long.
+// Bytes of all tensors_in_order(), without a list of them, which may be too long.
 uint64_t count_weight_bytes(const ModelDescription& model, DType dtype);
 
 }  // namespace klotski

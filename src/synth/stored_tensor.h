@@ -9,8 +9,8 @@
 
 namespace klotski {
 
-// Bytes of which a piece of a stored tensor must have a whole number: those of an element, or of a
-// row where the format is packed.
+// Bytes of which a piece of a stored tensor must have a whole number: of an element, or of a row
+// where the format is packed.
 uint64_t grain_bytes(const ModelTensor& tensor);
 
 // Bytes `offset` and on of a tensor as it is stored. Whole grains. Thread-safe.

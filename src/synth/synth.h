@@ -34,7 +34,7 @@ struct SynthReport {
   double share = 0.0;
 };
 
-// Writes the folder: config.json, weights, tokenizer. The same options give the same bytes on every
+// Writes the folder: config.json, weights, tokenizer. Equal options give equal bytes on every
 // machine. The folder appears under its name when it is complete. `progress` gets the bytes of
 // weights written so far and their total, from one thread at a time.
 SynthReport synthesise(const SynthOptions& options,

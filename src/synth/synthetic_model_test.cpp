@@ -34,7 +34,7 @@ const PlacedTensor& tensor_of(const UnitLayout& layout, Role role) {
                        [&](const PlacedTensor& tensor) { return tensor.role == role; });
 }
 
-// Every tensor of every unit, made in memory and read from the files of the same model.
+// Compares every tensor of every unit, made in memory and read from the model's files.
 void expect_same_weights(const SyntheticModel& made, const fs::path& folder) {
   const Checkpoint written = Checkpoint::open(folder);
   EXPECT_EQ(made.checkpoint.total_bytes(), written.total_bytes());
@@ -112,7 +112,7 @@ TEST(SyntheticModel, OfEveryTypeAndWithAnothersTokenizer) {
   }
 }
 
-// The bytes of a unit, tensor by tensor in the order of the specs, those that are compact expanded.
+// The bytes of a unit, tensor by tensor in the order of the specs, compact ones expanded.
 std::vector<std::vector<std::byte>> plain_tensors(const SyntheticModel& made,
                                                   const WeightUnit& unit, int64_t* compact) {
   const UnitLayout layout = layout_unit(made.description, made.checkpoint, unit);

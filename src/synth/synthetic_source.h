@@ -12,7 +12,7 @@
 namespace klotski {
 
 // Makes a random model's weights where they are needed, on all compute threads: the bytes that
-// synthesise() writes. What lies between the tensors of a buffer is left as it is.
+// synthesise() writes. Bytes between the tensors of a buffer are left as they are.
 class SyntheticSource : public UnitSource {
  public:
   SyntheticSource(ModelDescription model, uint64_t seed, double share, DType dtype);

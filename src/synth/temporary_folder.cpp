@@ -60,7 +60,7 @@ fs::path folder_for_temporary_files() {
 
 TemporaryFolder::TemporaryFolder(const fs::path& parent) {
   remove_left_behind(parent);
-  // Another process may take a new folder for one left behind before it is locked.
+  // Before it is locked, another process may take a new folder for one left behind.
   for (int tries = 0; lock_ < 0 && tries < 100; ++tries) {
     std::string name = (parent / kPrefix).native() + "XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) {

@@ -4,11 +4,11 @@
 
 namespace klotski {
 
-// The system's own, as TMPDIR names it. Refuses (usage) what is none.
+// The system's folder, as TMPDIR names it. Refuses (usage) a path that is no folder.
 std::filesystem::path folder_for_temporary_files();
 
-// A folder of this process that goes away with the object. What a killed process left, the next one
-// that makes such a folder removes.
+// A folder of this process that goes away with the object. A folder that a killed process left is
+// removed by the next process that makes one.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const std::filesystem::path& parent = folder_for_temporary_files());
@@ -20,7 +20,7 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
-  int lock_ = -1;  // on the folder: who can take it knows that its process is gone
+  int lock_ = -1;  // lock of the folder: whoever can take it knows that its process is gone
 };
 
 }  // namespace klotski

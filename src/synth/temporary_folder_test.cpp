@@ -35,7 +35,7 @@ TEST(TemporaryFolder, SeveralAtOnce) {
   write_file(one.path() / "file", "x");
   const TemporaryFolder two(scratch.path());
   EXPECT_NE(one.path(), two.path());
-  EXPECT_TRUE(fs::exists(one.path() / "file"));  // in use: not taken for left behind
+  EXPECT_TRUE(fs::exists(one.path() / "file"));  // in use, so not taken for left behind
 }
 
 TEST(TemporaryFolder, RemovesWhatAKilledProcessLeft) {
@@ -48,7 +48,7 @@ TEST(TemporaryFolder, RemovesWhatAKilledProcessLeft) {
   if (child == 0) {
     const TemporaryFolder folder(scratch.path());
     write_file(folder.path() / "file", "x");
-    ::_exit(0);  // as on a signal: nothing is destroyed
+    ::_exit(0);  // nothing is destroyed, as on a signal
   }
   ASSERT_GT(child, 0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
@@ -58,7 +58,7 @@ TEST(TemporaryFolder, RemovesWhatAKilledProcessLeft) {
     EXPECT_FALSE(fs::exists(entry.path() / "file")) << entry.path();
     ++left;
   }
-  EXPECT_EQ(left, 4u);  // the new one, and what no process left
+  EXPECT_EQ(left, 4u);  // the new folder, and those that no process left
 }
 
 TEST(TemporaryFolder, RefusesWhereNoneCanBe) {

@@ -16,11 +16,11 @@ namespace klotski {
 
 namespace {
 
-// The common part of every embedding row, and what is left of a row of root mean square 1.
+// The common part of every embedding row, and the part of its own, which make root mean square 1.
 constexpr double kCommon = 0.3;
 const double kOwn = std::sqrt(1.0 - kCommon * kCommon);
 
-// What all layers together add to the residual stream, beside an embedding of size 1.
+// Size of the sum that all layers add to the residual stream, for an embedding of size 1.
 constexpr double kAdded = 0.5;
 constexpr double kLogits = 3.0;  // standard deviation of the output
 constexpr double kBias = 0.02;
@@ -77,9 +77,9 @@ TensorFill::TensorFill(const ModelDescription& model, uint64_t seed, double shar
   }
 }
 
-// Of the independent part of a tensor's values.
+// Standard deviation of the independent part of a tensor's values.
 double TensorFill::deviation(const TensorSpec& spec) const {
-  // With tied embeddings the table is also the output projection, so the whole stream is smaller.
+  // Tied embeddings are also the output projection, so the whole stream is smaller.
   const auto hidden = static_cast<double>(model_.hidden);
   const double stream = model_.tied_embeddings ? kLogits / std::sqrt(hidden) : 1.0;
   if (spec.role == Role::embedding) return stream * kOwn;
@@ -100,7 +100,8 @@ double TensorFill::router_bias(LayerId layer, uint64_t expert) const {
          (kCommon * static_cast<double>(model_.hidden));
 }
 
-// Noise without its part along the common vector, but for what makes an expert popular.
+// Makes noise without its part along the common vector, but for the part that makes an expert
+// popular.
 void TensorFill::make_row_off_common(const Recipe& recipe, uint64_t first,
                                      std::span<float> row) const {
   fill_with_noise(recipe.key, first, row);

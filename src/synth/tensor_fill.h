@@ -15,13 +15,13 @@
 namespace klotski {
 
 // The values of a random model, chosen so that activations keep a sane size through any number of
-// layers: norms are 1, matrices keep the size of what they multiply, and what is added to the
-// residual stream is small beside the embedding.
+// layers: norms are 1, matrices keep the size of their inputs, and the layers' sums in the residual
+// stream are small compared with the embedding.
 //
 // Routers are skewed as asked. Every embedding row has a small part in common, a vector of signs
 // that the residual stream and the norms preserve; a popular expert's router row contains that
 // vector, any other row is orthogonal to it. So are the rows of the output projection: no token is
-// likelier than others for what all positions have in common.
+// likelier than others for the part that all positions have in common.
 class TensorFill {
  public:
   // The model must outlive the fill. Of a packed format the numbers are made that it expands to.
@@ -37,10 +37,10 @@ class TensorFill {
   struct Recipe {
     Role role;
     LayerId layer;
-    uint64_t key;  // of its noise
+    uint64_t key;  // key of its noise
     double deviation;
   };
-  // Elements `first` and on, or, where the common vector matters, the one row that begins there.
+  // Makes elements from `first` on or, where the common vector matters, the row that begins there.
   void make(const Recipe& recipe, uint64_t first, std::span<float> values) const;
   void make_row_off_common(const Recipe& recipe, uint64_t first, std::span<float> row) const;
   void store(std::span<const float> values, std::span<std::byte> out) const;

@@ -10,7 +10,7 @@
 
 namespace klotski {
 
-// The files that make a tokenizer, to be written beside a model.
+// The files that make a tokenizer, to be written to a model's folder.
 struct TokenizerFiles {
   struct NamedText {
     std::string name;
