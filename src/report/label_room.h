@@ -6,7 +6,7 @@
 
 namespace klotski {
 
-// Which parts of a drawing labels have taken, so that no two lie over each other.
+// The parts of a drawing that labels have taken, so that no two lie over each other.
 class LabelRoom {
  public:
   explicit LabelRoom(const Box& area) : area_(area) {}

@@ -12,8 +12,8 @@ bool can_be_drawn(double value);
 // Whole powers of ten that hold every value included.
 class Decades {
  public:
-  void include(double value);  // what cannot be drawn is passed over
-  void widen(int at_least);    // so many decades, the added ones below
+  void include(double value);  // skips values that cannot be drawn
+  void widen(int at_least);    // to so many decades, adding lower ones
 
   bool empty() const { return low_ > high_; }
   int low() const { return low_; }
@@ -28,13 +28,13 @@ class Decades {
 struct LogScale {
   Decades decades;
   double first = 0;  // pixel of the lowest decade
-  double last = 0;   // and of the highest
+  double last = 0;   // pixel of the highest decade
 
   double at(double value) const;
   double value_at_low() const;
   double value_at_high() const;
 
-  // Exponents of the powers of ten to mark, at most so many, evenly apart.
+  // Exponents of the powers of ten to mark, at most `most`, evenly apart.
   std::vector<int> ticks(int most) const;
 };
 

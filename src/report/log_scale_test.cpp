@@ -103,7 +103,7 @@ TEST(LabelRoom, TakesEachPlaceOnceAndNothingOutside) {
   LabelRoom room({0, 0, 100, 50});
   EXPECT_TRUE(room.take({10, 10, 30, 10}));
   EXPECT_FALSE(room.take({39, 19, 30, 10}));
-  EXPECT_TRUE(room.take({40, 10, 30, 10}));  // beside it
+  EXPECT_TRUE(room.take({40, 10, 30, 10}));  // next to it
   EXPECT_FALSE(room.take({80, 30, 30, 10}));
   EXPECT_FALSE(room.take({-1, 30, 5, 5}));
   room.block({0, 30, 200, 200});

@@ -17,13 +17,13 @@ std::string escaped_lines(std::string_view text);
 // "1.21 TFLOP/s": three digits before a unit with its decimal prefix.
 std::string with_prefix(double value, std::string_view unit);
 
-// "0.25", "42", "7562.5": what a reader wants of an intensity.
+// "0.25", "42", "7562.5": an intensity for a reader.
 std::string short_number(double value);
 
 // About how many pixels text takes at the size the drawings use.
 double text_width(std::string_view text);
 
-// Where and how large, in pixels.
+// Position and size, in pixels.
 struct Box {
   double left = 0;
   double top = 0;
@@ -36,7 +36,7 @@ class SvgWriter {
  public:
   SvgWriter(std::ostream& out, double width, double height, std::string_view label);
 
-  // `tip` is what a browser shows under the pointer.
+  // `tip` is the text that a browser shows under the pointer.
   void line(double x1, double y1, double x2, double y2, std::string_view style,
             std::string_view tip = "");
   void box(const Box& box, std::string_view style, std::string_view tip = "");

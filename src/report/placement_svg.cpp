@@ -21,7 +21,7 @@ constexpr double kWidth = 1160;
 constexpr double kLeft = 60;  // layer numbers lie before it
 constexpr double kRight = 24;
 constexpr double kTop = 86;
-constexpr double kColumnPitch = 70;  // of attention, gate and dense
+constexpr double kColumnPitch = 70;  // columns of attention, gate and dense
 constexpr double kColumnGap = 8;
 constexpr double kWidestExpert = 24;
 constexpr double kTallestRow = 16;
@@ -31,7 +31,7 @@ constexpr size_t kMostTips = 4000;   // a tip takes more bytes than its box
 
 constexpr int kSteps = 10;
 
-constexpr int32_t kMostExperts = 1 << 16;  // of a layer; more is no number of an expert
+constexpr int32_t kMostExperts = 1 << 16;  // experts of a layer; more is no number of an expert
 
 // 0 and kSteps mean never and always, not nearly.
 int step_of(double share) {
@@ -40,7 +40,7 @@ int step_of(double share) {
   return std::clamp(static_cast<int>(std::lround(share * kSteps)), 1, kSteps - 1);
 }
 
-// Neighbouring experts of a row with the same step.
+// Neighbouring experts of a row with equal steps.
 struct Run {
   int32_t first = 0;
   int32_t count = 0;
@@ -55,7 +55,7 @@ struct LayerRow {
 struct LayerRows {
   std::optional<int> model;  // step of the embedding and output
   std::map<int32_t, LayerRow> layers;
-  std::vector<UnitKind> columns;  // those that occur
+  std::vector<UnitKind> columns;  // kinds that occur
   int32_t experts = 0;
   size_t runs = 0;
 };
@@ -72,7 +72,8 @@ void add_expert(LayerRow& row, int32_t expert, int step) {
 }
 
 LayerRows rows_of(std::span<const PreviewedUnit> placement) {
-  std::map<WeightUnit, int> steps;  // by kind, layer and expert; of a unit given twice the first
+  std::map<WeightUnit, int> steps;  // by kind, layer and expert; the first where a unit is given
+                                    // twice
   for (const PreviewedUnit& placed : placement) {
     const bool numbered = placed.unit.layer.value >= 0 && placed.unit.expert.value >= 0 &&
                           placed.unit.expert.value < kMostExperts;

@@ -24,7 +24,7 @@ struct Drawn {
   std::string svg;
   std::vector<std::string> tags;
 
-  // Boxes of the grid; those above it are the legend's.
+  // Boxes of the grid, without the legend's above it.
   std::vector<std::string> boxes() const {
     std::vector<std::string> found;
     for (const std::string& tag : tags) {

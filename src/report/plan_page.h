@@ -1,7 +1,7 @@
 #pragma once
 
-// A plan as one HTML page that needs nothing but itself: what was decided, where the operations lie
-// under the machine's roofs, one layer of a predicted pass, and which weights lie in memory.
+// A plan as one HTML page that needs nothing but itself: the decisions, the operations under the
+// machine's roofs, one layer of a predicted pass, and the weights in memory.
 
 #include <ostream>
 #include <string>
@@ -17,7 +17,7 @@ struct PlanPage {
   std::string title;
   std::string text;  // the plan as printed
   std::vector<RooflinePlot> rooflines;
-  std::vector<TimelineSpan> spans;  // of a predicted pass; a typical layer of it is drawn
+  std::vector<TimelineSpan> spans;  // spans of a predicted pass; a typical layer of it is drawn
   std::vector<PreviewedUnit> placement;
 };
 

@@ -15,7 +15,7 @@ namespace klotski {
 namespace {
 
 constexpr int kFewestDecades = 3;
-constexpr size_t kNameBytes = 28;  // of a name in the drawing
+constexpr size_t kNameBytes = 28;  // bytes of a name in the drawing
 
 bool zero_or_drawn(double value) { return value == 0 || can_be_drawn(value); }
 
@@ -73,7 +73,7 @@ class RoofDrawer {
   explicit RoofDrawer(RooflineFigure& figure)
       : figure_(figure), x_{figure.intensity, 0, 0}, y_{figure.flops_per_second, 0, 0} {}
 
-  // From where the memory beside it suffices to the right edge.
+  // A compute roof, from the intensity at which its memory suffices to the right edge.
   void compute(const Level& level, std::string_view name, std::string_view style) {
     const double peak = level.peak_flops_per_second;
     if (!can_be_drawn(peak)) return;
@@ -86,7 +86,7 @@ class RoofDrawer {
          {x_.value_at_high(), peak}});
   }
 
-  // From the left or lower edge up to the peak of the processor it feeds.
+  // A memory or link roof, from the left or lower edge up to the peak of the processor it feeds.
   void sloping(double bytes_per_second, double peak, std::string_view name,
                std::string_view style) {
     if (!can_be_drawn(bytes_per_second)) return;
@@ -110,7 +110,8 @@ class RoofDrawer {
   LogScale y_;
 };
 
-// Both axes hold the operations, the turning points and where a processor's roofs meet.
+// Makes both axes hold the operations, the turning points and the points where a processor's roofs
+// meet.
 void set_axes(RooflineFigure& figure, const LevelPair& levels) {
   const auto include = [&](const std::optional<FigurePoint>& at) {
     if (!at) return;
@@ -129,7 +130,7 @@ void set_axes(RooflineFigure& figure, const LevelPair& levels) {
     figure.intensity.include(turning.intensity);
   }
   if (figure.intensity.empty()) figure.intensity.include(1);
-  // Without a processor there is no height to draw a slope to but its own.
+  // A slope without a processor has only its own rate as height.
   if (figure.flops_per_second.empty()) {
     figure.flops_per_second.include(levels.upper.memory_bytes_per_second);
     figure.flops_per_second.include(levels.link_bytes_per_second);

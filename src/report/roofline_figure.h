@@ -32,9 +32,9 @@ struct FigurePoint {
 };
 
 struct RoofLine {
-  std::string name;        // with its rate
+  std::string name;        // name with its rate
   std::string_view style;  // a class of the page
-  bool flat = false;       // a compute roof; the others rise with intensity
+  bool flat = false;       // a compute roof; other roofs rise with intensity
   FigurePoint from;
   FigurePoint to;
 };
@@ -45,7 +45,7 @@ struct OperationMarks {
   std::optional<FigurePoint> fetched;   // computed above, its data coming over the link
   std::optional<FigurePoint> resident;  // computed above, its data there already
   std::optional<FigurePoint> below;     // computed where its data lies
-  std::optional<FigurePoint> p2;        // where the link roof meets what `resident` attains
+  std::optional<FigurePoint> p2;        // where the link roof meets the height of `resident`
 };
 
 // A vertical line at a lower intensity.

@@ -23,7 +23,7 @@ constexpr double kLeft = 84;
 constexpr double kRight = 24;
 constexpr double kLegendTop = 14;
 constexpr double kLegendRow = 20;
-constexpr double kLabelRow = 16;  // of the turning points, above the plot
+constexpr double kLabelRow = 16;  // height of a row of turning points' labels, above the plot
 constexpr int kMostLabelRows = 6;
 constexpr double kPlotHeight = 380;
 constexpr double kAxisHeight = 48;
@@ -36,8 +36,8 @@ constexpr int kGiga = 9, kTera = 12;
 // The label of a turning point, to the left of the upper end of its line.
 struct Flag {
   double text_right = 0;
-  double right = 0;  // of the text and the line
-  int row = 0;       // from below
+  double right = 0;  // right end of the text and the line
+  int row = 0;       // row, counted from the plot upwards
 };
 
 // A flag that reaches over a line to its left is higher than that line, so nothing is crossed. The
@@ -201,7 +201,8 @@ class RooflineDrawing {
     }
   }
 
-  // Beside its dot, or as near as there is room; nowhere in a crowd, where the pointer tells.
+  // Puts a label next to its dot, or as near as there is room; nowhere in a crowd, where the
+  // pointer tells.
   void label(const OperationMarks& marks) {
     const std::optional<FigurePoint>& at = marks.fetched ? marks.fetched : marks.resident;
     if (!at) return;
@@ -223,7 +224,7 @@ class RooflineDrawing {
   RooflineFigure figure_;
   LogScale x_;
   std::vector<Flag> flags_;  // one a turning point
-  double top_;               // of the plot proper
+  double top_;               // top of the plot proper
   SvgWriter svg_;
   LogScale y_;
   LabelRoom room_;

@@ -106,7 +106,7 @@ TEST(RooflineSvg, TurningPointsLieWhereThePlannerSays) {
   const std::vector<std::string> lines = with_class(drawn.tags, "line", "turning");
   ASSERT_EQ(lines.size(), 3u);
   const LogScale x = x_axis(plot);
-  // In the order of intensity: 75, 100 and 2400.
+  // Turning points in the order of intensity: 75, 100 and 2400.
   const double expected[] = {second_turning_point(plot.levels, plot.operations[0].operation),
                              first_turning_point(plot.levels),
                              second_turning_point(plot.levels, plot.operations[1].operation)};
@@ -153,7 +153,7 @@ TEST(RooflineSvg, LabelsDoNotOverlap) {
   struct Label {
     double left, baseline;
   };
-  constexpr double kTextWidth = 50;  // at least
+  constexpr double kTextWidth = 50;  // pixels at least
   const Drawn drawn = draw(plot);
   std::vector<Label> labels;
   for (const std::string& tag : with_class(drawn.tags, "text", "mark-label")) {
