@@ -28,8 +28,8 @@ struct WorkProgress {
   uint64_t total_bytes = 0;
 };
 
-// Receives what a session has to tell; the session itself prints nothing. All are called on the
-// thread that called the session, and may be left empty.
+// Receives a session's remarks, plans and progress; the session itself prints nothing. All are
+// called on the thread that called the session, and may be left empty.
 struct SessionEvents {
   std::function<void(const Remark&)> remark{};
   std::function<void(const RunPlan&)> planned{};  // after Session::plan, before a weight is read

@@ -11,7 +11,7 @@ namespace klotski {
 
 namespace {
 
-constexpr size_t kSampledPrompts = 8;      // as many as the paper's pre-run takes
+constexpr size_t kSampledPrompts = 8;      // prompts of the paper's pre-run
 constexpr int64_t kSampledGenerated = 17;  // generated after each; the first by the prompt's pass
 
 void submit(Engine& engine, const MeasuredWork& work) {
@@ -106,7 +106,8 @@ LearntChoices learn_choices(Session& session, const MeasuredWork& work) {
 
 Measurement measure(Session& session, const MeasuredWork& work, const LearntChoices& learnt) {
   using Clock = std::chrono::steady_clock;
-  // While prompts are computed nearly all experts are used: a plan turns on what decoding chooses.
+  // While prompts are computed nearly all experts are used: a plan turns on the choices of decoding
+  // rows.
   session.plan(work.workload(), PlanBy::prediction, &learnt.of_generated);
   session.load();
   Pipeline& pipeline = session.pipeline();

@@ -19,7 +19,7 @@ struct MeasuredWork {
   Workload workload() const;
 };
 
-// Overlapping stretches of a text, all of the same length.
+// Overlapping stretches of a text, all of one length.
 MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, int64_t prompts,
                             int64_t prompt_tokens, int64_t generate);
 
@@ -27,7 +27,8 @@ MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, i
 struct Measurement {
   RunPlan plan;
   PipelineReport report;
-  std::optional<Prediction> predicted;  // of this work by this plan, where there was foresight
+  std::optional<Prediction> predicted;  // prediction of this work by this plan, where there was
+                                        // foresight
   std::vector<std::vector<TokenId>> generated;
   int64_t generated_tokens = 0;
   double seconds = 0.0;
@@ -41,8 +42,8 @@ struct Measurement {
   double decode_rate() const;
 };
 
-// Which experts follow on which: learnt from the work's first prompts, until all of them were
-// computed, and from the tokens generated then, which may choose otherwise. Where the work
+// The experts that follow on each other: learnt from the work's first prompts, until all of them
+// were computed, and from the tokens generated then, which may choose otherwise. Where the work
 // generates fewer tokens than the sample takes, both are learnt from prompts.
 struct LearntChoices {
   CorrelationTable of_prompts;

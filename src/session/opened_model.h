@@ -37,7 +37,7 @@ struct SyntheticChoice {
 };
 std::shared_ptr<const OpenedModel> open_synthetic_model(const SyntheticChoice& choice);
 
-// Bytes of memory in which the machine may be measured: those that are left, within `most_bytes`.
+// Bytes of memory in which the machine may be measured: the bytes left, within `most_bytes`.
 uint64_t memory_to_measure(std::optional<uint64_t> most_bytes);
 
 // The model's profile on `cpu`, measured in at most half of the memory that is left

@@ -25,7 +25,7 @@ struct WhatIf {
 // The lane that has the least time to spare.
 Lane binding_lane(const TimelineTotals& totals);
 
-// A plan for a workload, chosen by prediction, with its reasons and with what changes would give.
+// A plan for a workload, chosen by prediction, with its reasons and the gains of possible changes.
 class Planning {
  public:
   // The model, and the target that the foresight is about, must live longer.

@@ -5,7 +5,7 @@
 namespace klotski {
 
 // Plain English for measurements and warm-ups when the user gives no text: random tokens would
-// falsify what routers choose.
+// falsify the routers' choices.
 std::string_view sample_text();
 
 }  // namespace klotski

@@ -73,8 +73,8 @@ const Foresight* Session::foresight_or_none() {
   }
 }
 
-// Whether an expert is computed by the CPU or the GPU is decided by what each takes: strategies
-// that divide experts between them are never planned by rules alone.
+// Strategies that divide experts between CPU and GPU are never planned by rules alone: which
+// processor computes an expert depends on their measured times.
 bool Session::plans_by_prediction(PlanBy by) {
   const std::optional<Strategy>& strategy = options_.limits.strategy;
   const bool divides = on_device() && strategy && properties_of(*strategy).divides_experts;

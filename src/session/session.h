@@ -24,7 +24,7 @@
 
 namespace klotski {
 
-// How a plan chooses what the limits leave open.
+// How a plan chooses all that the limits leave open.
 enum class PlanBy {
   rules,       // rules of thumb by the size of the work; the machine need not be measured
   prediction,  // the fastest by prediction; by rules where the machine cannot be measured
@@ -39,7 +39,7 @@ class Session {
   // options that contradict each other or the target.
   explicit Session(std::shared_ptr<const OpenedModel> model, SessionOptions options = {},
                    SessionEvents events = {});
-  // Likewise, on a target that the caller has opened.
+  // A session on a target that the caller has opened.
   Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
           SessionOptions options = {}, SessionEvents events = {});
   Session(const Session&) = delete;  // its parts refer to each other
@@ -53,7 +53,7 @@ class Session {
   // Limits of the plans made from now on.
   void set_limits(const RunLimits& limits);
 
-  // Measures the machine, where that was not done before, to predict what work takes. Throws
+  // Measures the machine, where that was not done before, to predict the time of work. Throws
   // does_not_fit where there is too little memory to measure in.
   const Foresight& foresight();
   // Null where there is too little memory to measure in, or where the reference kernels compute,
@@ -106,7 +106,7 @@ class Session {
   SessionOptions options_;
   SessionEvents events_;
   OpenedTarget target_;
-  std::optional<CorrelationTable> table_;  // of the options' correlation file
+  std::optional<CorrelationTable> table_;  // the table of the options' correlation file
   std::unique_ptr<Foresight> foresight_;
   std::string why_no_foresight_;  // empty: not tried, or there is one
   bool told_why_ = false;         // no foresight

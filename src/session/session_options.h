@@ -24,7 +24,7 @@ void check_options(const SessionOptions& options);
 // Refuses (usage) options that need a GPU where the target has none.
 void check_options_on_target(const SessionOptions& options, const Target& target);
 
-// These options for a session that computes on the CPU alone: those that need a GPU are dropped.
+// These options for a session that computes on the CPU alone: options that need a GPU are dropped.
 SessionOptions on_cpu(SessionOptions options);
 
 // The ways in which these limits make results differ from the exact model, in words; empty: none.

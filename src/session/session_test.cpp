@@ -122,7 +122,7 @@ TEST_F(SessionTest, PlansAndTheirReasonsReadNoWeight) {
                           [](const Reason& reason) { return reason.what == "strategy"; }));
   EXPECT_TRUE(std::any_of(planning.what_ifs().begin(), planning.what_ifs().end(),
                           [](const WhatIf& one) { return one.change == "twice the memory"; }));
-  session.load();  // by the plan that was made before the explained one
+  session.load();  // by the plan made before the explained one
   EXPECT_NE(refusal([&] { generate(session, kPrompts, kGenerated); }).find("a weight was read"),
             std::string::npos);
 }
@@ -138,7 +138,7 @@ TEST_F(SessionTest, PlansOfASyntheticModelGenerateNoWeight) {
 }
 
 TEST_F(SessionTest, TooLittleMemoryToMeasureIsARemarkWhereTheWorkFits) {
-  // Measuring takes at least 32 MiB above what the process has; the tiny model runs in less.
+  // Measuring takes at least 32 MiB more than the process has; the tiny model runs in less.
   SessionOptions options = on_the_cpu({.ram_bytes = resident_bytes() + 31 * kMiB});
   options.kernels = "cpu";
   Session session(tiny_model(), options, heard_.events());

@@ -1,4 +1,4 @@
-// Several sessions in one process: what one of them does must not show in the tokens of another.
+// Several sessions in one process: the work of one must not show in the tokens of another.
 
 #include <gtest/gtest.h>
 
