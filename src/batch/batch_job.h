@@ -18,26 +18,27 @@ namespace klotski {
 // Enough rows in the engine that it always has some to choose from; memory does not grow further.
 struct BatchWindow {
   int64_t rows = 256;
-  int64_t pending_tokens = 65536;  // of prompts that are not computed yet
+  int64_t pending_tokens = 65536;  // prompt tokens that are not computed yet
 };
 
 struct BatchCounts {
   int64_t rows_ok = 0;
   int64_t rows_failed = 0;
-  int64_t prompt_tokens = 0;  // of rows that have begun to generate
+  int64_t prompt_tokens = 0;  // tokens of rows that have begun to generate
   int64_t generated_tokens = 0;
 
   int64_t rows_done() const { return rows_ok + rows_failed; }
 };
 
 struct BatchHooks {
-  std::function<bool()> stop_asked;                    // between steps; true ends the job early
-  std::function<void(const BatchCounts&)> after_step;  // for progress
+  std::function<bool()> stop_asked;                    // called between steps; true ends the job
+                                                       // early
+  std::function<void(const BatchCounts&)> after_step;  // progress
 };
 
 // Runs the rows of an input through an engine and writes each result when it is there. A row that
-// cannot be run gives an error row; a failure of the engine or of the output ends the job, with
-// what was written so far in good order.
+// cannot be run gives an error row; a failure of the engine or of the output ends the job, with all
+// results written so far in good order.
 class BatchJob {
  public:
   // All must outlive the job. `model` is the name written into the results.

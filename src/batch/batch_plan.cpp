@@ -9,8 +9,8 @@ namespace klotski {
 namespace {
 
 constexpr uint64_t kCopiesOfARow = 4;        // its line, its JSON, its prompt, its tokens
-constexpr uint64_t kLeastBytesOfAToken = 2;  // of JSON, or nearly so
-constexpr int64_t kUsualBytesOfAToken = 4;   // of English text
+constexpr uint64_t kLeastBytesOfAToken = 2;  // bytes of JSON, or nearly so
+constexpr int64_t kUsualBytesOfAToken = 4;   // bytes of English text
 
 // Tokens of an average row by its size, or of the longest row that was looked at.
 int64_t tokens_of_average_row(const BatchRows& rows) {

@@ -26,7 +26,7 @@ File open_input(const std::filesystem::path& path) {
 
 struct IdHash {
   uint64_t hash;
-  uint64_t offset;  // of the line
+  uint64_t offset;  // offset of the line
 };
 
 // The custom_id of a line; nothing where it has none, which is an error of that row alone.

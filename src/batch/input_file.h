@@ -14,8 +14,8 @@ inline constexpr uint64_t kMaxLineBytes = 64 * kMiB;
 
 struct InputLine {
   int64_t number = 0;   // from 1, blank lines included
-  uint64_t offset = 0;  // of its first byte
-  std::string text;     // without line end and byte-order mark
+  uint64_t offset = 0;  // offset of its first byte
+  std::string text;     // text without line end and byte-order mark
   bool too_long = false;
 };
 
@@ -38,19 +38,19 @@ class InputFile {
   File file_;
   uint64_t max_line_bytes_;
   uint64_t read_ = 0;   // bytes of the file that went into the buffer
-  std::string buffer_;  // from at_ on not handed out yet
+  std::string buffer_;  // bytes from at_ on are not handed out yet
   size_t at_ = 0;
   int64_t lines_ = 0;
 };
 
 struct InputSize {
   int64_t rows = 0;
-  uint64_t bytes = 0;          // of all rows
-  uint64_t longest_bytes = 0;  // of the longest row
+  uint64_t bytes = 0;          // bytes of all rows
+  uint64_t longest_bytes = 0;  // bytes of the longest row
 };
 
-// Reads the whole file once and returns what it holds. Refuses (usage) a custom_id that occurs
-// twice, naming both lines. Takes 16 bytes of memory a row.
+// Reads the whole file once and returns its size. Refuses (usage) a custom_id that occurs twice,
+// naming both lines. Takes 16 bytes of memory a row.
 InputSize measure_rows(InputFile& input);
 
 }  // namespace klotski

@@ -16,7 +16,7 @@ std::string result_line(const ResultHead& head, OrderedJson response, OrderedJso
       {"custom_id", head.custom_id ? OrderedJson(*head.custom_id) : OrderedJson(nullptr)},
       {"response", std::move(response)},
       {"error", std::move(error)}};
-  // A model may generate what is no UTF-8.
+  // A model may generate bytes that are no UTF-8.
   return row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

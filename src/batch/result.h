@@ -7,9 +7,9 @@
 
 namespace klotski {
 
-// Whose result it is and how it is dated.
+// The row of a result and its date.
 struct ResultHead {
-  int64_t line = 0;                      // of the row; makes the ids of the result
+  int64_t line = 0;                      // line of the row; makes the ids of the result
   std::optional<std::string> custom_id;  // none where the row had none
 };
 
@@ -18,10 +18,10 @@ struct Completion {
   std::string model;
   int64_t created = 0;  // seconds since 1970
   std::string text;
-  bool by_length = false;  // else by a stop token or string
+  bool by_length = false;  // false: by a stop token or string
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  std::vector<std::string> lossy{};  // what was given up of the model's exactness
+  std::vector<std::string> lossy{};  // ways in which the model was not computed exactly
 };
 
 // Rows of the output in OpenAI's batch format, each a line with its end.
@@ -29,7 +29,7 @@ std::string completion_line(const ResultHead& head, const Completion& completion
 // The row was refused: as the service answers with status 400.
 std::string refusal_line(const ResultHead& head, const std::string& message,
                          const std::string& param);
-// The row was fine and failed all the same.
+// The result of a row that was fine and still failed.
 std::string failure_line(const ResultHead& head, const std::string& message);
 
 }  // namespace klotski

@@ -35,7 +35,7 @@ ResultFile::ResultFile(const std::filesystem::path& path, bool overwrite, int in
   }
 }
 
-// What was there before.
+// Examines the file that was there before and empties it.
 void ResultFile::open(bool overwrite, int input_descriptor) {
   struct stat there {};
   struct stat input {};

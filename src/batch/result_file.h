@@ -17,7 +17,7 @@ class ResultFile {
   ResultFile& operator=(const ResultFile&) = delete;
 
   void append(std::string_view line);
-  // Makes sure that what was written is on the disk.
+  // Makes sure that all written results are on the disk.
   void flush();
 
  private:

@@ -52,7 +52,7 @@ bool is_empty(const OrderedJson& value) {
          (value.is_structured() && value.empty());
 }
 
-// What would change the answer and cannot be done must not be passed over.
+// Refuses fields that would change the answer and are not supported: they must not be passed over.
 void refuse_unsupported(const Fields& body) {
   for (const char* key :
        {"tools", "tool_choice", "functions", "function_call", "logprobs", "top_logprobs", "stream",
@@ -120,7 +120,7 @@ std::string content_of(const OrderedJson& content) {
   return text;
 }
 
-// Before anything is tokenised: no token stands for so many bytes that this text could fit.
+// Most bytes that a token stands for: a text that cannot fit is refused before it is tokenised.
 constexpr uint64_t kMostTokenBytes = 256;
 
 void refuse_hopeless(uint64_t bytes, const RowDefaults& defaults, const char* field) {

@@ -14,7 +14,7 @@
 
 namespace klotski {
 
-// A row that cannot be run; the others go on. `param` is the field at fault, if one is.
+// A row that cannot be run; other rows go on. `param` is the field at fault, if one is.
 class BadRow : public Error {
  public:
   explicit BadRow(const std::string& message, std::string param = "")
@@ -31,10 +31,10 @@ struct RowEnvelope {
   OrderedJson document;
 };
 
-// Throws BadRow for what is not a JSON object with a custom_id.
+// Throws BadRow for a line that is not a JSON object with a custom_id.
 RowEnvelope parse_envelope(std::string_view line);
 
-// What turns a row into tokens and what holds where a row says nothing.
+// The tokenizer and template of rows, and the values of fields that a row leaves out.
 struct RowDefaults {
   const Tokenizer& tokenizer;
   const TokenizerConfig& tokenizer_config;
@@ -52,7 +52,7 @@ struct RowRequest {
   std::vector<std::string> stop_strings;
 };
 
-// Throws BadRow for what is wrong or not supported. Fields that do not change the answer are
+// Throws BadRow for a row that is wrong or not supported. Fields that do not change the answer are
 // ignored.
 RowRequest build_request(const RowEnvelope& row, const RowDefaults& defaults);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of batch jobs share: the bundled model, loaded once.
+// The model of the tests of batch jobs: the bundled one, loaded once.
 
 #include <string>
 
