@@ -12,7 +12,7 @@ namespace klotski {
 
 namespace {
 
-constexpr uint64_t kUsualLockedBytes = 8 * kMiB;  // what systems allow by default today
+constexpr uint64_t kUsualLockedBytes = 8 * kMiB;  // default of most systems today
 constexpr double kSlowDisk = 1e9;                 // bytes a second
 
 bool huge_pages_never() {

@@ -8,7 +8,7 @@
 
 namespace klotski {
 
-// What should be changed about this machine, one sentence each; `machine` where it was measured.
+// Changes that would help this machine, one sentence each; `machine` where it was measured.
 std::vector<std::string> machine_advice(ReadMethod disk_reads, const MachineProfile* machine);
 
 }  // namespace klotski

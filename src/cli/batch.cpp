@@ -95,15 +95,15 @@ class Report {
   int64_t rows_;
   const Pipeline& pipeline_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
-  TimelineTotals before_;  // of the warm-up, which is not the job's
+  TimelineTotals before_;  // totals of the warm-up, which is not the job's
   PassClock clock_;
   int64_t computed_;
   int64_t generated_ = 0;
   std::optional<StatusLine> status_{std::in_place, "batch", "rows"};
 };
 
-// The time that the plan foresaw for the rows as they turned out, beside the time they took. Empty
-// where some failed or did not run: then there is nothing to compare.
+// The planned time of the rows as they turned out, and the time they took. Empty where some failed
+// or did not run: then there is nothing to compare.
 std::string comparison(Session& session, const Measurement& measured, const BatchCounts& counts,
                        const Workload& planned) {
   const Foresight* foresight = session.foresight_or_none();

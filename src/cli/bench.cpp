@@ -22,13 +22,13 @@ constexpr uint64_t kMaxTextBytes = 64 * kMiB;
 // second is not run again.
 constexpr double kInTheRunning = 0.75;
 
-// The work of a setting and what was learnt for it, the same in every run.
+// The work of a setting and the choices learnt for it, equal in every run.
 struct PreparedWork {
   MeasuredWork work;
   LearntChoices learnt;
 };
 
-// By the first run of each setting.
+// Whether a setting is too slow to be run again, by the first run of each setting.
 bool out_of_the_running(const Setting& setting, const std::vector<Setting>& settings) {
   const auto rate = [](const Setting& one) { return one.runs.front().tokens_per_second(); };
   return std::any_of(settings.begin(), settings.end(), [&](const Setting& other) {
@@ -55,8 +55,7 @@ void write_files(const BenchOptions& options, const Setting& setting, Session& s
   write_session_files(files, session);
 }
 
-// Runs every setting once, then the next round: what comes and goes on a machine meets all of them
-// alike.
+// Runs every setting once, then the next round: disturbances of the machine meet all of them alike.
 void run_settings(std::vector<Setting>& settings, Session& session, const BenchOptions& options,
                   const Tokenizer& tokenizer, std::string_view text) {
   std::vector<PreparedWork> prepared;
@@ -82,8 +81,7 @@ void run_settings(std::vector<Setting>& settings, Session& session, const BenchO
   }
 }
 
-// Plan and measurement of every setting that was foreseen, beside each other; doctor remembers
-// them.
+// Plan and measurement of every setting that was foreseen, side by side; doctor remembers them.
 std::string comparisons(const std::vector<Setting>& settings, const OpenedModel& opened) {
   std::string text;
   for (const Setting& setting : settings) {

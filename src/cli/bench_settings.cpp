@@ -13,7 +13,7 @@ struct StrategyRow {
   bool cpu_attention;
 };
 
-// The strategies of the paper; then, on a device, those in which the CPU computes experts,
+// The strategies of the paper; then, on a device, the ways in which the CPU computes experts,
 // attention, or both.
 std::vector<StrategyRow> strategy_rows(bool on_device) {
   std::vector<StrategyRow> rows;

@@ -91,7 +91,7 @@ namespace {
 
 constexpr std::string_view kStandardInput = "standard input";
 
-// Appends what one read gives to text; false at the end of the input.
+// Appends the bytes of one read to text; false at the end of the input.
 bool read_more(int descriptor, std::string_view what, uint64_t max_bytes, std::string& text) {
   char chunk[65536];
   while (true) {

@@ -68,14 +68,14 @@ class LineReader {
  private:
   uint64_t max_line_bytes_;
   std::string buffer_;
-  size_t at_ = 0;  // where the next line begins
+  size_t at_ = 0;  // begin of the next line
 };
 
 // Writes all of it to standard output or throws: a full disk or a closed pipe must not pass as
 // success.
 void write_out(std::string_view text);
 
-// Writes a file that an option names, replacing what was there; makes sure that all of it arrived.
+// Writes a file that an option names, replacing an existing one; makes sure that all of it arrived.
 void write_argument_file(const std::string& path, std::string_view option,
                          const std::function<void(std::ostream&)>& write);
 

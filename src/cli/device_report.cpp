@@ -21,7 +21,8 @@ std::optional<PcieLink> link_of(const DeviceInfo& device,
   return same == displays.end() ? std::nullopt : same->link;
 }
 
-// Of the speed that both ends can run at: the one it runs at falls while the device is idle.
+// Generation of the speed that both ends can run at: the present speed falls while the device is
+// idle.
 std::optional<int> generation_of(const PcieLink& link) {
   return link.most_transfers ? pcie_generation(*link.most_transfers) : std::nullopt;
 }

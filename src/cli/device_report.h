@@ -14,7 +14,7 @@ namespace klotski {
 // other number.
 std::optional<int> pcie_generation(double transfers);
 
-// For `klotski doctor`: accelerators, each with its link among `displays`, or why there are none.
+// Accelerators for `klotski doctor`, each with its link among `displays`, or why there are none.
 std::string devices_text(const DeviceList& found, const std::vector<DisplayDevice>& displays);
 Json devices_json(const DeviceList& found, const std::vector<DisplayDevice>& displays);
 

@@ -26,7 +26,7 @@ DeviceList two_devices() {
           .why_none = ""};
 }
 
-// Of the first, running slower than it could.
+// Display devices; the second link, the first accelerator's, runs slower than it could.
 std::vector<DisplayDevice> displays() {
   return {{"0000:40:00.0", 0x030200, 0x10DE, 0x2335, PcieLink{1, 1, 2.5, 2.5}},
           {"0000:41:00.0", 0x030200, 0x10DE, 0x2335, PcieLink{16, 16, 2.5, 32.0}}};

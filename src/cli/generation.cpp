@@ -10,8 +10,8 @@
 namespace klotski {
 
 void prepare(const Generation& run, const Workload& workload) {
-  // On the CPU one sequence leaves nothing to choose. With a GPU the plan turns on what its link,
-  // the GPU and the CPU take for an expert.
+  // On the CPU one sequence leaves nothing to choose. With a GPU the plan turns on the times of an
+  // expert over its link, on the GPU and on the CPU.
   const PlanBy by = run.session.on_device() ? PlanBy::prediction : PlanBy::rules;
   run.session.plan(workload, by);
   run.session.load();

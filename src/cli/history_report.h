@@ -14,30 +14,31 @@ namespace klotski {
 
 struct LaneRatio {
   std::string lane;
-  double median = 0;  // of measured / planned busy time
+  double median = 0;  // measured / planned busy time
 };
 
-// How well a machine's runs were foretold. Only the newest are looked at, so that what was put
-// right is seen soon.
+// How well a machine's runs were foretold. Only the newest are looked at, so that a correction is
+// seen soon.
 struct HistorySummary {
   std::string machine;
-  int64_t runs = 0;      // of this machine
+  int64_t runs = 0;      // runs of this machine
   int64_t compared = 0;  // the newest that planned and measured a rate, at most 20
-  // Of measured / planned tokens a second of those compared; 0 where there are none.
+  // Measured / planned tokens a second of the compared runs; 0 where there are none.
   double median = 0;
   double least = 0;
   double most = 0;
   double share_within = 0;       // share of them that is off by no more than 10 %
-  std::vector<LaneRatio> lanes;  // that planned and measured something
+  std::vector<LaneRatio> lanes;  // lanes that planned and measured something
 };
 
-// `runs` are those of the machine, oldest first.
+// `runs` are the machine's runs, oldest first.
 HistorySummary summarize(std::string_view machine, const std::vector<RunRecord>& runs);
 
 std::string history_text(const HistorySummary& history);
 Json history_json(const HistorySummary& history);
 
-// Where at least 5 runs were, in the median, off by more than 10 %. `cache` has the profiles.
+// Advice where at least 5 runs were, in the median, off by more than 10 %. `cache` has the
+// profiles.
 std::optional<std::string> history_advice(const HistorySummary& history,
                                           const std::filesystem::path& cache);
 

@@ -5,7 +5,7 @@
 namespace klotski {
 namespace {
 
-// A run of 10 planned seconds with 100 tokens that took so many times as long.
+// A run of 10 planned seconds with 100 tokens that took `takes` times as long.
 RunRecord run(double takes, double disk = 1) {
   RunRecord record;
   record.planned = {.seconds = 10,
@@ -37,7 +37,7 @@ TEST(HistoryReport, MedianRangeAndShare) {
   const HistorySummary history = history_of({1, 2, 1 / 1.1, 0.5, 1 / 0.9, 4});
   EXPECT_EQ(history.runs, 6);
   EXPECT_EQ(history.compared, 6);
-  EXPECT_DOUBLE_EQ(history.median, 0.95);  // of 0.25 0.5 0.9 1 1.1 2
+  EXPECT_DOUBLE_EQ(history.median, 0.95);  // median of 0.25 0.5 0.9 1 1.1 2
   EXPECT_DOUBLE_EQ(history.least, 0.25);
   EXPECT_DOUBLE_EQ(history.most, 2);
   EXPECT_DOUBLE_EQ(history.share_within, 0.5);

@@ -44,11 +44,11 @@ int report_usage(const CLI::App& app, const std::string& message) {
   return report(ErrorKind::usage, fmt::format("{} (see {} --help)", one_line(message, 400), name));
 }
 
-// What was refused is not known; with less than this nothing here runs.
+// The size of the refused memory is not known; with less than this nothing here runs.
 constexpr uint64_t kLeastBytes = 16 * kMiB;
 constexpr uint64_t kLeastToBegin = 4 * kMiB;
 
-// Without any memory of its own.
+// Writes the message without any memory of its own.
 void write_out_of_memory() noexcept {
   const auto limit_of = [](auto resource) -> uint64_t {
     rlimit limit{};
@@ -149,8 +149,8 @@ int main(int argc, char** argv) {
   install_signal_handlers();
   use_little_address_space_per_thread();
   try {
-    // With less not even a document that was read can be taken apart again: that takes memory too,
-    // and the library that does it cannot be told that there is none.
+    // With less memory not even a parsed document can be destroyed: that takes memory too, and the
+    // library that does it cannot be told that there is none.
     if (memory_left().least() < kLeastToBegin) return report_out_of_memory();
     return run(argc, argv);
   } catch (const Error& error) {

@@ -10,8 +10,8 @@ namespace klotski {
 
 namespace {
 
-// What the papers' models say of the choice: Klotski's inequalities for the group, and where the
-// experts lie under the roofs of MoE-Lightning's model.
+// The papers' models of the choice: Klotski's inequalities for the group, and the experts under the
+// roofs of MoE-Lightning's model.
 std::string paper_text(const Planning& planning) {
   constexpr int64_t kMostMicroBatches = 64;
   const Policy& policy = planning.run().policy;

@@ -7,7 +7,7 @@
 
 namespace klotski {
 
-// A plan with its reasons, what it should take, and what would make it faster.
+// A plan with its reasons, its predicted times, and changes that would make it faster.
 std::string plan_text(const Planning& planning);
 Json plan_json(const Planning& planning);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<int, 4> kRows{1, 8, 64, 512};
 
-// One product of rows with weights: what it takes and how long that was measured to take.
+// One product of rows with weights: its operations and bytes, and its measured time.
 struct Products {
   std::string_view name;
   double parameters = 0;

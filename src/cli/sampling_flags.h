@@ -8,8 +8,8 @@
 
 namespace klotski {
 
-// Adds --temperature, --top-p and the other options of sampling. Each that is given appends a
-// change to `changes`, which must live as long as the command.
+// Adds --temperature, --top-p and the other options of sampling. Each given option appends a change
+// to `changes`, which must live as long as the command.
 void add_sampling_flags(CLI::App& command,
                         std::vector<std::function<void(SamplingOptions&)>>& changes);
 

@@ -22,13 +22,13 @@ struct ScheduleOptions {
   bool print = false;
   uint64_t disk_bytes_per_second = 2'000'000'000;
   double compute_flops = 100e9;
-  int64_t rows = 1;  // of a sequence: 1 is decode
+  int64_t rows = 1;  // rows of a sequence: 1 is decode
   int64_t seed = 0;
   int64_t passes = 3;
 };
 
-// Floating-point operations of a task: two a weight and row. Rows of an expert are those expected
-// of even routing.
+// Floating-point operations of a task: two a weight and row. Rows of an expert are the number
+// expected of even routing.
 double operations(const Task& task, const ModelDescription& model, int64_t batch_rows,
                   int64_t group_rows) {
   const Layer& layer = model.layer(task.layer);
@@ -50,7 +50,7 @@ double operations(const Task& task, const ModelDescription& model, int64_t batch
   }
 }
 
-// Choices at random, the same for every strategy: each of a micro-batch's tokens takes top_k.
+// Random choices, equal for every strategy: each of a micro-batch's tokens takes top_k.
 std::vector<ExpertId> random_choice(const ScheduleOptions& options, const ModelDescription& model,
                                     LayerId layer, int64_t tokens, int32_t micro_batch) {
   const FeedForward& part = model.layer(layer).feed_forward;

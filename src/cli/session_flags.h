@@ -7,8 +7,8 @@
 
 namespace klotski {
 
-// The flags of every command that plans or computes: the session's options, and where to write what
-// happened.
+// The flags of every command that plans or computes: the session's options, and the files to write
+// traces and drawings to.
 struct SessionFlags {
   SessionOptions options;
   std::string trace_file;

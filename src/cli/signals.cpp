@@ -14,7 +14,7 @@ void handle(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  // With both blocked, the second of two signals finds the flag set.
+  // Both signals are blocked, so that the second of two finds the flag set.
   sigaddset(&action.sa_mask, SIGINT);
   sigaddset(&action.sa_mask, SIGTERM);
   sigaction(SIGINT, &action, nullptr);

@@ -7,8 +7,8 @@ namespace klotski {
 // shows as a failed write.
 void install_signal_handlers();
 
-// From now on the first SIGINT or SIGTERM only asks to stop, for a command that has something to
-// put in order; a second one ends the process at once.
+// Lets the first SIGINT or SIGTERM only ask to stop from now on, for a command that has something
+// to put in order; a second one ends the process at once.
 void let_signals_ask();
 // The signal that asked to stop, or 0.
 int signal_asking_to_stop();

@@ -9,17 +9,17 @@
 
 namespace klotski {
 
-// How the machine is put together, and what of it this process may use.
+// The parts of the machine, and which of them this process may use.
 struct Topology {
   std::vector<NumaNode> nodes;
-  std::vector<int> cpus;          // this process may run on
-  std::vector<int> memory_nodes;  // whose memory it may take
+  std::vector<int> cpus;          // processors this process may run on
+  std::vector<int> memory_nodes;  // nodes whose memory it may take
   std::vector<DisplayDevice> displays;
 };
 
 Topology topology_here();
 
-// For `klotski doctor`: nodes, and display or 3D controllers with their links.
+// Nodes, and display or 3D controllers with their links, for `klotski doctor`.
 std::string topology_text(const Topology& topology);
 Json topology_json(const Topology& topology);
 

@@ -131,8 +131,8 @@ int verify_command(const VerifyOptions& options) {
   const Workload workload =
       observe_workload(prompts, model->description, precision == Precision::f32 ? 1 : 2);
 
-  // One session at a time, so that each has all of the memory. The one in f32 is the CPU's, unless
-  // it is the one to be verified: a device's results are judged by something else.
+  // One session at a time, so that each has all of the memory. The session in f32 is the CPU's,
+  // unless it is the one to be verified: a device's results are judged by something else.
   SessionOptions in_f32 = wanted;
   in_f32.limits.precision = Precision::f32;
   if (precision != Precision::f32) in_f32 = on_cpu(std::move(in_f32));
