@@ -1,4 +1,4 @@
-// How fast the operations on a device are beside what the device can do: experts beside the bare
+// Speed of the operations on a device compared with the device's limits: experts with the bare
 // products of the library, attention in FLOPs and bytes a second. Prints JSON.
 
 #include <cuda_runtime.h>

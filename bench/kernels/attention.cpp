@@ -28,7 +28,7 @@ struct Call {
     return static_cast<double>(sequences * positions * kKvHeads * kHeadDim * 2 *
                                bytes_per_element(type));
   }
-  // Pairs of a token and a position it sees, times what each costs to score (or to mix).
+  // Pairs of a token and a position it sees, times the operations to score (or to mix) one.
   double operations() const {
     const int64_t seen = tokens * positions - tokens * (tokens - 1) / 2;
     return 2.0 * static_cast<double>(sequences * seen * kQueryHeads * kHeadDim);
@@ -50,7 +50,7 @@ void attention(benchmark::State& state, const Call& call) {
   const Precision precision = call.type == DType::BF16 ? Precision::bf16 : Precision::f32;
   Activations queries(call.sequences * call.tokens, kWidth);
   Activations out(call.sequences * call.tokens, kWidth);
-  // So many caches, in turn, that none is still in the processor's when its turn comes.
+  // Caches used in turn, enough that none is still in the processor's cache when its turn comes.
   const auto memory = static_cast<double>(random_memory().size());
   const auto copies = std::max<int64_t>(static_cast<int64_t>(memory / call.kv_bytes()), 1);
   std::vector<Pages> pages;

@@ -62,7 +62,7 @@ void experts(benchmark::State& state, Calls calls) {
   report(state, work);
 }
 
-// Rows are those of each expert.
+// Small shapes; rows are those of each expert.
 void small_shapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"rows", "hidden", "width"})->UseRealTime()->Unit(benchmark::kMillisecond);
   for (const int rows : {1, 2, 4, 8, 32, 128}) benchmark->Args({rows, 2048, 768});

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the operations are measured on: random numbers, weights from memory that no cache holds.
+// Inputs of the measured operations: random numbers, weights from memory that no cache holds.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace klotski::bench {
 // The processor of the benchmarks: all processors of this process, the fastest instructions.
 const CpuProcessor& processor();
 
-// A GiB, or a quarter of what is free where that is less, in pages as large as the engine's. Every
-// 16 bits are a number in bf16 and in f16, every 32 one in float32; of moderate size, half of them
-// negative.
+// A GiB, or a quarter of the free memory where that is less, in pages as large as the engine's.
+// Every 16 bits are a number in bf16 and in f16, every 32 one in float32; of moderate size, half of
+// them negative.
 std::span<const std::byte> random_memory();
 
-// A tensor from that memory: each call gives the bytes after those of the call before, from the
-// beginning again after the end, so that none was read lately.
+// A tensor from random_memory(): each call gives the next bytes, from the beginning again after the
+// end, so that none was read lately.
 TensorView next_weights(DType type, int64_t rows, int64_t columns);
 
 // Activations: `count` rows of `width` numbers with mean 0 and deviation 1.

@@ -1,4 +1,4 @@
-// Speed of the kernels at shapes of real models, beside what the machine can do at most. Without a
+// Speed of the kernels at shapes of real models, compared with the machine's limits. Without a
 // filter it runs a selection of under a minute; --benchmark_filter=.* runs everything, and
 // --benchmark_filter=matmul/bf16/rows:1/ the products of one row.
 

@@ -35,7 +35,7 @@ namespace klotski::bench {
 namespace {
 
 struct Loops {
-  std::string_view kernels;  // their name
+  std::string_view kernels;  // name of the kernels
   MultiplyLoop f32;
   MultiplyLoop bf16;  // null where they multiply bf16 as float32
   ReadLoop read;
@@ -79,7 +79,7 @@ std::vector<double> seconds_of(const Pass& pass) {
   return seconds;
 }
 
-// What disturbs arithmetic in registers comes from outside: the fastest pass counts.
+// The fastest pass counts: only other work of the machine disturbs arithmetic in registers.
 double operations_per_second(MultiplyLoop loop, int threads) {
   constexpr int64_t kRounds = 2000;  // tens of microseconds: no thread waits long for another
   const int64_t pieces = 250 * threads;

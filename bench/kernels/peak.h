@@ -1,16 +1,16 @@
 #pragma once
 
-// What this machine can do at most, measured before anything else runs.
+// Limits of this machine, measured before anything else runs.
 
 namespace klotski::bench {
 
 struct Rate {
   double one_thread = 0.0;
-  double all_threads = 0.0;  // of the pool that the operations compute with
+  double all_threads = 0.0;  // the threads that the operations compute with
 };
 
 struct Peak {
-  Rate f32;   // floating-point operations a second by what the chosen kernels multiply float32 with
+  Rate f32;   // floating-point operations a second of the chosen kernels' float32 instruction
   Rate bf16;  // ... and bf16; as float32 where they have no instruction for it
   Rate read;  // bytes a second from memory
 };
@@ -18,7 +18,7 @@ struct Peak {
 // Measured at the first call, in under three seconds.
 const Peak& peak();
 
-// Says it at the head of what the benchmarks report, be it a table or JSON.
+// Puts the peak at the head of the benchmarks' report, be it a table or JSON.
 void add_peak_to_context();
 
 }  // namespace klotski::bench

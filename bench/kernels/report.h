@@ -7,7 +7,7 @@
 
 namespace klotski::bench {
 
-// What one iteration does.
+// The work of one iteration.
 struct Work {
   double f32_operations = 0.0;
   double bf16_operations = 0.0;
@@ -20,8 +20,8 @@ struct Work {
   }
 };
 
-// Counters: GFLOP/s and GB/s, and what part of this machine's peak those are. %peak is of the time
-// that the instructions alone would take.
+// Counters: GFLOP/s and GB/s, and their share of this machine's peak. %peak is of the time that the
+// instructions alone would take.
 void report(benchmark::State& state, const Work& work);
 
 }  // namespace klotski::bench

@@ -1,4 +1,4 @@
-// What is done row by row, and what it costs to share out anything.
+// Operations that go row by row, and the cost of sharing out any loop.
 
 #include <benchmark/benchmark.h>
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// Loops that do nothing but what is to be measured, in a namespace of each instruction set. As the
-// kernels' own files, those that include this one share no inline functions with others.
+// Loops that do nothing but the measured operation, in a namespace of each instruction set. Like
+// the kernels' own files, files that include this one share no inline functions with others.
 
 #include <cstdint>
 
 namespace klotski::bench {
 
-// Multiplies and adds in registers; returns how many floating-point operations that were. What
-// comes out goes to *sink, so that nothing is left out.
+// Multiplies and adds in registers; returns the number of floating-point operations. The result
+// goes to *sink, so that nothing is optimised away.
 using MultiplyLoop = int64_t (*)(int64_t rounds, float* sink);
 
 // Adds up numbers in memory; count is a multiple of kReadStep.

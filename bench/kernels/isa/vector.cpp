@@ -17,7 +17,7 @@ using cpu::KLOTSKI_ISA::multiply_add;
 using cpu::KLOTSKI_ISA::sum;
 using cpu::KLOTSKI_ISA::Vector;
 
-// Sums enough to hide the latency, operands in what registers are left.
+// Enough sums to hide the latency, operands in the remaining registers.
 #if defined(__x86_64__) && !defined(__AVX512F__)
 constexpr int kRows = 3;
 constexpr int kOutputs = 3;
