@@ -19,8 +19,8 @@ if(KLOTSKI_SANITIZE)
   target_link_options(klotski_options INTERFACE -fsanitize=${KLOTSKI_SANITIZE})
 endif()
 if(KLOTSKI_FUZZ)
-  # libFuzzer watches every comparison of what reads files. Elsewhere, in arithmetic above all, that would
-  # only make the tests two to three times as long.
+  # libFuzzer watches every comparison in code that reads files. Elsewhere, in arithmetic above all,
+  # that would only make the tests two to three times as long.
   set(watched klotski_base klotski_tensor klotski_text klotski_hardware klotski_weights klotski_model
     klotski_experts)
   target_compile_options(klotski_options INTERFACE -fsanitize=fuzzer-no-link
@@ -52,7 +52,7 @@ function(klotski_test name)
   if(KLOTSKI_PCH)
     target_precompile_headers(${name} REUSE_FROM klotski_test_pch)
   endif()
-  # What is tested is optimised as users get it; the tests themselves only have to compile quickly.
+  # The tested code is optimised as users get it; the tests themselves only have to compile quickly.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${name} PRIVATE
     KLOTSKI_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"

@@ -213,7 +213,7 @@ class Ends(Batch):
 
     @unittest.skipIf(SANITIZED, "a sanitizer keeps freed memory")
     def test_memory_does_not_grow_with_rows(self):
-        peaks = []  # of a child they include what this process had when it began it: keep that small
+        peaks = []  # a child's includes the peak of this process when it began: keep that small
         for rows in (400, 2000):
             self.write(completion(str(i), "The", max_tokens=1, user="x" * 10000)
                        for i in range(rows))

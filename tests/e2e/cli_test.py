@@ -166,7 +166,7 @@ class Run(Cli):
             process = subprocess.Popen([KLOTSKI, "run", "tiny", "-p", "The", "-n", "900", "--ignore-end",
                                         "--expert-slots", "2", "--disk-speed", "20MB"],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            process.stdout.read(8)  # it is generating
+            process.stdout.read(8)  # the program is generating
             process.send_signal(number)
             started = time.monotonic()
             process.communicate(timeout=HANGS)
@@ -188,7 +188,7 @@ class Run(Cli):
         while not self.catches(process, signal.SIGTERM):
             self.assertIsNone(process.poll())
             time.sleep(0.01)
-        time.sleep(0.2)  # it may be reading by now
+        time.sleep(0.2)  # the program may be reading by now
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=HANGS), 143)
         process.communicate()
@@ -741,7 +741,7 @@ class Streams(Cli):
                 result = self.shell("{klotski} " + command + " " + redirect)
                 self.assertEqual(result.returncode, 1, (command, redirect))
                 errors = [x for x in result.stderr.splitlines() if x.startswith(b"klotski: ")]
-                self.assertEqual(len(errors), 1)  # beside progress, where the work takes long
+                self.assertEqual(len(errors), 1)  # besides progress, where the work takes long
 
     def test_a_reader_that_went_away(self):
         result = self.shell("{klotski} run tiny -p The -n 900 --ignore-end | head -c 10 >/dev/null; "

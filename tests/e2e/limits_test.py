@@ -36,7 +36,7 @@ SHAPES = {
     "qwen3": "qwen3-30b-a3b,L=2,H=64,F=32,E=16,K=4,heads=4,kv_heads=2,head_dim=16,vocab=512",
 }
 PROFILED = {"data": SOURCE / "tests/data/models/mixtral"}  # and LARGE: measuring takes seconds
-MEASURING_EVERY = 25  # of so many runs one finds no profile of the machine
+MEASURING_EVERY = 25  # one of this many runs finds no profile of the machine
 
 SIZE = r"\d[\d.]* (?:B|KiB|MiB|GiB)"
 SHORTAGE = re.compile(rf"needs at least {SIZE}.*the limit is {SIZE}.*: {SIZE} too little")
@@ -91,7 +91,7 @@ class MemoryGroup:
         for _ in range(200):
             try:
                 return self.folder.rmdir()
-            except OSError:  # its last process is not quite gone
+            except OSError:  # the last process of the group is not quite gone
                 time.sleep(0.01)
 
 
@@ -126,7 +126,7 @@ class Run:
         self.measures = number % MEASURING_EVERY == MEASURING_EVERY - 1
         self.name = dice.choice(("doctor", "plan", "batch") if self.measures else
                                 ("run", "run", "batch", "batch", "plan"))
-        with_ram = self.name != "doctor"  # which has no such option
+        with_ram = self.name != "doctor"  # doctor has no such option
         self.kind = dice.choice([kind for kind in kinds if kind != "--ram" or with_ram])
         if self.name in ("run", "batch"):
             self.model = dice.choice([LARGE] * len(SHAPES) + list(SHAPES))

@@ -1,5 +1,5 @@
-// The bytes are what the cache folder may hold: a measured profile, or a line of the history of
-// runs. What is accepted must be written and read again as the same.
+// The bytes are a file of the cache folder: a measured profile, or a line of the history of runs.
+// Accepted ones must be equal when written and read again.
 
 #include <cstdint>
 #include <cstdlib>

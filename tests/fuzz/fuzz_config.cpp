@@ -1,4 +1,4 @@
-// The bytes are a config.json. What is accepted must describe tensors of sane shapes.
+// The bytes are a config.json. An accepted one must describe tensors of sane shapes.
 
 #include <cstdint>
 #include <cstdlib>

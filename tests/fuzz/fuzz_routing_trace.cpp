@@ -1,4 +1,4 @@
-// The bytes are a routing trace. What is accepted must come back the same when written again.
+// The bytes are a routing trace. An accepted one must come back equal when written again.
 
 #include <cstddef>
 #include <cstdint>

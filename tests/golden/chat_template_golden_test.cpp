@@ -1,4 +1,4 @@
-// Real chat templates against what Python's Jinja2 rendered for the same conversations.
+// Real chat templates against the results of Python's Jinja2 for these conversations.
 #include <gtest/gtest.h>
 
 #include <string>

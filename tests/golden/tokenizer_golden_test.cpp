@@ -25,10 +25,10 @@ std::string read_data(const std::string& name) {
 }
 
 struct GoldenCase {
-  std::string name;         // of the test
+  std::string name;         // name of the test
   std::string source;       // folder or file under tests/data/tokenizers
   std::string expected;     // file under tests/data/tokenizers
-  bool has_special = true;  // the expectations say what special tokens are added
+  bool has_special = true;  // the expectations name the special tokens that are added
 };
 
 std::ostream& operator<<(std::ostream& out, const GoldenCase& golden) { return out << golden.name; }
