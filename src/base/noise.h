@@ -15,8 +15,7 @@ inline uint64_t mix(uint64_t value) {  // every bit of the result depends on eve
   return value ^ (value >> 31);
 }
 
-inline constexpr uint64_t kNoiseStep = 0x9E3779B97F4A7C15u;  // difference between neighbouring
-                                                             // indices
+inline constexpr uint64_t kNoiseStep = 0x9E3779B97F4A7C15u;  // from one index to the next
 
 inline uint64_t noise_key(uint64_t seed, std::string_view name) {
   uint64_t key = mix(seed + kNoiseStep);

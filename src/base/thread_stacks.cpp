@@ -10,8 +10,7 @@ void use_little_address_space_per_thread() {
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) == 0) {
     if (::pthread_attr_setstacksize(&attributes, kThreadStackBytes) == 0) {
-      (void)::pthread_setattr_default_np(&attributes);  // where this fails, stacks are larger than
-                                                        // planned
+      (void)::pthread_setattr_default_np(&attributes);  // otherwise stacks are larger than planned
     }
     ::pthread_attr_destroy(&attributes);
   }

@@ -31,8 +31,7 @@ struct BatchCounts {
 };
 
 struct BatchHooks {
-  std::function<bool()> stop_asked;                    // called between steps; true ends the job
-                                                       // early
+  std::function<bool()> stop_asked;                    // asked between steps; true ends the job
   std::function<void(const BatchCounts&)> after_step;  // progress
 };
 

@@ -32,8 +32,7 @@ __global__ void copy_pieces(const __grid_constant__ Pieces<kMost> pieces) {
   auto* vectors_to = reinterpret_cast<uint4*>(to + head);
   const auto* vectors_from = reinterpret_cast<const uint4*>(from + head);
   for (uint64_t i = thread; i < vectors; i += uint64_t{gridDim.x} * kThreads) {
-    vectors_to[i] = __ldcv(vectors_from + i);  // no cache may keep bytes that the program
-                                               // overwrites
+    vectors_to[i] = __ldcv(vectors_from + i);  // the program overwrites the bytes: no cache
   }
 }
 

@@ -12,8 +12,7 @@ namespace klotski::cuda {
 
 namespace {
 
-std::atomic<int> calls_left{-1};  // calls before the one whose result is replaced; negative: none
-                                  // is
+std::atomic<int> calls_left{-1};  // calls before the one that is replaced; negative: none
 std::atomic<cudaError_t> replacement{cudaSuccess};
 
 constexpr int kNotKnown = -1;

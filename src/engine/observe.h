@@ -25,9 +25,8 @@ struct ObservedPrompt {
   std::vector<TokenId> best;    // [position], most likely next token; -1: not asked for, or none
   std::vector<double> margins;  // [position], by which its logit leads the second
   std::vector<ObservedLayer> layers;  // the routed ones
-  std::optional<double> logit_error;  // error of the last prompt position's logits, if there are
-                                      // any: largest difference over the reference's largest
-                                      // magnitude
+  std::optional<double> logit_error;  // at the last prompt position, if it has logits: largest
+                                      // difference over the reference's largest magnitude
 };
 
 // Runs the prompts one by one and their continuations together, always on the reference's own

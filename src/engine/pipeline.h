@@ -21,8 +21,7 @@ namespace klotski {
 struct PipelineOptions {
   ExecutorOptions executor;
   DiskReaderOptions disk;
-  std::shared_ptr<UnitSource> source;               // source of the weights; null: the checkpoint's
-                                                    // files
+  std::shared_ptr<UnitSource> source;               // weights; null: the checkpoint's files
   int64_t keep_spans = 0;                           // spans kept for traces and drawings
   bool router_gaps = false;                         // whether Pipeline::router_gaps() is filled
   std::filesystem::path spill_folder;               // for keys and values beyond the compute tier

@@ -21,12 +21,10 @@ struct MemoryBelow {
 struct Target {
   const Processor& ops;
   Device* device = nullptr;        // null: the CPU
-  const Processor* cpu = nullptr;  // the CPU's processor on a machine with a device, where it may
-                                   // compute
+  const Processor* cpu = nullptr;  // the CPU's, where it may compute for a device
   // Device::own_bytes before anything ran there: plans of a device count on it.
   uint64_t device_own_bytes = 0;
-  uint64_t ops_bytes = 0;  // bytes of the device that operations take besides those they compute
-                           // with
+  uint64_t ops_bytes = 0;                   // device memory of the operations besides their arena
   std::shared_ptr<MemoryBelow> below = {};  // the last run's
 };
 

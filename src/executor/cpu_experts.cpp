@@ -26,8 +26,7 @@ CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const Compute
                                           sizeof(float)) std::atomic<uint32_t>(0)) {}
 
 void CpuExperts::begin(int64_t rows, float* on_device) {
-  to_come_up_ = computed_->load();  // experts that the pass before gave up are counted and never
-                                    // came up
+  to_come_up_ = computed_->load();  // experts given up in the pass before never came up
   count_ = rows;
   rows_.lie_at(on_device);
 }

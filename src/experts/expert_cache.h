@@ -109,8 +109,7 @@ class ExpertCache {
     std::vector<int32_t> slot_of;   // by expert; kNoSlot: not resident
     int64_t residency_version = 0;  // grows as `slot_of` changes
     int64_t evictable = 0;          // resident, not under lease
-    int64_t known_version = -1;     // version of the rule's order that `leaves_first` follows; -1:
-                                    // none
+    int64_t known_version = -1;     // the rule's version that `leaves_first` follows; -1: none
     ExpertKey leaves_first{};       // the first of the evictable experts to leave
   };
   static constexpr int32_t kNoSlot = -1;

@@ -62,8 +62,7 @@ struct RopeArguments {
   std::span<const int32_t> positions;  // one a token
   std::span<const float> frequencies;  // [tables][pairs], radians a position
   std::span<const int32_t> tables;     // one a token: which row of frequencies is its own
-  float scale = 1.0f;                  // factor of sine and cosine (yarn and longrope's attention
-                                       // factor)
+  float scale = 1.0f;                  // factor of sine and cosine (yarn, longrope)
   bool interleaved = false;            // pairs are (2i, 2i+1) instead of (i, i + pairs)
 };
 

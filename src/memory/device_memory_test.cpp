@@ -83,8 +83,7 @@ TEST(DeviceSpill, BytesComeBackAsTheyWent) {
   std::vector<std::byte> expected(kMiB);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<std::byte>(i * 7);
   std::memcpy(there, expected.data(), expected.size());
-  constexpr uint64_t kFirst = 100;  // bytes, in two pieces that are not neighbours in the program's
-                                    // memory
+  constexpr uint64_t kFirst = 100;  // bytes; two pieces that are not neighbours in the store
   const SpillWrite writes[] = {{kMiB, {there, kFirst}}, {0, {there + kFirst, kMiB - kFirst}}};
   spill.write(writes);
   std::memset(there, 0, kMiB);

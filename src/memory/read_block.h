@@ -23,8 +23,7 @@ struct ReadExtent {
 struct ReadBlock {
   ReadExtent range;
   uint64_t wanted = 0;  // bytes of the range that the file has
-  uint64_t done = 0;    // bytes that have arrived; a multiple of kDirectAlignment while more are
-                        // missing
+  uint64_t done = 0;    // bytes that arrived; a multiple of kDirectAlignment until the end
   int fruitless = 0;    // answers in a row that brought nothing: interruptions, too short reads
   int failed = 0;       // answers in a row that were EIO
 

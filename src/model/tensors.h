@@ -15,8 +15,7 @@ struct StoredSlice {
   int64_t index = 0;      // number of the matrix
   int64_t rows = 0;       // rows of each matrix
   int64_t first_row = 0;  // first row wanted, where only some rows of the matrix are
-  int64_t row_step = 1;   // from one wanted row to the next; 2: rows of another tensor lie between
-                          // them
+  int64_t row_step = 1;   // from one wanted row to the next; 2: another tensor's lie between
 };
 
 // A tensor that a description requires of a checkpoint.

@@ -38,8 +38,7 @@ struct PlacedTensor {
   size_t part = 0;            // index in UnitLayout::parts of the part with its numbers
   uint64_t first_byte = 0;    // byte of its first row in the part
   int64_t row_stride = 0;     // bytes; 0: rows follow each other
-  std::vector<size_t> sides;  // indices in UnitLayout::parts of side tensors, in the order of the
-                              // format
+  std::vector<size_t> sides;  // indices in UnitLayout::parts, in the format's order
 };
 
 // How a unit lies in the model's files, and in one buffer of the compute tier.

@@ -90,8 +90,7 @@ TEST(ExpectedExperts, AgreeWithRandomDraws) {
 TEST(ExpectedExperts, Bounds) {
   ExpertChoices choices{
       .popularity = {0.15, 0.35, 0.35, 0.15}, .experts_per_token = 2, .hot_experts = 2};
-  EXPECT_NEAR(expected_activated(choices, 1), 2, 1e-12);  // a token activates the experts it
-                                                          // chooses
+  EXPECT_NEAR(expected_activated(choices, 1), 2, 1e-12);  // a token activates its own choices
   EXPECT_NEAR(expected_queue(choices, 1), 0.6, 1e-12);
   EXPECT_NEAR(expected_activated(choices, 100000), 4, 1e-12);
   EXPECT_NEAR(expected_queue(choices, 100000), 2, 1e-12);

@@ -22,8 +22,7 @@ struct UnitDemand {
 
 struct MemoryDemand {
   uint64_t process_bytes = 0;     // program, tokenizer, margin: there whatever is planned
-  uint64_t activation_bytes = 0;  // rows and scratch of the largest group that does not borrow
-                                  // slots
+  uint64_t activation_bytes = 0;  // rows and scratch of the largest group without lent slots
   std::array<UnitDemand, kUnitKinds> units;
   // Bytes of the rows that a device and the CPU exchange, but for rows that lie with the
   // activations, and of the slice of an expert that both compute.

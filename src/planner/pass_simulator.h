@@ -87,8 +87,7 @@ class PassSimulator {
   // Share of that time that the bus needs for keys and values, which take the weights' way.
   double kv_share_ = 0.0;
   double kv_bytes_on_bus_ = 0.0;  // bytes in the pass at hand
-  double taken_seconds_ = 0.0;    // taken from computing, by finding memory; not yet spent on a
-                                  // task
+  double taken_seconds_ = 0.0;    // from computing, by finding memory; not yet spent
   std::map<WeightUnit, int64_t> loads_;
   std::map<Resource, int64_t> uses_;  // uses of an expert's slot since it was loaded
 };

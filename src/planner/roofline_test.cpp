@@ -124,8 +124,7 @@ TEST(Roofline, ALinkFasterThanTheLowerMemoryAlwaysPays) {
   levels.link_bytes_per_second = 150e9;
   EXPECT_EQ(first_turning_point(levels), 0);
   EXPECT_FALSE(better_below(levels, attention(1, 512, 2)));
-  levels.link_bytes_per_second = 100e9;  // as fast as the lower memory: nothing is gained up to the
-                                         // lower peak
+  levels.link_bytes_per_second = 100e9;  // as fast as the lower memory: no gain up to its peak
   EXPECT_DOUBLE_EQ(first_turning_point(levels), 16);
   EXPECT_TRUE(better_below(levels, attention(1, 512, 2)));
 }

@@ -17,15 +17,13 @@ struct RunLimits {
   Precision precision = Precision::bf16;
   std::optional<uint64_t> ram_bytes{};   // default: free memory within all limits, less a margin
   std::optional<uint64_t> vram_bytes{};  // a device's; default: its free memory, less a margin
-  bool hypothetical = false;             // ram_bytes and vram_bytes count, whatever this machine
-                                         // has
+  bool hypothetical = false;             // both limits count, whatever this machine has
   std::optional<uint64_t> kv_bytes{};
   std::optional<int64_t> expert_slots{};
   std::optional<int64_t> micro_batch{};
   std::optional<int64_t> micro_batches{};
   std::optional<int64_t> hot_experts{};
-  std::optional<bool> cpu_attention{};  // for decoding rows on a machine with a device; default:
-                                        // the faster
+  std::optional<bool> cpu_attention{};  // for decoding rows, with a device; default: the faster
   int path_length = 1;                  // length of the correlation table's paths
   std::optional<std::string> eviction{};
   int64_t attention_sinks = 0;  // lossy: see Policy
@@ -41,8 +39,7 @@ struct Workload {
   uint64_t input_bytes = 0;         // bytes that the caller holds in memory besides
   int64_t typical_tokens = 0;       // tokens of a usual sequence, where most are shorter; 0: all
                                     // are as long
-  int64_t generated_tokens = 1;     // generated tokens of a usual sequence; predictions depend on
-                                    // it
+  int64_t generated_tokens = 1;     // of a usual sequence; predictions depend on it
 
   int64_t usual_tokens() const { return typical_tokens > 0 ? typical_tokens : tokens_per_sequence; }
 };

@@ -15,8 +15,7 @@ namespace {
 constexpr int64_t kLargestMicroBatch = 128;
 constexpr int64_t kMostMicroBatches = 32;
 constexpr double kAsFast = 0.99;  // share of the fastest rate: the smaller group answers sooner
-constexpr double kNearly = 0.75;  // share of the fastest rate, roughly: a closer look may find it
-                                  // faster
+constexpr double kNearly = 0.75;  // share of the fastest rough rate: worth a closer look
 // Share of the fastest coarse rate of one way to use the processors: a rough look may find it
 // faster.
 constexpr double kPromising = 0.85;

@@ -11,9 +11,8 @@ namespace klotski {
 namespace {
 
 constexpr size_t kRuns = 3;
-constexpr size_t kShortRuns = 7;      // runs of short calls, which the rest of the machine disturbs
-                                      // more
-constexpr double kRunSeconds = 5e-4;  // of a run at least: the clock and its reader take a little
+constexpr size_t kShortRuns = 7;       // of short calls, which are disturbed more
+constexpr double kRunSeconds = 5e-4;   // of a run at least: the clock and its reader take a little
 constexpr double kMostCalls = 1000.0;  // calls of a run
 constexpr double kShortSeconds = 0.02;
 constexpr double kLongSeconds = 0.15;  // a call this long is timed once: little can disturb it

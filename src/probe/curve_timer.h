@@ -15,11 +15,9 @@ namespace klotski {
 // Work of several sizes.
 struct SizedWork {
   std::vector<int64_t> sizes;                               // ascending
-  std::function<uint64_t(int64_t size)> bytes;              // bytes of rows and scratch that it
-                                                            // takes
+  std::function<uint64_t(int64_t size)> bytes;              // rows and scratch
   std::function<std::function<void()>(int64_t size)> make;  // gets ready; the result is timed
-  double growth = 1.0;                                      // the time grows with this power of the
-                                                            // size
+  double growth = 1.0;                                      // power of the size in the time
   double scale = 1.0;                                       // factor of the measured time
 };
 

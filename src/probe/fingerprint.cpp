@@ -42,8 +42,7 @@ std::string processor_name(const std::filesystem::path& cpuinfo) {
                                                     "CPU variant", "CPU revision"};
   std::ifstream file(cpuinfo);
   std::string name;
-  for (std::string line; std::getline(file, line) && !line.empty();) {  // lines of the first
-                                                                        // processor
+  for (std::string line; std::getline(file, line) && !line.empty();) {  // the first processor
     for (const std::string_view field : kFields) {
       const size_t colon = line.find(": ");
       if (!line.starts_with(field) || colon == std::string::npos) continue;

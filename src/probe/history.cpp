@@ -29,8 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMostFileBytes = kMiB;
-constexpr uint64_t kMostReadBytes = 2 * kMiB;  // bytes read of a file that somebody else made
-                                               // larger
+constexpr uint64_t kMostReadBytes = 2 * kMiB;  // of a file that somebody else made larger
 
 std::optional<fs::path> history_path() {
   const std::optional<fs::path> folder = cache_folder();

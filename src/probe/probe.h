@@ -23,8 +23,7 @@ struct ProbeSubject {
   ProbeLimits limits = {};
   Device* device = nullptr;        // the device of `ops`; null: a CPU
   uint64_t device_bytes = 0;       // bytes of the device's ProcessorMemory
-  const Processor* cpu = nullptr;  // the CPU's processor on a machine whose device computes; null:
-                                   // none
+  const Processor* cpu = nullptr;  // the CPU's, where a device computes; null: not measured
 };
 
 // Measures now, in seconds.

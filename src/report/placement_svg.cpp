@@ -72,8 +72,7 @@ void add_expert(LayerRow& row, int32_t expert, int step) {
 }
 
 LayerRows rows_of(std::span<const PreviewedUnit> placement) {
-  std::map<WeightUnit, int> steps;  // by kind, layer and expert; the first where a unit is given
-                                    // twice
+  std::map<WeightUnit, int> steps;  // by kind, layer and expert; the first of two equal units
   for (const PreviewedUnit& placed : placement) {
     const bool numbered = placed.unit.layer.value >= 0 && placed.unit.expert.value >= 0 &&
                           placed.unit.expert.value < kMostExperts;

@@ -367,8 +367,7 @@ void FragmentBuilder::on_rows_of(Task& expert, int32_t micro_batch) const {
 
 void FragmentBuilder::count_choices(LayerId layer, const std::vector<ExpertId>& experts) {
   for (const ExpertId expert : experts) {
-    const int64_t rows = std::llround(context_.rows(expert));  // about a whole number in a
-                                                               // simulation
+    const int64_t rows = std::llround(context_.rows(expert));  // nearly whole in a simulation
     residency_.chosen(expert_of(layer, expert), std::max<int64_t>(1, rows));
   }
 }
@@ -451,9 +450,7 @@ void FragmentBuilder::scatter(LayerId layer, ExpertId expert, int64_t sliced) {
             .reads = of_all_batches(Place::routing),
             .fills = of_all_batches(Place::outputs)};
   task.reads.push_back({Place::results, expert.value});
-  if (sliced > 0)
-    task.reads.push_back({Place::slice_outputs, 0});  // results are added to the
-                                                      // slice's
+  if (sliced > 0) task.reads.push_back({Place::slice_outputs, 0});  // added to these
   fragment_.push_back(std::move(task));
 }
 

@@ -18,8 +18,7 @@ struct ExpertCosts {
   double link = 0;      // bringing it to the device
   Curve down;           // bringing the group's rows to the CPU, by rows
   Curve up;             // bringing an expert's results back, by rows
-  double between = 0;   // about the time from the end of a layer's experts to the next layer's
-                        // choices
+  double between = 0;   // about, from the end of a layer's experts to the next layer's choices
   double kv = 0;        // the link's time for a layer's keys and values
   bool slices = false;  // the device may compute a slice of an expert, the CPU the rest
 };

@@ -23,8 +23,7 @@ class Klotski : public Schedule {
 
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     std::vector<WeightUnit> order = in_order_of_arrival(build, layer, activated);
-    size_t requested = 0;  // experts before this index have been requested, and stay so until they
-                           // are done
+    size_t requested = 0;  // experts before this index have been requested
     for (size_t i = 0; i < order.size(); ++i) {
       if (build.need(order[i])) requested = i;
       build.expert(layer, order[i].expert, kWholeGroup);

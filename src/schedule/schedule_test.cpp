@@ -247,8 +247,7 @@ TEST(Schedule, TenThousandRandomSchedulesMakeSense) {
     const auto schedule = make_schedule(policy.strategy);
     Fragment all;
     Replay replay(model, policy);
-    for (int pass = 0; pass < 3; ++pass) {  // each pass begins with the units that the pass before
-                                            // has left
+    for (int pass = 0; pass < 3; ++pass) {  // each begins with the units that the last one left
       const RoutingTable routing = random_routing(random, model, policy.group.micro_batches);
       RecordingSink sink(routing);
       FragmentBuilder build(policy, residency,

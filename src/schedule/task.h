@@ -72,8 +72,7 @@ struct Task {
   WeightUnit unit{};                  // loaded or read
   TierId tier = kComputeTier;         // tier of the memory that the unit lies in, or comes to
   int32_t slot = 0;                   // slot in that memory
-  int32_t source_slot = -1;           // the unit's slot in the tier's source; -1: it comes from a
-                                      // disk
+  int32_t source_slot = -1;           // the unit's slot in the tier's source; -1: a disk
   LayerId layer{};                    // layer of the pass
   int32_t micro_batch = kWholeGroup;  // kWholeGroup: all micro-batches
   int32_t stage = -1;                 // stage of spilled keys and values

@@ -56,8 +56,7 @@ class WorkSet {
 
 // The lanes that take tasks of a kind.
 enum class LaneClass {
-  processor,  // the compute tier's processor; operations of a device happen in the order of their
-              // calls
+  processor,  // the compute tier's; a device runs operations in the order of calls
   cpu,        // the CPU of a machine with a device
   weights,    // ways of weights: from disk, to a device, within the program's memory
   rows,       // ways of rows between a device and the CPU

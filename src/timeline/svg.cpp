@@ -188,8 +188,7 @@ class Drawing {
   const BlockView& view_;
   TimelineBlock block_;
   WorkColours colours_;
-  double left_ = kLeastLeft;                          // x of the first moment; lane names lie
-                                                      // before it
+  double left_ = kLeastLeft;                          // x of time 0; lane names lie before it
   LaneMap<std::vector<const TimelineSpan*>> rows_{};  // spans by lane
 };
 

@@ -21,8 +21,7 @@ struct AttentionShape {
   int query_heads = 0;
   int kv_heads = 0;
   int head_dim = 0;   // numbers of a query or key head
-  int value_dim = 0;  // numbers of a value or output head; other than head_dim only in the plain
-                      // way
+  int value_dim = 0;  // numbers of a value or output head; differs only in the plain way
   int page_tokens = 0;
   bool bf16_cache = false;
   bool rounded_queries = false;  // queries are rounded to bf16

@@ -16,10 +16,7 @@ struct ExpertPiece {
       : product(&whole), first(first_row), count(rows), computed(rows) {}
 
   bool scattered() const { return !product->out_rows.empty(); }
-  float* straight_out() const {
-    return product->out.row(first);
-  }  // output rows, where not
-     // scattered
+  float* straight_out() const { return product->out.row(first); }  // unless scattered
 
   const ExpertProduct* product;
   int64_t first;

@@ -16,8 +16,7 @@ namespace {
 
 constexpr int64_t kPieceRows = 4096;   // rows at a time: the scratch stays small
 constexpr int kMostParts = 3;          // 8 bits of the fraction each: all of a float32's
-constexpr int64_t kStackedRows = 128;  // with more rows, arithmetic and not the weights take the
-                                       // time
+constexpr int64_t kStackedRows = 128;  // with more, arithmetic takes the time, not the weights
 constexpr int64_t kSumBytes = int64_t{8} << 20;  // sums of parts, before they are added up
 
 // Numbers between one part of the inputs and the next.

@@ -73,8 +73,7 @@ class Ahead {
 
   KLOTSKI_INLINE void fetch(int64_t count) {
     for (; count > 0 && runs_ > 0; --count) {
-      __builtin_prefetch(reinterpret_cast<const void*>(line_), 0, 2);  // into the second-level
-                                                                       // cache
+      __builtin_prefetch(reinterpret_cast<const void*>(line_), 0, 2);  // to the second-level cache
       line_ += kCacheLine;
       if (line_ != end_) continue;
       line_ += stride_ - static_cast<uintptr_t>(lines_ * kCacheLine);
