@@ -28,9 +28,9 @@ if(KLOTSKI_FUZZ)
 endif()
 
 # klotski_library(FOLDER SOURCES ... [LINKS ...] [PRIVATE_LINKS ...] [TESTS ...] [ALONE ...])
-# TESTS are the unit tests that lie beside the sources; they become one program, klotski_FOLDER_test.
-# ALONE are those of both that share names of their own with another file of the folder: they are not
-# compiled together with it.
+# TESTS are the unit tests in the folder; they become one program, klotski_FOLDER_test. ALONE are sources
+# and tests that define a name which another file of the folder defines too: they are not compiled
+# together with it.
 function(klotski_library folder)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS;TESTS;ALONE" ${ARGN})
   set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -5,7 +5,8 @@ set(klotski_common_headers
   <fmt/format.h> <nlohmann/json.hpp> <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <functional>
   <map> <memory> <optional> <random> <span> <string> <string_view> <utility> <vector>)
 
-# klotski_precompiled(NAME LINKS ... HEADERS ...): what other targets take by REUSE_FROM NAME.
+# klotski_precompiled(NAME LINKS ... HEADERS ...): headers that other targets take by REUSE_FROM
+# NAME.
 function(klotski_precompiled name)
   cmake_parse_arguments(arg "" "" "LINKS;HEADERS" ${ARGN})
   file(CONFIGURE OUTPUT ${name}.cpp CONTENT "")

@@ -16,7 +16,7 @@ namespace klotski {
 namespace {
 
 // Whole processors' worth of time a group may use, or nothing where it sets no quota. A fraction is
-// dropped: a thread that is stopped in the middle of every period holds up all the others.
+// dropped: a thread that is stopped in the middle of every period holds up all other threads.
 std::optional<int> cpus_of(const ControlGroup& group) {
   std::string quota;
   std::string period;

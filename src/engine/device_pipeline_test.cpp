@@ -361,7 +361,8 @@ TEST_P(DevicePipeline, AFailedCopyEndsThePassAlone) {
   }
 }
 
-// A device that is lost is no fault of a request: the run ends, and says what it leaves undone.
+// A device that is lost is no fault of a request: the run ends, and names the requests it leaves
+// undone.
 TEST_P(DevicePipeline, ALostDeviceEndsTheRun) {
   const Workload workload{.sequences = 2, .tokens_per_sequence = 8, .prompt_tokens = 4};
   PreparedModel prepared(test_.description, test_.checkpoint, target_, plan({}, workload),

@@ -30,7 +30,7 @@ struct ObservedPrompt {
 };
 
 // Runs the prompts one by one and their continuations together, always on the reference's own
-// tokens, so that a tie decided the other way does not change what follows.
+// tokens, so that a tie decided the other way does not change later tokens.
 // `progress` is told after every batch how many tokens were computed, of how many.
 std::vector<ObservedPrompt> observe(
     Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,

@@ -27,7 +27,7 @@ struct PromptReport {
   int64_t positions_agreed = 0;
   int64_t greedy_tokens = 0;
   int64_t greedy_agreed = 0;
-  int64_t clear = 0;  // of both, positions with a margin that counts
+  int64_t clear = 0;  // positions of both with a margin that counts
   int64_t clear_agreed = 0;
   int64_t ties = 0;          // clear, not agreed, and experts that were nearly tied changed places
   int64_t wrong_tokens = 0;  // clear, not agreed, and no such reason

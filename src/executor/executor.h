@@ -100,7 +100,7 @@ class Executor {
     int64_t step = 0;
     bool begins_ahead = false;
     int64_t waits_for = 0;                // earlier tasks that it depends on and that are not done
-    int64_t held_by = 0;                  // of these, tasks that keep it from beginning
+    int64_t held_by = 0;                  // tasks among these that keep it from beginning
     std::vector<Edge> waited_by{};        // the later tasks, each with when it may begin
     std::chrono::nanoseconds ready_at{};  // when the last task it waited for ended
     std::chrono::nanoseconds submitted_at{};

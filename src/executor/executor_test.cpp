@@ -84,8 +84,8 @@ class Guarded {
 };
 
 // Random tasks of random kinds and priorities on random lanes, some of them withdrawn: in whatever
-// order the executor runs, joins or begins them, each task reads what program order says it should,
-// and a withdrawn task writes nothing.
+// order the executor runs, joins or begins them, each task reads the numbers of program order, and
+// a withdrawn task writes nothing.
 class RandomSchedules {
  public:
   explicit RandomSchedules(const ExecutorOptions& options)
@@ -495,7 +495,7 @@ TEST(ExecutorBegins, NothingThatHasToWait) {
 }
 
 // A call that cannot begin fails like a call that cannot run; calls that have begun are waited for
-// all the same.
+// nevertheless.
 TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   Timeline timeline(0);
   std::atomic<int> begun{0};

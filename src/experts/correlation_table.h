@@ -83,7 +83,7 @@ class CorrelationTable {
     return layers_[routed_layer].popularity;
   }
 
-  // A JSON file, written beside and renamed, so that a half-written table is never found:
+  // Writes a JSON file, under another name first, so that a half-written table is never found:
   //   {"version": 1, "model": "...", "path_length": 1, "layers": [
   //     {"layer": 0, "experts": 4, "top_k": 2, "tokens": 7, "popularity": [3, 4, 0, 7],
   //      "paths": [{"path": [2], "counts": [1, 0, 0, 3]}, ...]}, ...]}

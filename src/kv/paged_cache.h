@@ -40,12 +40,12 @@ struct KvLimits {
 //   for every layer: load (if any sequence is spilled), view + attention, store
 //   commit    makes the new positions part of the sequence and the next states the committed ones,
 //             or undo gives their pages back
-// Only pages with new positions are stored; the one that also holds committed positions gets those
-// again as they were. If the disk fails in the middle of that write they are lost, and the sequence
-// is refused by load from then on: release it and compute it anew.
+// Only pages with new positions are stored; committed positions of such a page are written again
+// as they were. If the disk fails in the middle of that write they are lost, and the sequence is
+// refused by load from then on: release it and compute it anew.
 //
-// load, view and store may run on several threads for different sequences and stages; not
-// beside place, reserve, commit, undo or release.
+// load, view and store may run on several threads for different sequences and stages; not while
+// place, reserve, commit, undo or release runs.
 class PagedKvCache {
  public:
   static constexpr int64_t kPageTokens = kKvPageTokens;

@@ -209,7 +209,7 @@ std::set<std::string> own_weights(const TensorSource& checkpoint,
 std::string why_left_out(const fs::path& folder, const std::string& name, uint64_t* bytes) {
   const fs::path path = folder / name;
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);  // of the file behind a link
+  const fs::file_status status = fs::status(path, error);  // the file behind a link
   if (error) return error.message();
   if (fs::is_directory(status)) return "a folder";
   if (is_weights(name)) return "other weights";

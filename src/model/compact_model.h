@@ -13,7 +13,7 @@
 
 namespace klotski {
 
-// Counts of the matrices of experts and dense feed-forward parts by what became of them.
+// Numbers of matrices of experts and dense feed-forward parts, by result.
 struct CompactCounts {
   int64_t compact = 0;
   int64_t compact_before = 0;

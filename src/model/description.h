@@ -85,7 +85,7 @@ enum class Role {
   expert_gate,
   expert_up,
   expert_down,
-  dense_gate,  // the one expert of a layer that is not routed
+  dense_gate,  // the only expert of a layer that is not routed
   dense_up,
   dense_down,
   count_,

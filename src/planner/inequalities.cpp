@@ -75,7 +75,7 @@ Activated activated(const BlockSeconds& seconds, const double* begin, const doub
   for (const double* chance = begin; chance != end; ++chance) {
     const double active = activation(*chance, tokens);
     if (active <= 0) continue;
-    const double own_tokens = std::max(1.0, tokens * *chance / active);  // of an activated expert
+    const double own_tokens = std::max(1.0, tokens * *chance / active);  // if it is activated
     sum.experts += active;
     sum.compute_seconds += active * seconds.expert_compute(own_tokens);
   }

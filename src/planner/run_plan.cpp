@@ -105,8 +105,7 @@ class MemoryDivision {
     choose_what_stays(policy);
     policy.layout.compute().kv_spill_bytes =
         std::min(policy.layout.compute().kv_spill_bytes, room_below(policy));
-    if (policy.division.attends_elsewhere()) {  // there is no other place: keys and values that do
-                                                // not fit are refused
+    if (policy.division.attends_elsewhere()) {  // there is no other place for keys and values
       policy.layout.compute().kv_spill_bytes =
           std::max(policy.layout.compute().kv_spill_bytes, spilled_sequence_bytes(policy));
     }

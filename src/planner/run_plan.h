@@ -39,7 +39,7 @@ struct Workload {
   uint64_t input_bytes = 0;         // bytes that the caller holds in memory besides
   int64_t typical_tokens = 0;       // tokens of a usual sequence, where most are shorter; 0: all
                                     // are as long
-  int64_t generated_tokens = 1;     // of a usual sequence; predictions depend on it
+  int64_t generated_tokens = 1;     // in a usual sequence; predictions depend on it
 
   int64_t usual_tokens() const { return typical_tokens > 0 ? typical_tokens : tokens_per_sequence; }
 };

@@ -11,8 +11,8 @@ namespace klotski {
 namespace {
 
 constexpr size_t kRuns = 3;
-constexpr size_t kShortRuns = 7;       // of short calls, which are disturbed more
-constexpr double kRunSeconds = 5e-4;   // of a run at least: the clock and its reader take a little
+constexpr size_t kShortRuns = 7;       // short calls are disturbed more
+constexpr double kRunSeconds = 5e-4;   // least time of a run: reading the clock takes a little
 constexpr double kMostCalls = 1000.0;  // calls of a run
 constexpr double kShortSeconds = 0.02;
 constexpr double kLongSeconds = 0.15;  // a call this long is timed once: little can disturb it

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMostFileBytes = kMiB;
-constexpr uint64_t kMostReadBytes = 2 * kMiB;  // of a file that somebody else made larger
+constexpr uint64_t kMostReadBytes = 2 * kMiB;  // somebody else may have made the file larger
 
 std::optional<fs::path> history_path() {
   const std::optional<fs::path> folder = cache_folder();

@@ -32,7 +32,7 @@ uint64_t tensor_bytes(const TensorSpec& spec, const StoredTypes& types) {
 }
 
 uint64_t copies_that_fit(uint64_t each, RandomWeights::Bytes bytes) {
-  constexpr uint64_t kMostCopies = 512;  // of units so small that threads take longer to wake
+  constexpr uint64_t kMostCopies = 512;  // for units so small that threads take longer to wake
   const uint64_t wanted = std::min((bytes.wanted + each - 1) / each, kMostCopies);
   return std::max<uint64_t>(std::min(wanted, bytes.most / each), 1);
 }

@@ -221,7 +221,7 @@ class Hybrid : public Schedule {
   double link_seconds_per_byte_ = 0;
   bool kv_booked_ = false;                 // the next layer's, on the link
   std::map<WeightUnit, double> arrivals_;  // seconds, for experts that were asked for ahead
-  std::vector<double> expected_rows_;      // of a layer's experts, most first; empty: not known
+  std::vector<double> expected_rows_;      // rows by rank of expert; empty: not known
   ComputedBelow computed_below_;           // the last layer's
 };
 

@@ -126,7 +126,7 @@ struct VisibleWindow {
 // The division of work and memory: decided once, then only read.
 struct Policy {
   Strategy strategy = Strategy::klotski;
-  Precision precision = Precision::bf16;  // of products; keys and values are kept in it too
+  Precision precision = Precision::bf16;  // precision of products, keys and values
   GroupShape group{};
   TierLayout layout{};
   CacheRule cache{};

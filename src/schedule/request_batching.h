@@ -16,8 +16,8 @@ struct MicroBatchLoad {
 // Algorithm 2 of the MoE-Lightning paper: spreads requests over micro-batches so that their prompt
 // tokens are about equal, longest request first, each to the micro-batch with the fewest tokens.
 // Equal lengths keep their order; equal sums go to the first. The paper starts with empty
-// micro-batches; here `loads` says what each holds already, so that requests can join a running
-// group. Room for keys and values is the caller's to check.
+// micro-batches; here `loads` are the tokens and requests of each, so that requests can join a
+// running group. Room for keys and values is the caller's to check.
 //
 // Returns the micro-batch of each request. There must be room for all of them with `most_requests`
 // (the paper's ubs) in a micro-batch.

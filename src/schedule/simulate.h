@@ -30,8 +30,8 @@ class Simulation : public TaskSink {
   }
 
   // A pass begins when the pass before it has ended: its requests were not known earlier, though
-  // units that the pass before asked for ahead may still be on their way. All tasks of earlier
-  // passes are done, since the last pass had to wait for those it used.
+  // units that the pass before asked for ahead may still be on their way. Tasks of the pass before
+  // the last count as done, since the last pass had to wait for those whose places it used.
   void begin_pass();
 
   // Plays all that waits: the timeline then has every task.

@@ -27,7 +27,7 @@ MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, i
 struct Measurement {
   RunPlan plan;
   PipelineReport report;
-  std::optional<Prediction> predicted;  // of this work by this plan, with foresight
+  std::optional<Prediction> predicted;  // for this work by this plan, with foresight
   std::vector<std::vector<TokenId>> generated;
   int64_t generated_tokens = 0;
   double seconds = 0.0;

@@ -20,7 +20,7 @@ namespace klotski {
 
 namespace {
 
-constexpr size_t kMostTensors = 1'000'000;  // of a model; their names alone take some 100 MB
+constexpr size_t kMostTensors = 1'000'000;  // their names alone take some 100 MB
 
 std::string_view config_name(DType dtype) {
   return dtype == DType::F32 ? "float32" : dtype == DType::F16 ? "float16" : "bfloat16";

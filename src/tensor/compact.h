@@ -1,21 +1,21 @@
 #pragma once
 
 // BF16_COMPACT: bf16 numbers in a little more than 12 bits each, every bit of them kept. Weights of
-// a row differ little in size: sixteen exponents that follow each other are those of all but one in
-// about ten thousand. So of a number's upper byte, its sign and the exponent's upper seven bits,
-// four bits are enough, and the few other numbers are listed.
+// a row differ little in size: all but one in about ten thousand have one of sixteen consecutive
+// exponents. So four bits are enough for a number's upper byte (its sign and the exponent's upper
+// seven bits), and the few other numbers are listed.
 //
 // A row, in memory at a multiple of kCompactAlignment:
 //   header: byte 0 the least upper seven bits, byte 1 zero, bytes 2 and 3 how many are listed, then
 //           these, [column, bits of the number], all of 16 bits, by ascending columns, and room
 //           for more;
 //   blocks of 64 columns: their lower bytes, in 64 places, then 32 bytes of four bits each about
-//           the upper ones: the sign (bit 3) and how much more than the least the others are. Byte
-//           i has those of place i in its lower half, of place 32 + i in its upper.
+//           the upper ones: the sign (bit 3) and the upper seven bits minus the least. Byte i has
+//           the four bits of place i in its lower half, those of place 32 + i in its upper.
 // Places 16 l .. 16 l + 7 of a block are of columns 8 l and on, the eight after them of columns
 // 32 + 8 l and on: instructions that interleave bytes of two registers, sixteen by sixteen, then
-// leave the numbers of each half in their order. Numbers are little-endian. What the last block has
-// beyond the columns is zero.
+// leave the numbers of each half in their order. Numbers are little-endian. Places of the last
+// block beyond the columns are zero.
 
 #include <cstddef>
 #include <cstdint>

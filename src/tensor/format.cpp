@@ -129,7 +129,7 @@ std::vector<StoredPart> stored_parts(DType dtype, const Shape& shape) {
   const WeightFormat& format = format_of(dtype);
   StoredPart main{format.file_name, format.file_type, shape};
   if (is_packed(dtype)) {
-    uint64_t checked = 0;  // no arithmetic below can overflow
+    uint64_t checked = 0;  // the arithmetic that follows cannot overflow
     if (!byte_count(shape, dtype, &checked)) return {};
     main.shape = {shape[0], format.row_bytes(shape[1]) / bytes_per_element(format.file_type)};
   }

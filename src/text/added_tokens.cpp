@@ -76,7 +76,7 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, const std:
 void AddedTokens::build(const Normalizer* normalizer, const std::string& what) {
   word_.emplace(R"(\w)", RegexDialect::rust, "single_word");
   size_t total_bytes = 0;
-  // Of tokens with equal spellings after normalisation, the first that is not special wins: it is
+  // Where spellings are equal after normalisation, the first token that is not special wins: it is
   // put in last.
   for (const bool special : {true, false}) {
     for (size_t i = tokens_.size(); i-- > 0;) {

@@ -14,8 +14,8 @@ struct NewerRange {
   char32_t stand_in;
 };
 
-// Characters assigned in Unicode 15.0 to 16.0 and an older one of the same category and size for
-// each: Lu, Ll, Lm, Lo (a Han ideograph for ideographs), Mn, Mc, Nd, No, Pd, Po, Sm, So, Cf.
+// Characters assigned in Unicode 15.0 to 16.0, each with an older one of equal category and size:
+// Lu, Ll, Lm, Lo (a Han ideograph for ideographs), Mn, Mc, Nd, No, Pd, Po, Sm, So, Cf.
 // clang-format off
 constexpr NewerRange kNewer[] = {
     {0x897, 0x897, 0x900},

@@ -7,7 +7,7 @@ namespace klotski {
 
 // The folder of a model, which is one of
 //  - a path to an existing folder;
-//  - the name of a bundled model such as `tiny`, looked for in $KLOTSKI_MODELS, beside the program
+//  - the name of a bundled model such as `tiny`, looked for in $KLOTSKI_MODELS, near the program
 //    (build tree, then installation) and in the source tree;
 //  - a Hugging Face repository id, `org/name` or `org/name@revision`, already in the local cache.
 // Never downloads: the error says where it looked and how to fetch the model.

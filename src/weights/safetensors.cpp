@@ -15,7 +15,7 @@ namespace {
 // Limits on single tokens, since the JSON library holds several copies of the token it reads and
 // quotes a bad one whole. Metadata may hold long texts, pictures included.
 constexpr size_t kMaxStringBytes = 4 * kMiB;
-constexpr size_t kMaxRunBytes = 4096;  // of digits, letters or spaces between other tokens
+constexpr size_t kMaxRunBytes = 4096;  // digits, letters or spaces between other tokens
 
 // `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]},` is the shortest entry there is.
 constexpr size_t kLeastEntryBytes = 50;

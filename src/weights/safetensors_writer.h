@@ -44,7 +44,7 @@ class SafetensorsWriter {
 
  private:
   OutputFile file_;
-  std::vector<uint64_t> offsets_;  // of the tensors within the data, and the last one's end
+  std::vector<uint64_t> offsets_;  // tensors within the data, and the last one's end
   uint64_t data_start_ = 0;
   std::atomic<uint64_t> written_ = 0;
 };

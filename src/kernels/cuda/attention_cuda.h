@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels of attention share. A call is cut into batches of sequences of one shape; each
-// batch is computed by one of three ways:
+// Shapes, sequences and lists of the kernels of attention. A call is cut into batches of sequences
+// of one shape; each batch is computed by one of three ways:
 //   prefill  tensor cores; many queries, bf16 keys and rounded queries
 //   decode   float32 arithmetic, split over the positions; few queries, and all other usual shapes
 //   plain    any shape

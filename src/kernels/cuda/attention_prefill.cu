@@ -1,8 +1,8 @@
-// Attention of many queries with bf16 keys and values on tensor cores: products of 16 x 16 by
-// 16 x 8 numbers in bf16, sums and the online softmax in float32. The query heads that share a
-// key-value head are rows beside each other (row = token * group + head of the group), so that
-// short sequences fill the rows too. A warp has 16 or 32 rows; keys and values come in tiles at
-// multiples of the tile's size, so that a row's result does not depend on its company.
+// Attention of many queries with bf16 keys and values on tensor cores: products of 16 x 16 by 16 x
+// 8 numbers in bf16, sums and the online softmax in float32. The query heads that share a key-value
+// head are neighbouring rows (row = token * group + head of the group), so that short sequences
+// fill the rows too. A warp has 16 or 32 rows; keys and values come in tiles at multiples of the
+// tile's size, so that a row's result does not depend on the rows computed with it.
 
 #include <algorithm>
 #include <bit>

@@ -8,7 +8,7 @@ namespace klotski::cuda {
 
 namespace {
 
-// The library stays open for the rest of the process: the driver cannot forget what it knows of it.
+// The library stays open for the rest of the process: the driver cannot forget it.
 void* open_library() {
   for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"}) {
     if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;

@@ -66,7 +66,7 @@ constexpr std::array kShapes = {
       "tie_word_embeddings": false, "vocab_size": 50304})"},
 };
 
-// The shape that fills in what a shape by hand does not say.
+// The shape that fills in the fields that a shape by hand leaves out.
 constexpr const NamedShape& kByHand = kShapes[0];
 
 constexpr std::array<std::string_view, 10> kFields = {
