@@ -40,7 +40,7 @@ constexpr uint32_t round_of(uint32_t state) { return state / kRound; }
 
 thread_local bool inside_a_body = false;
 
-// Two threads may share the units of one processor.
+// Pauses for a moment: two threads may share the units of one processor.
 void let_others_go_first() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

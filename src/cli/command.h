@@ -15,7 +15,7 @@ namespace klotski {
 // Runs the chosen command; the result is the exit code.
 using Action = std::function<int()>;
 
-// Each registers a sub-command that sets `action` when it was chosen.
+// Functions that register a sub-command, which sets `action` when it was chosen.
 void add_batch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 void add_compact_command(CLI::App& app, Action& action);

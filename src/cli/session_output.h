@@ -15,7 +15,7 @@ SessionEvents events_on_stderr(const SessionFlags& flags);
 // Passes the --warm-up text through the loaded model, where one is given.
 void warm_up(const SessionFlags& flags, Session& session, const Tokenizer& tokenizer);
 
-// After a run: writes the files that the flags ask for.
+// Writes the files that the flags ask for, after a run.
 void write_session_files(const SessionFlags& flags, Session& session);
 
 // Lanes, bubbles, bytes, expert cache and memory of a run, as text.

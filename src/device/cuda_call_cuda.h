@@ -20,7 +20,7 @@ void check_cuda(cudaError_t result, const char* call);
 cudaError_t set_current(int device);
 void make_current(int device);
 
-// After this the process can only end.
+// Whether an error is one after which the process can only end.
 bool is_lost(cudaError_t error);
 
 // Tests: the k-th result from now on (0 the next) is seen as `instead`; k = -1: none is. Any

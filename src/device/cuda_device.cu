@@ -27,7 +27,7 @@ uint64_t free_before_context(const DeviceInfo& info) {
   const auto [entry, is_new] = known.try_emplace(info.index, info.total_bytes);
   if (is_new) {
     const std::optional<uint64_t> free = nvml_free_bytes(info.pci_address);
-    // More than there is: the device is one part of a divided one.
+    // A part of a divided device has fewer bytes than the whole reports as free.
     if (free) entry->second = std::min(*free, info.total_bytes);
   }
   return entry->second;

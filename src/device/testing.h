@@ -171,8 +171,8 @@ class HostDevice final : public Device {
       const std::lock_guard lock(mutex_);
       for (Copy& copy : std::exchange(copies_, {})) published_.push_back(std::move(copy));
     }
-    // Whoever waits for them makes them: one that forgets to finds nothing. A lost device makes
-    // none, then or later.
+    // Makes the published copies, since whoever waits for them asks for this: operations that
+    // forget to wait find nothing. A lost device makes none, then or later.
     void* published() const override {
       const std::lock_guard lock(mutex_);
       for (const Copy& copy : std::exchange(published_, {})) {

@@ -85,7 +85,7 @@ TEST(PreparedModelSpill, AFolderNeverMakesAModelFitLess) {
   EXPECT_GT(ran, 0);
 }
 
-// Nothing else in the plan depends on it.
+// Keys and values are kept in the plan's precision.
 TEST(PreparedModelPrecision, KeysAndValuesInBf16TakeHalfTheMemory) {
   const TestModel test(test_model("mixtral"));
   const Workload workload{.sequences = 8, .tokens_per_sequence = 64, .prompt_tokens = 8};

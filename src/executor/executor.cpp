@@ -296,7 +296,7 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
   return call;
 }
 
-// Whoever waits for them by itself may begin.
+// Lets tasks begin that wait by themselves for these.
 void Executor::have_begun(const Numbers& numbers) {
   for (const TaskNumber number : numbers) {
     node(number).begun = true;

@@ -175,7 +175,7 @@ class RandomSchedules {
   void run(Executor::Tasks tasks) {
     joined_ += std::ssize(tasks) - 1;
     for (size_t i = 1; i < tasks.size(); ++i) EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
-    // None waits for another, so that any order will do.
+    // No task waits for another, so that any order will do.
     for (size_t i = tasks.size(); i > 0; --i) run_one(*tasks[i - 1]);
   }
 

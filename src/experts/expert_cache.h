@@ -11,7 +11,7 @@ namespace klotski {
 
 class ExpertCache;
 
-// While it lives, the expert stays in its slot. Must not outlive the cache.
+// A lease on an expert, which stays in its slot while the lease lives. Must not outlive the cache.
 class ExpertLease {
  public:
   ExpertLease(ExpertLease&& other) noexcept;

@@ -73,7 +73,7 @@ class Download {
       landing_ = reinterpret_cast<const T*>(ops.memory.begin_download(from, bytes));
     }
   }
-  // Once that was waited for, and once.
+  // The list. Called once, after the operations so far were waited for.
   std::vector<T> take() {
     return landing_ ? std::vector(landing_, landing_ + size_) : std::move(values_);
   }

@@ -102,7 +102,7 @@ void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
 // normed = norm(hidden), and where its rows go: for the program in two parts.
 Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
               LayerId layer);
-// Once all that route() called was waited for.
+// Takes the choices to the program's memory, once all operations of route() were waited for.
 void read_choices(Routing& routing);
 
 // An expert and the rows that chose it.

@@ -85,7 +85,7 @@ struct DiskProfile {
   std::vector<DiskRate> rates{};
   double bytes_per_second = 0;                  // as the engine reads, over much of the file
   double bytes_per_second_while_computing = 0;  // while the CPU computes
-  // While the CPU computes, into memory that the process has not used before.
+  // Rate while the CPU computes, into memory that the process has not used before.
   double bytes_per_second_into_new_memory = 0;
 
   bool operator==(const DiskProfile&) const = default;
@@ -102,7 +102,7 @@ struct MachineProfile {
   const DiskProfile& disk() const { return disks.front(); }
   DiskProfile& disk() { return disks.front(); }
   bool has_device() const { return processors.size() > 1; }
-  // Nothing measured, which takes no time, where there is no such link.
+  // A link; one without measurements, which takes no time, where there is no such link.
   const LinkProfile& link(TierId from = kHostTier, TierId to = kComputeTier) const;
 
   bool operator==(const MachineProfile&) const = default;
@@ -183,7 +183,8 @@ struct Profile {
 // A profile as JSON, with the fingerprint of the machine and model that were measured.
 std::string write_profile(const Profile& profile, std::string_view fingerprint);
 
-// Nothing where the text is not a whole and sane profile of today's form, or is of something else.
+// A profile from its JSON; nothing where the text is not a whole and sane profile of today's form,
+// or has another fingerprint.
 std::optional<Profile> read_profile(std::string_view text, std::string_view fingerprint);
 
 }  // namespace klotski

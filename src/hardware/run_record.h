@@ -52,7 +52,7 @@ struct RunRecord {
 // One line of JSON, without its end.
 std::string write_run_record(const RunRecord& record);
 
-// Nothing where the line is not a whole and sane record of today's form.
+// A record from its line; nothing where the line is not a whole and sane record of today's form.
 std::optional<RunRecord> read_run_record(std::string_view line);
 
 // measured / planned; nothing where nothing was planned or measured.

@@ -47,7 +47,7 @@ std::string format_unit(const WeightUnit& unit);
 
 // Every unit of a kind, by layer and expert.
 std::vector<WeightUnit> units_of(const ModelDescription& model, UnitKind kind);
-// How many of a kind a layer has, at most; of the model's own there are none in layers.
+// Units of each kind in a layer, at most; the model's own unit is in no layer.
 std::array<int64_t, kUnitKinds> most_units_of_layer(const ModelDescription& model);
 
 std::vector<TensorSpec> unit_tensors(const ModelDescription& model, const WeightUnit& unit);

@@ -7,7 +7,8 @@ namespace klotski {
 
 namespace {
 
-// Odd and even ones in turn: where every other layer is of another kind both are among them.
+// Layers at equal distances, odd and even ones in turn: where every other layer is of another kind,
+// both kinds are among them.
 std::vector<LayerId> evenly_taken(int64_t layers, int64_t most) {
   const int64_t count = std::min(layers, most);
   std::vector<LayerId> taken;

@@ -9,10 +9,10 @@
 
 namespace klotski {
 
-// Never zero: something is divided by it.
+// Seconds since `start`, never zero: rates are divided by them.
 double seconds_since(std::chrono::steady_clock::time_point start);
 
-// Seconds of a call, of as many as take about so long; one at least.
+// Seconds of one call, measured over as many calls as take about `about` seconds; one at least.
 double seconds_each(const std::function<void()>& call, double about);
 
 // A thread that does something again and again, without a pause, at least once.
@@ -25,7 +25,7 @@ class Repeating {
 
   // Waits for the call under way; throws the exception of a call, which was then the last one.
   void end();
-  // After the end.
+  // Seconds and calls, to be asked after end().
   double seconds() const { return seconds_; }
   int64_t calls() const { return calls_; }
 

@@ -70,7 +70,8 @@ std::vector<TaskNumber> Dependencies::numbers_before(const Task& task) {
   return waits;
 }
 
-// After numbers_before(), so that a task that reads and writes a place does not wait for itself.
+// Counts the uses of a task; called after numbers_before(), so that a task that reads and writes a
+// place does not wait for itself.
 void Dependencies::count(const Task& task, TaskNumber number) {
   for (const Resource& resource : task.reads) {
     std::vector<TaskNumber>& readers = uses_of(resource).readers;

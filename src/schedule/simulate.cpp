@@ -17,7 +17,7 @@ void Simulation::begin_pass() {
   for (auto& [lane, free] : lane_free_) free = std::max(free, pass_began_);
 }
 
-// When the last task of the lane ended, or the pass began where that is later.
+// The time when the last task of the lane ended, or the pass began where that is later.
 std::chrono::nanoseconds Simulation::lane_free(Lane lane) const {
   const std::chrono::nanoseconds* free = lane_free_.find(lane);
   return free ? *free : pass_began_;

@@ -52,7 +52,7 @@ class Schedule {
 
 std::unique_ptr<Schedule> make_schedule(Strategy strategy);
 
-// Each in a file of its own.
+// The strategies, each in a file of its own.
 std::unique_ptr<Schedule> make_simple();
 std::unique_ptr<Schedule> make_multi_batch();
 std::unique_ptr<Schedule> make_hot_prefetch();

@@ -71,16 +71,16 @@ struct TaskKind {
   std::string_view name{};  // static text; work of the CPU is named like the device's
   LaneClass lanes = LaneClass::processor;
   TaskSubject subject = TaskSubject::layer;
-  // Its work can be set going ahead and waited for later, on lanes that can begin ahead. On a
-  // processor it then follows earlier operations in their order.
+  // Whether its work can be set going ahead and waited for later, on lanes that can begin ahead. On
+  // a processor it then follows earlier operations in their order.
   bool begins_ahead = false;
-  // Once it has begun, its work waits by itself until tasks of these kinds that have begun are
-  // over: the device waits for an event behind their copies or operations.
+  // Kinds of task that its work, once begun, waits for by itself if they have begun: the device
+  // waits for an event behind their copies or operations.
   WorkSet awaits{};
   // Like `awaits`, by a count of such tasks in pinned memory: this holds only where both lanes keep
   // program order.
   WorkSet awaits_count{};
-  // When one ends, tasks for many lanes become known at once. Sleeping lane threads are woken while
+  // Whether its end makes tasks for many lanes known at once. Sleeping lane threads are woken while
   // it runs, so that they are awake when the first of these may start.
   bool wakes_lanes = false;
   bool computes_experts = false;

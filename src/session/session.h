@@ -76,7 +76,7 @@ class Session {
   void unload();
   bool loaded() const { return loaded_ != nullptr; }
 
-  // Only while loaded.
+  // The loaded engine, model and pipeline; only while loaded.
   Engine& engine();
   PreparedModel& prepared();
   Pipeline& pipeline() { return prepared().pipeline(); }

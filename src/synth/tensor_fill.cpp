@@ -91,7 +91,8 @@ double TensorFill::deviation(const TensorSpec& spec) const {
   return stream * kept * kAdded / std::sqrt(static_cast<double>(model_.layer_count()));
 }
 
-// Along the common vector: times a normed row it gives the bias of the expert's logit.
+// Size of an expert's router row along the common vector: times a normed row it gives the bias of
+// the expert's logit.
 double TensorFill::router_bias(LayerId layer, uint64_t expert) const {
   const FeedForward& part = model_.layer(layer).feed_forward;
   const Popularity& popularity = popularity_.at({part.experts, part.router.top_k});

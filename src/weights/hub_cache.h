@@ -13,7 +13,8 @@ struct HubModel {
   std::string revision;  // a branch, a tag or a commit; "main" where none is given
 };
 
-// Nothing where the text breaks the hub's rules for ids, which also keep it out of other folders.
+// A model by its id; nothing where the text breaks the hub's rules for ids, which also keep it out
+// of other folders.
 std::optional<HubModel> parse_hub_model(std::string_view text);
 
 // The folder where the hub's own tools keep models, by their environment variables; nothing where

@@ -17,7 +17,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // May be called from several threads at once, for different places.
+  // Writes bytes at an offset. May be called from several threads at once, for different places.
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
 
   // Waits until the disk has it, since only then every failure is known, and closes.

@@ -56,7 +56,7 @@ class TensorSource {
 
   // Adds to the tensors and their bytes; false where these are 2^64 or more.
   [[nodiscard]] bool add_tensors(std::vector<TensorEntry> entries);
-  // After the last of them. Refuses (bad_model) a name that is there twice.
+  // Sorts the tensors, after the last was added. Refuses (bad_model) a name that is there twice.
   void sort_by_name();
   virtual std::string shard_name(uint32_t shard) const = 0;  // name for messages
 

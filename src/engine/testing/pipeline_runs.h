@@ -25,7 +25,7 @@ Texts random_texts(std::mt19937_64& random, size_t count, int64_t vocabulary,
 
 using Logits = std::vector<std::vector<float>>;  // logits of a text's passes, one after the other
 
-// First the prompts, then a token each.
+// Logits of the texts run by the resident model: first the prompts, then a token each.
 std::vector<Logits> run_resident(const TestModel& test, const Texts& texts,
                                  Precision precision = RunLimits().precision,
                                  const Processor& ops = reference_processor());

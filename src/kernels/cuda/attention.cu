@@ -11,7 +11,8 @@ namespace klotski::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-// Up to here a pass over the keys and values for each token costs less than rows left empty.
+// Most tokens for which a pass over the keys and values for each token costs less than rows left
+// empty.
 constexpr int kFewTokens = 8;
 
 struct PlainWork {

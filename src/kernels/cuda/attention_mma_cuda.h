@@ -22,7 +22,7 @@ __device__ inline void copy_async(void* to, const void* from, bool wanted) {
                : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until no more than `under_way` of the committed groups are.
+// Waits until no more than `under_way` of the committed groups are under way.
 template <int under_way>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(under_way) : "memory");
@@ -62,7 +62,7 @@ __device__ inline uint32_t pack(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&both);
 }
 
-// Over the four lanes that hold a row of a product.
+// Maximum and sum over the four lanes that hold a row of a product.
 __device__ inline float row_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 2));

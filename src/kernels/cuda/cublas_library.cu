@@ -51,7 +51,7 @@ Cublas::Cublas(cudaStream_t stream, std::span<std::byte> workspace) {
   library_.check(library_.create(&handle_), "cublasCreate");
   try {
     library_.check(library_.set_stream(handle_, stream), "cublasSetStream");
-    // After the stream, which would set it back.
+    // Set after the stream, since setting the stream resets the workspace.
     library_.check(library_.set_workspace(handle_, workspace.data(), workspace.size()),
                    "cublasSetWorkspace");
     // Partial sums stay float32 where the output is not.

@@ -170,7 +170,7 @@ class ExpandedExpert {
   Scratch down_;
 };
 
-// Any types and precision, through float32.
+// Runs a piece of any types and precision, through float32.
 void run_plain(const CudaProcessor& processor, const ExpertPiece& piece, Precision precision) {
   const Context& with = processor.context();
   const ExpertProduct& product = *piece.product;

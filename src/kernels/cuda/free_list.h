@@ -18,7 +18,7 @@ class FreeList {
 
   explicit FreeList(std::span<std::byte> arena);
 
-  // No bytes are a piece too, which takes none. Throws does_not_fit.
+  // A piece of memory; a piece of no bytes takes none. Throws does_not_fit.
   std::byte* take(uint64_t bytes);
   void give_back(std::byte* memory, uint64_t bytes);
 

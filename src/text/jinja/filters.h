@@ -33,7 +33,7 @@ std::span<const FilterEntry> lazy_filters();
 // path is an index.
 class AttributePath {
  public:
-  // None stands for the item itself.
+  // `path` None stands for the item itself.
   AttributePath(Runtime& runtime, const Value& path, Value fallback = Value());
   Value get(Runtime& runtime, const Value& item) const;
 

@@ -76,7 +76,7 @@ class BoundArguments {
 
   bool has(size_t index) const { return !values_[index].is(Kind::missing); }
   const Value& operator[](size_t index) const { return values_[index]; }
-  // None where it was not given.
+  // The argument, None where it was not given.
   Value get(size_t index) const { return has(index) ? values_[index] : Value::none(); }
   int64_t integer(size_t index, int64_t fallback) const;
   bool boolean(size_t index, bool fallback) const;

@@ -213,7 +213,7 @@ class CompactTile {
     const std::byte* disordered;  // the row then: nobody wrote it so
   };
 
-  // Two steps of a copy.
+  // Stores a block as two steps of a copy.
   static KLOTSKI_INLINE void put_block(std::byte* tile, const ExpandedBlock& numbers) {
     _mm512_storeu_si512(tile, numbers.lower);
     _mm512_storeu_si512(tile + kTileBytes, numbers.upper);

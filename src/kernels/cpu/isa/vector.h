@@ -13,7 +13,7 @@
 
 #define KLOTSKI_INLINE inline __attribute__((always_inline))
 
-// Before every loop over an array that is to stay in registers: with one index that is not a
+// Unrolls every loop over an array that is to stay in registers: with one index that is not a
 // constant, even after the loop that matters, the whole array lives in memory.
 #define KLOTSKI_UNROLL _Pragma("GCC unroll 16")
 
