@@ -319,7 +319,7 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesHaveStagesWhereTheCpuShares) {
 }
 
 // Weights in host memory are found there by the next model of an equal plan.
-TEST_P(DevicePipeline, WeightsBelowAreReadOnce) {
+TEST_P(DevicePipeline, HostSlotsAreReadOnce) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
   const RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
   const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);

@@ -16,7 +16,7 @@ PreparedModel::PreparedModel(const ModelDescription& model, const TensorSource& 
     ops_arena_.emplace(target.ops, device_memory_->take("activations", memory.activation_bytes));
     computing.device = device_memory_.get();
     computing.below = &below_->tier;
-    computing.weights_below = &below_->weights;
+    computing.host_slots = &below_->weights;
     computing.cpu = target.cpu;
   } else {
     reservations_.push_back(compute_tier_->reserve("activations", memory.activation_bytes));

@@ -2,19 +2,19 @@
 
 #include <memory>
 
-#include "executor/weights_below.h"
+#include "executor/host_slots.h"
 
 namespace klotski {
 
 // Host memory of a device's weights, keys and values, kept from run to run.
 struct MemoryBelow {
   MemoryBelow(Device& device, uint64_t limit_bytes, const UnitLayouts& layouts,
-              const WeightsBelow::Slots& weight_slots)
+              const HostSlots::Slots& weight_slots)
       : tier("RAM", limit_bytes), slots(weight_slots), weights(device, tier, layouts, slots) {}
 
   Tier tier;
-  WeightsBelow::Slots slots;
-  WeightsBelow weights;
+  HostSlots::Slots slots;
+  HostSlots weights;
 };
 
 // The processor that computes: the CPU, or a device.

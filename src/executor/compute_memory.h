@@ -1,6 +1,6 @@
 #pragma once
 
-#include "executor/weights_below.h"
+#include "executor/host_slots.h"
 #include "kernels/ops.h"
 #include "memory/arena.h"
 #include "memory/device_memory.h"
@@ -14,7 +14,7 @@ struct ComputeMemory {
   // program's memory.
   DeviceMemory* device = nullptr;
   Tier* below = nullptr;
-  WeightsBelow* weights_below = nullptr;
+  HostSlots* host_slots = nullptr;
   const Processor* cpu = nullptr;  // the CPU's processor on a machine with a device
 
   BufferPool pool(std::string_view kind, int64_t count, uint64_t bytes_each) const {

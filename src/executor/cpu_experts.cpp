@@ -59,7 +59,7 @@ void CpuExperts::run(std::span<const Task* const> tasks) {
     const auto expert = static_cast<size_t>(task->unit.expert.value);
     const size_t begin = sorted_.begin[expert];
     const size_t count = sorted_.begin[expert + 1] - begin;
-    chosen.push_back({.weights = slots_.expert_below(task->unit, task->slot, task->sliced),
+    chosen.push_back({.weights = slots_.expert_in_host(task->unit, task->slot, task->sliced),
                       .in_rows = std::span(sorted_.in_rows).subspan(begin, count),
                       .out_rows = std::span(sorted_.out_rows).subspan(begin, count)});
   }

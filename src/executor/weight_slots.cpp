@@ -15,13 +15,13 @@ WeightSlots::WeightSlots(UnitSource& source, const UnitLayouts& layouts, const P
       ops_(ops),
       cpu_(memory.cpu ? *memory.cpu : ops),
       precision_(policy.precision),
-      below_(memory.weights_below) {
+      host_slots_(memory.host_slots) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     if (policy.layout.compute().slots[k] == 0) continue;
     pools_[k].emplace(memory.pool(
         std::string(unit_kind_name(kind)) + " weights", policy.layout.compute().slots[k],
-        below_ ? layouts.packed_bytes(kind) : layouts.buffer_bytes(kind)));
+        host_slots_ ? layouts.packed_bytes(kind) : layouts.buffer_bytes(kind)));
     states_[k].resize(static_cast<size_t>(policy.layout.compute().slots[k]));
   }
   if (!memory.device) return;
@@ -43,7 +43,7 @@ std::span<std::byte> WeightSlots::last_expert_slots(int64_t count) const {
 }
 
 void WeightSlots::fetch(const Task& task) {
-  below_->fetch(source_, layouts_, task.unit, task.slot, cpu_);
+  host_slots_->fetch(source_, layouts_, task.unit, task.slot, cpu_);
 }
 
 void WeightSlots::begin_load(const Task& task) {
@@ -72,7 +72,7 @@ void WeightSlots::await_load(const Task& expert) const {
 
 void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
   std::byte* to = buffer(task.unit, task.slot).data();
-  const std::byte* from = below_->slot(task.unit.kind, task.source_slot);
+  const std::byte* from = host_slots_->slot(task.unit.kind, task.source_slot);
   uint64_t part_begin = 0;  // byte among the unit's own bytes, of which the task names some
   for (const PlacedPart& part : layouts_.of(task.unit).parts) {
     const uint64_t begin = std::max(task.offset, part_begin);
@@ -86,7 +86,7 @@ void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
 
 void WeightSlots::begin_slice_copies(CopyQueue& link, const Task& task) const {
   const ExpertWeights from =
-      outputs_between(expert_below(task.unit, task.source_slot, 0), 0, task.sliced);
+      outputs_between(expert_in_host(task.unit, task.source_slot, 0), 0, task.sliced);
   std::byte* to = slice_->buffer(0).data();
   for (const TensorView* part : {&from.gate, &from.up, &from.down}) {
     for (const BytePlane& plane : planes_of(*part)) {
@@ -97,7 +97,7 @@ void WeightSlots::begin_slice_copies(CopyQueue& link, const Task& task) const {
 }
 
 ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs) const {
-  ExpertWeights slice = outputs_between(expert_below(unit, 0, 0), 0, outputs);
+  ExpertWeights slice = outputs_between(expert_in_host(unit, 0, 0), 0, outputs);
   const std::byte* at = slice_->buffer(0).data();
   for (TensorView* part : {&slice.gate, &slice.up, &slice.down}) {
     std::vector<const std::byte*> planes;
@@ -116,7 +116,7 @@ void WeightSlots::finish_load() {
 }
 
 void WeightSlots::load(const Task& task) {
-  if (below_) {
+  if (host_slots_) {
     begin_load(task);
     return finish_load();
   }
@@ -134,7 +134,7 @@ WeightSet WeightSlots::weights(const WeightUnit& unit, int32_t slot) {
   std::byte* data = buffer(unit, slot).data();
   Slot& here = state(unit, slot);
   for (const PlacedTensor& tensor : layout.tensors) {
-    TensorView view = below_ ? layout.packed_view(tensor, data) : layout.view(tensor, data);
+    TensorView view = host_slots_ ? layout.packed_view(tensor, data) : layout.view(tensor, data);
     view.order = here.orders[static_cast<size_t>(tensor.role)];
     weights.set(tensor.role, std::move(view));
   }
@@ -153,10 +153,10 @@ ExpertWeights WeightSlots::expert(const WeightUnit& unit, int32_t slot) {
   return expert_in(weights(unit, slot), unit.kind == UnitKind::expert);
 }
 
-ExpertWeights WeightSlots::expert_below(const WeightUnit& unit, int32_t slot_below,
-                                        int64_t from) const {
+ExpertWeights WeightSlots::expert_in_host(const WeightUnit& unit, int32_t host_slot,
+                                          int64_t from) const {
   const ExpertWeights whole =
-      expert_at(below_->slot(unit.kind, slot_below), unit.kind, layouts_.of(unit));
+      expert_at(host_slots_->slot(unit.kind, host_slot), unit.kind, layouts_.of(unit));
   return from == 0 ? whole : outputs_between(whole, from, whole.gate.rows());
 }
 

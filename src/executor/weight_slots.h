@@ -51,7 +51,7 @@ class WeightSlots {
   ExpertWeights expert(const WeightUnit& unit, int32_t slot);
   // An expert in a host slot, not arranged, since it may have to go to the device next: its outputs
   // from `from` on.
-  ExpertWeights expert_below(const WeightUnit& unit, int32_t slot_below, int64_t from) const;
+  ExpertWeights expert_in_host(const WeightUnit& unit, int32_t host_slot, int64_t from) const;
   // The first `outputs` outputs of an expert, whose slice was loaded.
   ExpertWeights expert_slice(const WeightUnit& unit, int64_t outputs) const;
 
@@ -81,7 +81,7 @@ class WeightSlots {
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
   std::array<std::vector<Slot>, kUnitKinds> states_;
   std::optional<BufferPool> slice_;  // gate, up and down one after the other
-  WeightsBelow* below_;
+  HostSlots* host_slots_;
   std::array<std::unique_ptr<CopyQueue>, 2> links_;  // used in turn
   int64_t begun_ = 0;                                // loads from host memory
   std::atomic<int64_t> finished_{0};                 // loads that are over

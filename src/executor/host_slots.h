@@ -13,12 +13,12 @@ namespace klotski {
 
 // The slots of weights in host memory, pinned in the background, that a device's slots are filled
 // from. They remember their units: a later run with equal slots finds them there.
-class WeightsBelow {
+class HostSlots {
  public:
   using Slots = std::array<int64_t, kUnitKinds>;
 
   // All given by reference must live longer.
-  WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layouts, const Slots& slots);
+  HostSlots(Device& device, Tier& tier, const UnitLayouts& layouts, const Slots& slots);
 
   // Fills the slot from the source, which may use the threads of `cpu`, unless it holds the unit
   // already. One thread at a time.

@@ -1,9 +1,8 @@
-#include "executor/weights_below.h"
+#include "executor/host_slots.h"
 
 namespace klotski {
 
-WeightsBelow::WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layouts,
-                           const Slots& slots) {
+HostSlots::HostSlots(Device& device, Tier& tier, const UnitLayouts& layouts, const Slots& slots) {
   std::vector<std::span<std::byte>> memory;
   for (size_t k = 0; k < kUnitKinds; ++k) {
     if (slots[k] == 0) continue;
@@ -17,8 +16,8 @@ WeightsBelow::WeightsBelow(Device& device, Tier& tier, const UnitLayouts& layout
   pinning_.emplace(device, std::move(memory));
 }
 
-void WeightsBelow::fetch(UnitSource& source, const UnitLayouts& layouts, const WeightUnit& unit,
-                         int32_t slot, const Processor& cpu) {
+void HostSlots::fetch(UnitSource& source, const UnitLayouts& layouts, const WeightUnit& unit,
+                      int32_t slot, const Processor& cpu) {
   const size_t kind = index_of(unit.kind);
   std::optional<WeightUnit>& held = held_[kind][static_cast<size_t>(slot)];
   if (held == unit) return;
@@ -28,7 +27,7 @@ void WeightsBelow::fetch(UnitSource& source, const UnitLayouts& layouts, const W
   held = unit;
 }
 
-const std::byte* WeightsBelow::slot(UnitKind kind, int32_t slot) const {
+const std::byte* HostSlots::slot(UnitKind kind, int32_t slot) const {
   return pools_[index_of(kind)]->buffer(slot).data();
 }
 
