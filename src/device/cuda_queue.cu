@@ -137,9 +137,9 @@ class CudaQueue final : public CopyQueue {
     record(published_);
   }
   void* published() const override { return published_.get(); }
-  void wait_for_place(void* place) override {
+  void wait_for_mark(void* mark) override {
     use_device();
-    check_cuda(cudaStreamWaitEvent(stream_.get(), static_cast<cudaEvent_t>(place), 0),
+    check_cuda(cudaStreamWaitEvent(stream_.get(), static_cast<cudaEvent_t>(mark), 0),
                "cudaStreamWaitEvent");
   }
 

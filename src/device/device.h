@@ -72,9 +72,9 @@ class CopyQueue {
   // it, null before the first; any thread may ask for it.
   virtual void publish() = 0;
   virtual void* published() const = 0;
-  // Copies asked for after this happen after that place in the order of the device's operations
-  // (ProcessorMemory::let_copies_wait), as the device knows it.
-  virtual void wait_for_place(void* place) = 0;
+  // Copies asked for after this happen after the device's operations before a mark, given as the
+  // device knows it (ProcessorMemory::let_copies_wait).
+  virtual void wait_for_mark(void* mark) = 0;
 };
 
 // Whether a count that goes round has come so far.

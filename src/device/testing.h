@@ -166,7 +166,7 @@ class HostDevice final : public Device {
     void wait_for_count(const std::atomic<uint32_t>& count, uint32_t least) override {
       while (!has_come_to(count, least)) std::this_thread::yield();
     }
-    void wait_for_place(void*) override {}  // operations are over when their calls return
+    void wait_for_mark(void*) override {}  // operations are over when their calls return
     void publish() override {
       const std::lock_guard lock(mutex_);
       for (Copy& copy : std::exchange(copies_, {})) published_.push_back(std::move(copy));

@@ -61,7 +61,7 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
   return limits;
 }
 
-static_assert(kMostComputations <= ProcessorMemory::kMostPlaces);
+static_assert(kMostComputations <= ProcessorMemory::kMostMarks);
 static_assert(2 * kMostComputations <= ProcessorMemory::kMostLandings);  // choices and gaps
 
 // Options with the lanes of the machine. With a device, tasks are short and many: where there are

@@ -31,9 +31,9 @@ void CpuExperts::begin(int64_t rows, float* on_device) {
   rows_.lie_at(on_device);
 }
 
-void CpuExperts::begin_rows_down(ProcessorMemory& operations, uint64_t place) {
+void CpuExperts::begin_rows_down(ProcessorMemory& operations, StreamMark mark) {
   rows_.begin_down(0, {0, count_ * with_.model.hidden},
-                   [&](CopyQueue& down) { operations.let_copies_wait(down, place); });
+                   [&](CopyQueue& down) { operations.let_copies_wait(down, mark); });
 }
 
 // The choices are sorted while rows come.

@@ -26,8 +26,8 @@ class CpuExperts {
   // `on_device`, followed by room for a result for each of their choices.
   void begin(int64_t rows, float* on_device);
 
-  // Brings the rows to the CPU, once the device's operations have come to that place.
-  void begin_rows_down(ProcessorMemory& operations, uint64_t place);
+  // Brings the rows to the CPU, once the device's operations have come to the mark.
+  void begin_rows_down(ProcessorMemory& operations, StreamMark mark);
   // Returns when the rows are there. `parts`: the group's choices, in the program's memory.
   void finish_rows_down(std::span<const RoutedRows> parts, LayerId layer);
   // Computes the experts of these tasks.

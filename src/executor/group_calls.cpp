@@ -145,7 +145,7 @@ void GroupTasks::begin_ahead(Tasks tasks) {
   if (!carrier.on_processor()) return call(carrier.begin, tasks);
   const auto operations = [&] {
     call(carrier.run, tasks);
-    under_way_.push_back(with_.ops.memory.place());
+    under_way_.push_back(with_.ops.memory.mark());
     call(carrier.begun, tasks);
   };
   begin_or_finish(operations, [&] { with_.ops.memory.finish(); });
@@ -154,9 +154,9 @@ void GroupTasks::begin_ahead(Tasks tasks) {
 void GroupTasks::finish(Tasks tasks) {
   const Carrier& carrier = carrier_of(tasks);
   if (carrier.on_processor()) {
-    const uint64_t place = under_way_.front();
+    const StreamMark mark = under_way_.front();
     under_way_.pop_front();
-    with_.ops.memory.finish_to(place);
+    with_.ops.memory.finish_to(mark);
   }
   call(carrier.finish, tasks);
 }

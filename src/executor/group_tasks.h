@@ -133,11 +133,11 @@ class GroupTasks {
   std::vector<KvStage> stages_;                // stages of spilled keys and values
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
   std::optional<CpuAttention> cpu_attention_;  // where the CPU attends
-  // Marks of the stream (ProcessorMemory::place()): after each call that has begun ahead, and after
+  // Marks of the stream (ProcessorMemory::mark()): after each call that has begun ahead, and after
   // the latest gate. Rows that wait behind the gate may wait for a few calls more, of which none
   // waits for those rows: the CPU's results are awaited once the CPU has begun.
-  std::deque<uint64_t> under_way_;
-  uint64_t gated_ = 0;
+  std::deque<StreamMark> under_way_;
+  StreamMark gated_;
   std::vector<Member> members_;
   std::optional<SortedChoices> sorted_;  // choices of the gates that ran last
   int64_t most_choices_ = 1;             // experts a token, in any layer

@@ -168,6 +168,11 @@ struct ExpertProduct {
   int64_t rows() const { return in_rows.empty() ? in.count : static_cast<int64_t>(in_rows.size()); }
 };
 
+// A mark in the stream of a processor's operations: those called before it come before the mark.
+struct StreamMark {
+  uint64_t number = 0;
+};
+
 // The memory that the operations of a processor work in, and the way there and back.
 class ProcessorMemory {
  public:
@@ -192,15 +197,15 @@ class ProcessorMemory {
   virtual const std::byte* begin_download(const std::byte* from, uint64_t bytes) = 0;
   // Returns when all operations called before are done; throws their errors.
   virtual void finish() = 0;
-  // A place in the order of calls; finish_to() returns when all that was called before it is done.
-  // There may be kMostPlaces that were not waited for.
-  virtual uint64_t place() = 0;
-  virtual void finish_to(uint64_t place) = 0;
+  // Marks the stream; finish_to() returns when all operations before the mark are done. There may
+  // be kMostMarks that were not waited for.
+  virtual StreamMark mark() = 0;
+  virtual void finish_to(StreamMark mark) = 0;
   // Operations called after this run after the copies that the queue has published.
   virtual void wait_for_copies(const CopyQueue& copies) = 0;
-  // And copies that are asked for after this happen after what was called before that place. One
-  // that is older than the last kMostPlaces stands for a later one.
-  virtual void let_copies_wait(CopyQueue& copies, uint64_t place) = 0;
+  // Copies that the queue is asked for after this happen after the operations before the mark. A
+  // mark older than the last kMostMarks stands for a later one.
+  virtual void let_copies_wait(CopyQueue& copies, StreamMark mark) = 0;
   // Lends more memory to take from, until lend() is called again; all that was taken of it has been
   // given back by then. Where memory is the program's, there is enough without.
   virtual void lend(std::span<std::byte> memory) = 0;
@@ -208,7 +213,7 @@ class ProcessorMemory {
   // given: all that was taken has been given back by then. See ArenaUse.
   virtual void use_arena(std::span<std::byte> arena) = 0;
 
-  static constexpr uint64_t kMostPlaces = 16;
+  static constexpr uint64_t kMostMarks = 16;
   static constexpr uint64_t kMostLanding = uint64_t{64} << 10;
   static constexpr uint64_t kMostLandings = 32;
 };

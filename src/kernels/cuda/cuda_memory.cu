@@ -87,15 +87,15 @@ void CudaMemory::finish() {
   check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
 }
 
-uint64_t CudaMemory::place() {
+StreamMark CudaMemory::mark() {
   make_current(device_);
-  check_cuda(cudaEventRecord(event(places_).get(), stream_.get()), "cudaEventRecord");
-  return places_++;
+  check_cuda(cudaEventRecord(event(next_mark_).get(), stream_.get()), "cudaEventRecord");
+  return {next_mark_.number++};
 }
 
-void CudaMemory::finish_to(uint64_t place) {
+void CudaMemory::finish_to(StreamMark mark) {
   make_current(device_);
-  check_cuda(cudaEventSynchronize(event(place).get()), "cudaEventSynchronize");
+  check_cuda(cudaEventSynchronize(event(mark).get()), "cudaEventSynchronize");
 }
 
 void CudaMemory::wait_for_copies(const CopyQueue& copies) {
@@ -104,9 +104,9 @@ void CudaMemory::wait_for_copies(const CopyQueue& copies) {
              "cudaStreamWaitEvent");
 }
 
-void CudaMemory::let_copies_wait(CopyQueue& copies, uint64_t place) {
+void CudaMemory::let_copies_wait(CopyQueue& copies, StreamMark mark) {
   make_current(device_);
-  copies.wait_for_place(event(place).get());
+  copies.wait_for_mark(event(mark).get());
 }
 
 }  // namespace klotski::cuda

@@ -28,10 +28,10 @@ class CudaMemory final : public ProcessorMemory {
   void download(void* to, const std::byte* from, uint64_t bytes) override;
   const std::byte* begin_download(const std::byte* from, uint64_t bytes) override;
   void finish() override;
-  uint64_t place() override;
-  void finish_to(uint64_t place) override;
+  StreamMark mark() override;
+  void finish_to(StreamMark mark) override;
   void wait_for_copies(const CopyQueue& copies) override;
-  void let_copies_wait(CopyQueue& copies, uint64_t place) override;
+  void let_copies_wait(CopyQueue& copies, StreamMark mark) override;
   void lend(std::span<std::byte> memory) override { running().memory.lend(memory); }
   void use_arena(std::span<std::byte> arena) override;
 
@@ -50,12 +50,12 @@ class CudaMemory final : public ProcessorMemory {
 
   Running& running();  // throws internal without an arena
   void stop() noexcept;
-  const Event& event(uint64_t place) const { return events_[place % events_.size()]; }
+  const Event& event(StreamMark mark) const { return events_[mark.number % events_.size()]; }
 
   int device_;
   Stream stream_;
-  std::array<Event, kMostPlaces> events_;  // of the latest places
-  uint64_t places_ = 0;
+  std::array<Event, kMostMarks> events_;  // the latest marks
+  StreamMark next_mark_;
   Context context_;
   std::optional<Running> running_;
 };

@@ -115,11 +115,11 @@ TEST_F(GpuMemory, AllOfItCanBeTakenAgain) {
   ops().memory.finish();
 }
 
-TEST_F(GpuMemory, DownloadsThatBeginEarlyAreThereAtTheirPlace) {
+TEST_F(GpuMemory, DownloadsThatBeginEarlyAreThereAtTheirMark) {
   constexpr size_t kRounds = ProcessorMemory::kMostLandings;
   std::vector<std::vector<uint8_t>> expected;
   std::vector<const std::byte*> landed;
-  uint64_t place = 0;
+  StreamMark mark;
   for (size_t i = 0; i < 3 * kRounds; ++i) {
     const size_t bytes = i % 7 == 0 ? ProcessorMemory::kMostLanding : 1 + i * 37;
     const DeviceArray<uint8_t> array(ProcessorMemory::kMostLanding + 16);
@@ -127,10 +127,10 @@ TEST_F(GpuMemory, DownloadsThatBeginEarlyAreThereAtTheirPlace) {
     expected.push_back(pattern(bytes, static_cast<unsigned>(i)));
     ops().memory.upload(from, expected.back().data(), bytes);
     landed.push_back(ops().memory.begin_download(from, bytes));
-    place = ops().memory.place();
+    mark = ops().memory.mark();
     // Later ones write elsewhere.
     if (i + 1 < kRounds || (i + 1) % 5 != 0) continue;
-    ops().memory.finish_to(place);
+    ops().memory.finish_to(mark);
     for (size_t k = i + 1 - kRounds; k <= i; ++k) {
       EXPECT_EQ(std::memcmp(landed[k], expected[k].data(), expected[k].size()), 0) << i << " " << k;
     }
@@ -141,8 +141,8 @@ TEST_F(GpuMemory, DownloadsThatBeginEarlyAreThereAtTheirPlace) {
                Error);
 }
 
-// Copies that a queue makes after a place find what was computed before it.
-TEST_F(GpuMemory, CopiesWaitForTheirPlace) {
+// Copies that a queue makes after a mark find the results of operations before it.
+TEST_F(GpuMemory, CopiesWaitForTheirMark) {
   constexpr size_t kFloats = 1 << 18;
   const std::unique_ptr<Device> device = open_device(0);
   std::vector<float> found(kFloats + 1024);
@@ -154,7 +154,7 @@ TEST_F(GpuMemory, CopiesWaitForTheirPlace) {
   for (int round = 0; round < 20; ++round) {
     const DeviceArray<float> sum{std::span<const float>(ones)};
     for (int i = 0; i < 50; ++i) ops().add({sum.data(), 1, kFloats}, added);
-    ops().memory.let_copies_wait(*queue, ops().memory.place());
+    ops().memory.let_copies_wait(*queue, ops().memory.mark());
     queue->to_host(reinterpret_cast<std::byte*>(found.data()),
                    reinterpret_cast<const std::byte*>(sum.data()), kFloats * sizeof(float));
     queue->finish();
@@ -217,8 +217,8 @@ TEST_F(GpuMemory, OperationsWaitForPublishedCopies) {
     queue->publish();
     ops().memory.wait_for_copies(*queue);
     ops().add({sum.data(), 1, kFloats}, {copied.data(), 1, kFloats});
-    const uint64_t place = ops().memory.place();
-    ops().memory.finish_to(place);
+    const StreamMark mark = ops().memory.mark();
+    ops().memory.finish_to(mark);
     counts.join();
     const std::vector<float> found = sum.download();
     for (size_t i = 0; i < kFloats; ++i) ASSERT_EQ(found[i], static_cast<float>(i + round + 1));

@@ -20,10 +20,10 @@ class HostMemory : public ProcessorMemory {
   void download(void* to, const std::byte* from, uint64_t bytes) override;
   const std::byte* begin_download(const std::byte* from, uint64_t) override { return from; }
   void finish() override {}
-  uint64_t place() override { return 0; }
-  void finish_to(uint64_t) override {}
+  StreamMark mark() override { return {}; }
+  void finish_to(StreamMark) override {}
   void wait_for_copies(const CopyQueue& copies) override;
-  void let_copies_wait(CopyQueue&, uint64_t) override {}
+  void let_copies_wait(CopyQueue&, StreamMark) override {}
   void lend(std::span<std::byte>) override {}
   void use_arena(std::span<std::byte>) override {}
 };
