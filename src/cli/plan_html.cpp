@@ -13,7 +13,7 @@ namespace {
 // One expert by the rows that groups of 8, 64 and 512 sequences and the plan's own give it.
 RooflinePlot expert_plot(const Planning& planning, const BlockModel& block,
                          const LevelPair& levels) {
-  const Machinery with = planning.machinery();
+  const PredictionInputs with = planning.prediction_inputs();
   const Policy& policy = planning.run().policy;
   RooflinePlot plot{.title = "One expert, its weights read from disk once a pass",
                     .upper_name = "memory",
@@ -40,9 +40,9 @@ void write_plan_html(std::ostream& out, const Planning& planning, const std::str
   PlanPage page{
       .title = title, .text = plan_text(planning), .rooflines = {}, .spans = {}, .placement = {}};
   const std::optional<BlockModel> block = planning.block();
-  const std::optional<LevelPair> levels = memory_over_disk(planning.machinery());
+  const std::optional<LevelPair> levels = memory_over_disk(planning.prediction_inputs());
   if (block && levels) page.rooflines.push_back(expert_plot(planning, *block, *levels));
-  Preview seen = preview(planning.machinery(), planning.run().policy, planning.work());
+  Preview seen = preview(planning.prediction_inputs(), planning.run().policy, planning.work());
   page.spans = std::move(seen.spans);
   page.placement = std::move(seen.placement);
   write_plan_page(out, page);

@@ -15,7 +15,7 @@ namespace {
 std::string paper_text(const Planning& planning) {
   constexpr int64_t kMostMicroBatches = 64;
   const Policy& policy = planning.run().policy;
-  const Machinery with = planning.machinery();
+  const PredictionInputs with = planning.prediction_inputs();
   const std::optional<BlockModel> block = planning.block();
   if (!block) return {};
   std::string text = fmt::format("\ninequalities of a group of {} while decoding (Klotski, 4-7)\n",

@@ -22,7 +22,8 @@ double share_below(const ModelDescription& model, const Policy& policy, UnitKind
 
 // Seconds to bring a unit, from host memory to a device or from disk: with a rate of 0 weights take
 // no time.
-double transfer_seconds(const Machinery& with, const Policy& policy, const WeightUnit& unit) {
+double transfer_seconds(const PredictionInputs& with, const Policy& policy,
+                        const WeightUnit& unit) {
   const MachineProfile& machine = with.profile.machine;
   const UnitFacts facts = with.facts(unit);
   if (policy.layout.host()) return machine.link().weights.at(static_cast<double>(facts.own_bytes));
@@ -37,7 +38,7 @@ double expert_flops(const ModelDescription& model, LayerId layer, double rows) {
 
 }  // namespace
 
-std::optional<BlockModel> block_model(const Machinery& with, const Policy& policy,
+std::optional<BlockModel> block_model(const PredictionInputs& with, const Policy& policy,
                                       double positions) {
   const std::optional<LayerId> layer = first_routed(with.model);
   if (!layer) return {};
@@ -63,7 +64,7 @@ std::optional<BlockModel> block_model(const Machinery& with, const Policy& polic
   return block;
 }
 
-std::optional<LevelPair> memory_over_disk(const Machinery& with) {
+std::optional<LevelPair> memory_over_disk(const PredictionInputs& with) {
   constexpr double kManyRows = 512.0;
   if (with.profile.machine.disk().bytes_per_second <= 0) return {};
   const LayerId layer = first_routed(with.model).value_or(LayerId(0));
@@ -76,7 +77,7 @@ std::optional<LevelPair> memory_over_disk(const Machinery& with) {
       .link_bytes_per_second = with.profile.machine.disk().bytes_per_second};
 }
 
-Operation expert_operation(const Machinery& with, LayerId layer, double rows) {
+Operation expert_operation(const PredictionInputs& with, LayerId layer, double rows) {
   const auto bytes =
       static_cast<double>(with.facts(expert_unit(with.model, layer, ExpertId(0))).read_bytes);
   return {

@@ -19,14 +19,14 @@ struct BlockModel {
   BlockSeconds seconds;
   ExpertChoices choices;
 };
-std::optional<BlockModel> block_model(const Machinery& with, const Policy& policy,
+std::optional<BlockModel> block_model(const PredictionInputs& with, const Policy& policy,
                                       double positions);
 
 // Main memory over the disk: arithmetic at the rate that experts with many rows reach. Nothing
 // where weights come from no disk, since its rate was not measured then.
-std::optional<LevelPair> memory_over_disk(const Machinery& with);
+std::optional<LevelPair> memory_over_disk(const PredictionInputs& with);
 
 // One expert of the layer over `rows` rows, its weights read from disk once.
-Operation expert_operation(const Machinery& with, LayerId layer, double rows);
+Operation expert_operation(const PredictionInputs& with, LayerId layer, double rows);
 
 }  // namespace klotski

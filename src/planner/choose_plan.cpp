@@ -13,7 +13,7 @@ namespace {
 // Whether the CPU of a machine with a device may compute, and its times are known.
 bool cpu_may_share(const PlanInputs& inputs) {
   return inputs.run.memory.device && inputs.run.cpu &&
-         !expert_costs(inputs.machinery(), {}, 1).empty();
+         !expert_costs(inputs.prediction_inputs(), {}, 1).empty();
 }
 
 SearchSpace search_space(const PlanInputs& inputs, const RunLimits& limits, int64_t sequences) {
@@ -43,8 +43,8 @@ SearchSpace search_space(const PlanInputs& inputs, const RunLimits& limits, int6
 
 }  // namespace
 
-Machinery machinery_of(const ModelDescription& model, const UnitLayouts& layouts,
-                       const Profile& profile, const ExpertShares& shares) {
+PredictionInputs prediction_inputs_of(const ModelDescription& model, const UnitLayouts& layouts,
+                                      const Profile& profile, const ExpertShares& shares) {
   return {.model = model,
           .profile = profile,
           .facts = [&from = layouts](const WeightUnit& unit) { return facts_of(from, unit); },
@@ -96,7 +96,7 @@ class Fitting {
     RunPlan plan = plan_run(inputs_.run, fixed, workload_);
     if (inputs_.run.memory.device) plan.policy.cache.expert_shares = inputs_.shares.all();
     if (plan.policy.division.shared_rows > 0) {
-      plan.policy.division.costs = expert_costs(inputs_.machinery(), plan.policy,
+      plan.policy.division.costs = expert_costs(inputs_.prediction_inputs(), plan.policy,
                                                 static_cast<double>(workload_.usual_tokens()));
     }
     return plan;
@@ -128,7 +128,7 @@ ChosenPlan choose_plan(const PlanInputs& inputs, const RunLimits& limits,
   const Fitting fit(inputs, limits, workload);
   const SearchSpace space = search_space(inputs, limits, workload.sequences);
   std::vector<Candidate> candidates =
-      search(inputs.machinery(), planned_work(workload), space, fit);
+      search(inputs.prediction_inputs(), planned_work(workload), space, fit);
   if (candidates.empty()) {
     fit.plan_of(group_sizes(space).front());  // says why
     fail(ErrorKind::internal, "a group that did not fit fits now");
@@ -147,7 +147,7 @@ double best_rough_rate(const PlanInputs& inputs, const RunLimits& limits, const 
     }
   }
   const PlannedWork work = planned_work(workload);
-  const Machinery with = inputs.machinery();
+  const PredictionInputs with = inputs.prediction_inputs();
   const int64_t experts = search_space(inputs, limits, workload.sequences).most_experts;
   SampledPrediction(with, work, experts, Care::rough).of_all(candidates);
   double best = 0.0;

@@ -14,8 +14,8 @@ struct ChosenPlan {
 
 // The model, the machine's rates and the popularity of experts, as predictions take them. All of it
 // must live longer.
-Machinery machinery_of(const ModelDescription& model, const UnitLayouts& layouts,
-                       const Profile& profile, const ExpertShares& shares);
+PredictionInputs prediction_inputs_of(const ModelDescription& model, const UnitLayouts& layouts,
+                                      const Profile& profile, const ExpertShares& shares);
 
 // Inputs of a choice besides the limits and the work.
 struct PlanInputs {
@@ -23,7 +23,9 @@ struct PlanInputs {
   const Profile& profile;
   const ExpertShares& shares;
 
-  Machinery machinery() const { return machinery_of(run.model, run.layouts, profile, shares); }
+  PredictionInputs prediction_inputs() const {
+    return prediction_inputs_of(run.model, run.layouts, profile, shares);
+  }
 };
 
 // Tries group sizes, strategies and K, gives each its memory and simulates the work: the fastest is

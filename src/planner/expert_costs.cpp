@@ -26,7 +26,7 @@ double seconds_beside_experts(const LayerProfile& layer, const Policy& policy, d
           layer.combine.at(rows));
 }
 
-double seconds_besides_layers(const Machinery& with, const Policy& policy) {
+double seconds_besides_layers(const PredictionInputs& with, const Policy& policy) {
   const auto rows = static_cast<double>(policy.decode_sequences());
   const ModelProfile& model = with.profile.model;
   return static_cast<double>(policy.decode_batches()) *
@@ -55,7 +55,7 @@ ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, double positions) 
 
 }  // namespace
 
-LayerCosts expert_costs(const Machinery& with, const Policy& policy, double all_positions) {
+LayerCosts expert_costs(const PredictionInputs& with, const Policy& policy, double all_positions) {
   const MachineProfile& machine = with.profile.machine;
   const LinkProfile& link = machine.link();
   const double positions = policy.visible.attended(all_positions);

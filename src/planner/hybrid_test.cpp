@@ -39,7 +39,7 @@ struct LargeMachine {
                                                 50 * kExpertBytes / kCpuRate});
   }
 
-  Machinery machinery() const {
+  PredictionInputs prediction_inputs() const {
     return {.model = model,
             .profile = profile,
             .facts =
@@ -68,14 +68,14 @@ struct LargeMachine {
     if (strategy == Strategy::hybrid) {
       policy.division.shared_rows = 1024;
       policy.division.slices_experts = slices;
-      policy.division.costs = expert_costs(machinery(), policy, 512);
+      policy.division.costs = expert_costs(prediction_inputs(), policy, 512);
     }
     return policy;
   }
 
   // Totals of a pass of decoding rows that follows others like it.
   TimelineTotals decode_step(Strategy strategy, int64_t sequences) const {
-    const Machinery with = machinery();
+    const PredictionInputs with = prediction_inputs();
     const Policy used = policy(strategy, sequences);
     PassSimulator simulator(with, used);
     const PassShape shape{.decoding_rows = static_cast<double>(sequences),
@@ -135,7 +135,7 @@ Policy with_kv_below(const LargeMachine& machine, int64_t stages) {
   policy.group.micro_batches = 4;
   policy.layout.kv_stages = stages;
   policy.layout.compute().kv_spill_bytes = kGiB;
-  policy.division.costs = expert_costs(machine.machinery(), policy, 512);
+  policy.division.costs = expert_costs(machine.prediction_inputs(), policy, 512);
   return policy;
 }
 
@@ -173,7 +173,7 @@ TEST(Hybrid, CostsKnowWhatKeysAndValuesTakeOfTheLinkAndHowLongTheyAreWaitedFor) 
 TEST(Hybrid, KeysAndValuesOnTheLinkLeaveMoreToTheCpu) {
   LargeMachineWithKv machine;
   machine.slices = true;
-  const Machinery with = machine.machinery();
+  const PredictionInputs with = machine.prediction_inputs();
   const PassShape shape{.micro_batches = 4, .decoding_rows = 16, .positions = 512};
   const auto played = [&](const Policy& policy) {
     PassSimulator simulator(with, policy);
@@ -208,7 +208,7 @@ struct Recorded : TaskSink {
 TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
   LargeMachineWithKv machine(2);
   machine.slices = true;  // the division turns on every moment of the link
-  const Machinery with = machine.machinery();
+  const PredictionInputs with = machine.prediction_inputs();
   Policy policy = with_kv_below(machine, 4);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 6;
   policy.cache.kept_experts = 0;
@@ -242,7 +242,7 @@ TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
 TEST(Hybrid, WithoutMeasurementsOfTheCpuThereAreNoCosts) {
   LargeMachine machine;
   machine.profile.model.kinds.front().expert_on_cpu = {};
-  EXPECT_TRUE(expert_costs(machine.machinery(), {}, 512).empty());
+  EXPECT_TRUE(expert_costs(machine.prediction_inputs(), {}, 512).empty());
 }
 
 }  // namespace

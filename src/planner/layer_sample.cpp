@@ -50,7 +50,7 @@ ExpertShares with_layers(const ExpertShares& shares, const ModelDescription& mod
 
 }  // namespace
 
-LayerSample::LayerSample(const Machinery& whole, int64_t most_layers)
+LayerSample::LayerSample(const PredictionInputs& whole, int64_t most_layers)
     : layers_(evenly_taken(whole.model.layer_count(), most_layers)),
       all_layers_(whole.model.layer_count()),
       whole_facts_(whole.facts),
@@ -66,7 +66,7 @@ LayerSample::LayerSample(const Machinery& whole, int64_t most_layers)
   }
 }
 
-Machinery LayerSample::machinery() const {
+PredictionInputs LayerSample::prediction_inputs() const {
   return {.model = model_,
           .profile = profile_,
           .facts =

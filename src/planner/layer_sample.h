@@ -9,11 +9,11 @@ namespace klotski {
 class LayerSample {
  public:
   // A sample of at most `most_layers` layers. Objects that the whole refers to must live longer.
-  LayerSample(const Machinery& whole, int64_t most_layers);
-  LayerSample(const LayerSample&) = delete;  // machinery() refers to it
+  LayerSample(const PredictionInputs& whole, int64_t most_layers);
+  LayerSample(const LayerSample&) = delete;  // prediction_inputs() refers to it
   LayerSample& operator=(const LayerSample&) = delete;
 
-  Machinery machinery() const;
+  PredictionInputs prediction_inputs() const;
   // The time of a pass of the whole model as a multiple of a pass of the sample.
   double times_as_long() const;
   // The policy with slots for an equal share of the units of every kind.

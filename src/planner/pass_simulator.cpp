@@ -26,7 +26,7 @@ double seconds_at(double bytes_per_second, double bytes) {
 
 }  // namespace
 
-PassSimulator::PassSimulator(const Machinery& with, const Policy& policy, int64_t keep_spans)
+PassSimulator::PassSimulator(const PredictionInputs& with, const Policy& policy, int64_t keep_spans)
     : with_(with),
       policy_(policy),
       schedule_(make_schedule(policy.strategy)),

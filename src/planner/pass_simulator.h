@@ -14,7 +14,7 @@ namespace klotski {
 
 // Inputs of every prediction besides the policy: the model, measured times, bytes of units and
 // popularity of experts.
-struct Machinery {
+struct PredictionInputs {
   const ModelDescription& model;
   const Profile& profile;
   std::function<UnitFacts(const WeightUnit&)> facts;
@@ -38,7 +38,7 @@ struct PassShape {
 class PassSimulator {
  public:
   // All arguments must live longer. The latest spans of all passes are kept.
-  PassSimulator(const Machinery& with, const Policy& policy, int64_t keep_spans = 0);
+  PassSimulator(const PredictionInputs& with, const Policy& policy, int64_t keep_spans = 0);
 
   // The totals of the pass, lane by lane.
   TimelineTotals play(const PassShape& shape);
@@ -66,7 +66,7 @@ class PassSimulator {
   double rows_of(const Task& expert) const;
   void choose(LayerId layer);
 
-  const Machinery& with_;
+  const PredictionInputs& with_;
   const Policy& policy_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<ExpertPredictor> predictor_;

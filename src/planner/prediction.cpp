@@ -30,7 +30,7 @@ PassShape rounded(PassShape shape, double row_steps) {
 // The passes of a run, simulated in their order.
 class Run {
  public:
-  Run(const Machinery& with, const Policy& policy, const PlannedWork& work,
+  Run(const PredictionInputs& with, const Policy& policy, const PlannedWork& work,
       const PredictionDetail& detail)
       : detail_(detail),
         layers_(with.model.layer_count()),
@@ -120,7 +120,7 @@ class Run {
 
 }  // namespace
 
-Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
+Prediction predict(const PredictionInputs& with, const Policy& policy, const PlannedWork& work,
                    const PredictionDetail& detail) {
   const int64_t group = std::min(work.at_once, policy.group.sequences());
   PlannedWork simulated = work;

@@ -40,7 +40,7 @@ struct PredictionDetail {
 // first pass with nothing in memory, later ones with the weights that earlier ones left there.
 // After the detail's number of groups each group is taken to be like the others, but for the last,
 // which may be smaller: it brings as many weights for fewer tokens.
-Prediction predict(const Machinery& with, const Policy& policy, const PlannedWork& work,
+Prediction predict(const PredictionInputs& with, const Policy& policy, const PlannedWork& work,
                    const PredictionDetail& detail = {});
 
 }  // namespace klotski

@@ -41,7 +41,7 @@ TEST(ExpertShares, ExpertsAreChosenAsOftenAsAtRandom) {
 // attention for each of two micro-batches and one for each expert that was chosen.
 TEST(Prediction, WhatIsResidentIsComputedOnly) {
   const Bench bench;
-  const Machinery with = bench.machinery();
+  const PredictionInputs with = bench.prediction_inputs();
   const Policy policy = resident_policy(bench.model);
   const Prediction found = predict(
       with, policy, {.sequences = 8, .prompt_tokens = 16, .generated_tokens = 11, .at_once = 8});
@@ -62,7 +62,7 @@ TEST(Prediction, WhatIsResidentIsComputedOnly) {
 TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
   Bench bench;
   bench.unit_bytes = 10'000'000;  // ten times as long as computing it
-  const Machinery with = bench.machinery();
+  const PredictionInputs with = bench.prediction_inputs();
   Policy policy = resident_policy(bench.model);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // 8 of 32
   const PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 21, .at_once = 8};
@@ -77,7 +77,7 @@ TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
 
 TEST(Prediction, SequencesThatDoNotFitWaitForOthers) {
   const Bench bench;
-  const Machinery with = bench.machinery();
+  const PredictionInputs with = bench.prediction_inputs();
   const Policy policy = resident_policy(bench.model);
   const PlannedWork work{.sequences = 24, .prompt_tokens = 8, .generated_tokens = 5, .at_once = 8};
   const Prediction in_turns = predict(with, policy, work);
@@ -90,7 +90,7 @@ TEST(Prediction, SequencesThatDoNotFitWaitForOthers) {
 
 TEST(Prediction, ManyGroupsAreLikeSome) {
   const Bench bench;
-  const Machinery with = bench.machinery();
+  const PredictionInputs with = bench.prediction_inputs();
   const Policy policy = resident_policy(bench.model);
   PlannedWork work{.sequences = 64, .prompt_tokens = 8, .generated_tokens = 5, .at_once = 8};
   const Prediction some = predict(with, policy, work);
@@ -117,7 +117,7 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
                            .prompt_tokens = 8,
                            .generated_tokens = generated,
                            .at_once = policy.group.sequences()};
-    Machinery with = bench.machinery();
+    PredictionInputs with = bench.prediction_inputs();
     with.facts = [](const WeightUnit&) { return UnitFacts{1000, false, 1000}; };
     const Prediction found = predict(with, policy, work);
     return found.totals.lane(Lane::kToDevice).bytes;
@@ -136,7 +136,7 @@ TEST(Prediction, WhatPromptsBorrowComesBackOnceAGroup) {
 // generate meanwhile.
 TEST(Prediction, PromptsAreCutIntoPasses) {
   const Bench bench;
-  const Machinery with = bench.machinery();
+  const PredictionInputs with = bench.prediction_inputs();
   const Policy policy = resident_policy(bench.model);
   const Prediction found = predict(
       with, policy, {.sequences = 8, .prompt_tokens = 100, .generated_tokens = 3, .at_once = 8});
@@ -161,10 +161,10 @@ TEST(Prediction, SpilledKeysAndValuesTakeTime) {
   Policy policy = resident_policy(bench.model);
   const PlannedWork work{
       .sequences = 8, .prompt_tokens = 4000, .generated_tokens = 11, .at_once = 8};
-  const Prediction inside = predict(bench.machinery(), policy, work);
+  const Prediction inside = predict(bench.prediction_inputs(), policy, work);
   policy.layout.kv_stages = 2;
   policy.layout.compute().kv_bytes = policy.layout.compute().kv_spill_bytes = kMiB;
-  const Prediction outside = predict(bench.machinery(), policy, work);
+  const Prediction outside = predict(bench.prediction_inputs(), policy, work);
   EXPECT_EQ(inside.totals.lane(Lane::kKvIn).spans, 0);
   EXPECT_GT(outside.totals.lane(Lane::kKvIn).busy, outside.totals.lane(Lane::kKvOut).busy);
   EXPECT_GT(outside.decode_seconds, inside.decode_seconds);
@@ -189,7 +189,7 @@ struct BesideWeights {
     policy.layout.compute().kv_spill_bytes = 64 * kMiB;  // bytes of all sequences
   }
   Prediction predicted(const PlannedWork& work) const {
-    Machinery with = bench.machinery();
+    PredictionInputs with = bench.prediction_inputs();
     with.facts = [](const WeightUnit&) { return UnitFacts{300'000, false, 300'000}; };
     return predict(with, policy, work);
   }
@@ -226,7 +226,7 @@ TEST(Prediction, KeysAndValuesGoBackTogether) {
 TEST(Prediction, ASmallLastGroupBringsAllWeights) {
   const BesideWeights both;
   const auto seconds = [&](int64_t sequences) {
-    Machinery with = both.bench.machinery();
+    PredictionInputs with = both.bench.prediction_inputs();
     with.facts = [](const WeightUnit&) { return UnitFacts{300'000, false, 300'000}; };
     const PlannedWork work{
         .sequences = sequences, .prompt_tokens = 16, .generated_tokens = 40, .at_once = 8};
@@ -245,7 +245,7 @@ TEST(Prediction, ALastGroupFindsWhatTheFirstOneLeft) {
   const auto read = [&](int64_t sequences) {
     const PlannedWork work{
         .sequences = sequences, .prompt_tokens = 16, .generated_tokens = 4, .at_once = 8};
-    const Prediction found = predict(bench.machinery(), policy, work, {.most_groups = 1});
+    const Prediction found = predict(bench.prediction_inputs(), policy, work, {.most_groups = 1});
     EXPECT_NEAR(found.generated_tokens, static_cast<double>(sequences) * 4, 1e-9);
     return found.totals.lane(Lane::kDiskRead).bytes;
   };
@@ -267,7 +267,7 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
   bench.profile.machine.disk().bytes_per_second = 0;
   for (const double into_new_memory : {0.0, 1e9}) {
     bench.profile.machine.disk().bytes_per_second_into_new_memory = into_new_memory;
-    const Prediction none = predict(bench.machinery(), policy, work);
+    const Prediction none = predict(bench.prediction_inputs(), policy, work);
     EXPECT_EQ(none.totals.lane(Lane::kDiskRead).busy.count(), 0);
     EXPECT_GT(none.totals.lane(Lane::kDiskRead).bytes, 0u);
     EXPECT_EQ(none.totals.lane(Lane::kKvIn).busy.count(), 0);
@@ -275,9 +275,9 @@ TEST(Prediction, WithoutADiskReadsTakeNoTime) {
     EXPECT_TRUE(std::isfinite(none.tokens_per_second()));
     EXPECT_GT(none.tokens_per_second(), 0.0);
   }
-  const double without = predict(bench.machinery(), policy, work).decode_seconds;
+  const double without = predict(bench.prediction_inputs(), policy, work).decode_seconds;
   bench.profile.machine.disk().bytes_per_second = 1e18;
-  const double fast = predict(bench.machinery(), policy, work).decode_seconds;
+  const double fast = predict(bench.prediction_inputs(), policy, work).decode_seconds;
   EXPECT_NEAR(without, fast, 0.01 * fast);
 }
 
@@ -285,9 +285,9 @@ TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
   Bench bench;
   Policy policy = resident_policy(bench.model);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;  // 8 of 32
-  EXPECT_GT(block_model(bench.machinery(), policy, 16.0)->seconds.expert_transfer, 0.0);
+  EXPECT_GT(block_model(bench.prediction_inputs(), policy, 16.0)->seconds.expert_transfer, 0.0);
   bench.profile.machine.disk().bytes_per_second = 0;
-  const BlockModel block = block_model(bench.machinery(), policy, 16.0).value();
+  const BlockModel block = block_model(bench.prediction_inputs(), policy, 16.0).value();
   EXPECT_EQ(block.seconds.expert_transfer, 0.0);
   EXPECT_EQ(block.seconds.attention_transfer, 0.0);
 }
@@ -295,7 +295,7 @@ TEST(Prediction, ABlockWithoutADiskTransfersInNoTime) {
 // The first read into each slot is slower, and takes time from computing.
 TEST(Prediction, MemoryIsFoundOnce) {
   Bench bench;
-  const Machinery with = bench.machinery();
+  const PredictionInputs with = bench.prediction_inputs();
   const Policy policy = resident_policy(bench.model);
   const PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 5, .at_once = 8};
   const Prediction found = predict(with, policy, work);

@@ -11,7 +11,7 @@ constexpr int64_t kKeptSpans = 20'000;
 
 }  // namespace
 
-Preview preview(const Machinery& with, const Policy& policy, const PlannedWork& work) {
+Preview preview(const PredictionInputs& with, const Policy& policy, const PlannedWork& work) {
   PassSimulator simulator(with, policy, kKeptSpans);
   const int64_t together = std::min({work.sequences, work.at_once, policy.group.sequences()});
   std::vector<PassSequence> sequences(static_cast<size_t>(together),

@@ -20,6 +20,6 @@ struct Preview {
 
 // Plays a pass of the work's prompts, then passes in which all sequences decode: spans and shares
 // are of the latter.
-Preview preview(const Machinery& with, const Policy& policy, const PlannedWork& work);
+Preview preview(const PredictionInputs& with, const Policy& policy, const PlannedWork& work);
 
 }  // namespace klotski

@@ -25,7 +25,7 @@ double share_of(const Preview& seen, UnitKind kind) {
 
 TEST(Preview, WhatFitsStaysInMemory) {
   const Bench bench;
-  const Preview seen = preview(bench.machinery(), resident_policy(bench.model), kWork);
+  const Preview seen = preview(bench.prediction_inputs(), resident_policy(bench.model), kWork);
   EXPECT_EQ(share_of(seen, UnitKind::attention), 1.0);
   EXPECT_EQ(share_of(seen, UnitKind::expert), 1.0);
   EXPECT_EQ(seen.placement.size(), 1u + 4 + 4 + 32);
@@ -37,7 +37,7 @@ TEST(Preview, WhatDoesNotFitIsReadAgain) {
   const Bench bench;
   Policy policy = resident_policy(bench.model);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 8;
-  const Preview seen = preview(bench.machinery(), policy, kWork);
+  const Preview seen = preview(bench.prediction_inputs(), policy, kWork);
   EXPECT_EQ(share_of(seen, UnitKind::attention), 1.0);
   EXPECT_LE(share_of(seen, UnitKind::expert), 0.3);
   EXPECT_GT(share_of(seen, UnitKind::expert), 0.0);

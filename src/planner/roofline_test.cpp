@@ -232,11 +232,11 @@ TEST_F(RooflineProperties, TurningPointsSeparateTheRegions) {
 // Weights that are made where they are needed come from no disk.
 TEST(Roofline, NoLevelsWithoutADisk) {
   Bench bench;
-  const std::optional<LevelPair> levels = memory_over_disk(bench.machinery());
+  const std::optional<LevelPair> levels = memory_over_disk(bench.prediction_inputs());
   ASSERT_TRUE(levels);
   EXPECT_EQ(levels->link_bytes_per_second, bench.profile.machine.disk().bytes_per_second);
   bench.profile.machine.disk().bytes_per_second = 0;
-  EXPECT_FALSE(memory_over_disk(bench.machinery()));
+  EXPECT_FALSE(memory_over_disk(bench.prediction_inputs()));
 }
 
 }  // namespace

@@ -39,11 +39,11 @@ int64_t layers_for(const CareOf& care, int64_t experts) {
 
 }  // namespace
 
-SampledPrediction::SampledPrediction(const Machinery& whole, const PlannedWork& work,
+SampledPrediction::SampledPrediction(const PredictionInputs& whole, const PlannedWork& work,
                                      int64_t experts, Care care)
     : detail_(kCares[static_cast<size_t>(care)].detail),
       sample_(whole, layers_for(kCares[static_cast<size_t>(care)], experts)),
-      with_(sample_.machinery()),
+      with_(sample_.prediction_inputs()),
       work_(work) {}
 
 Prediction SampledPrediction::of(const Policy& policy, int64_t at_once) const {

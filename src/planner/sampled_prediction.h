@@ -18,7 +18,8 @@ class SampledPrediction {
  public:
   // `experts` of the layer that has most. Objects that the whole refers to, and the work, must live
   // longer.
-  SampledPrediction(const Machinery& whole, const PlannedWork& work, int64_t experts, Care care);
+  SampledPrediction(const PredictionInputs& whole, const PlannedWork& work, int64_t experts,
+                    Care care);
 
   // The prediction of a run with room for keys and values of `at_once` sequences. May be called by
   // several threads.
@@ -29,7 +30,7 @@ class SampledPrediction {
  private:
   PredictionDetail detail_;
   LayerSample sample_;
-  Machinery with_;
+  PredictionInputs with_;
   const PlannedWork& work_;
 };
 

@@ -172,7 +172,7 @@ void predict_first(std::vector<Candidate>& candidates, size_t count,
 }
 
 // All group sizes that fit and the variants of the fastest, roughly predicted, the fastest first.
-std::vector<Candidate> rough_candidates(const Machinery& with, const PlannedWork& work,
+std::vector<Candidate> rough_candidates(const PredictionInputs& with, const PlannedWork& work,
                                         const SearchSpace& space, const Fit& fit) {
   std::vector<Candidate> candidates = fitted(group_sizes(space), fit);
   if (candidates.empty()) return {};
@@ -254,7 +254,7 @@ void add_variants(std::vector<Candidate>& best, std::vector<Candidate>& rest,
 
 }  // namespace
 
-std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
+std::vector<Candidate> search(const PredictionInputs& with, const PlannedWork& work,
                               const SearchSpace& space, const Fit& fit) {
   std::vector<Candidate> candidates = rough_candidates(with, work, space, fit);
   if (candidates.empty()) return {};

@@ -68,7 +68,7 @@ struct Candidate {
 // and scaled by how far off that was for the best. Where several are within a hundredth of the
 // fastest, the smallest group is chosen, among groups of one size that whose processors wait for
 // each other least, then the last strategy and the usual K.
-std::vector<Candidate> search(const Machinery& with, const PlannedWork& work,
+std::vector<Candidate> search(const PredictionInputs& with, const PlannedWork& work,
                               const SearchSpace& space,
                               const std::function<std::optional<FittedGroup>(const Choice&)>& fit);
 

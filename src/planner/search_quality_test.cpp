@@ -83,7 +83,7 @@ struct RandomSetting {
     return ExpertShares(model, std::move(found));
   }
 
-  Machinery machinery() const {
+  PredictionInputs prediction_inputs() const {
     return {.model = model,
             .profile = profile,
             .facts =
@@ -127,7 +127,7 @@ struct RandomSetting {
     policy.division.attend_at_host(choice.cpu_attention);
     if (properties_of(choice.strategy).divides_experts) {
       policy.division.shared_rows = 1024;
-      policy.division.costs = expert_costs(machinery(), policy, 64);
+      policy.division.costs = expert_costs(prediction_inputs(), policy, 64);
     }
     return group;
   }
@@ -135,7 +135,7 @@ struct RandomSetting {
   double careful_seconds(const FittedGroup& group) const {
     PlannedWork with_room = work;
     with_room.at_once = group.at_once;
-    return predict(machinery(), group.policy, with_room).seconds();
+    return predict(prediction_inputs(), group.policy, with_room).seconds();
   }
 
   // The fastest of some choices, and the time it takes; infinite where none fits.
@@ -159,7 +159,7 @@ TEST(Search, FindsWhatAnExhaustiveOneFinds) {
   for (uint64_t seed = 1; settings < 50; ++seed) {
     const RandomSetting setting(seed);
     const std::vector<Candidate> found =
-        search(setting.machinery(), setting.work, setting.space(),
+        search(setting.prediction_inputs(), setting.work, setting.space(),
                [&](const Choice& choice) { return setting.fit(choice); });
     if (found.empty()) continue;
     ++settings;

@@ -97,7 +97,7 @@ TEST(Search, AWayThatFitsInOneSizeIsFound) {
       return resident_group(bench, size, 64);
     };
     const std::vector<Candidate> found =
-        search(bench.machinery(), work, space_of_a_device(64), fit);
+        search(bench.prediction_inputs(), work, space_of_a_device(64), fit);
     ASSERT_EQ(found.size(), 1u);
     EXPECT_EQ(found.front().choice, only);
   }
@@ -109,7 +109,8 @@ TEST(Search, OneProcessorWhereSeveralAreNoFaster) {
   const Bench bench;
   const PlannedWork work{.sequences = 1, .prompt_tokens = 8, .generated_tokens = 9, .at_once = 1};
   const auto fit = [&](const Choice& size) { return resident_group(bench, size, 1); };
-  const Choice found = search(bench.machinery(), work, space_of_a_device(1), fit).front().choice;
+  const Choice found =
+      search(bench.prediction_inputs(), work, space_of_a_device(1), fit).front().choice;
   EXPECT_NE(found.strategy, Strategy::hybrid);
   EXPECT_FALSE(found.cpu_attention);
 }
@@ -147,7 +148,7 @@ TEST(Search, LargeGroupsWhereReadingBindsAndSmallOnesWhereNothingIsGained) {
   layer.attention_products = growing(1e-5);
   layer.expert = growing(1e-5);
   layer.expert_arranged = growing(1e-5);
-  const Machinery with = bench.machinery();
+  const PredictionInputs with = bench.prediction_inputs();
   int64_t expert_slots = 8;
   const auto fit = [&](const Choice& size) -> std::optional<FittedGroup> {
     if (size.micro_batch > 16) return {};
@@ -178,13 +179,13 @@ TEST(LayerSample, StandsForTheWhole) {
   slow.expert = slow.expert_arranged = constant(2 * kMillisecond);
   bench.profile.model.kinds.push_back(slow);
   for (size_t j = 1; j < 24; j += 2) bench.profile.model.kind_of_layer[j] = 1;
-  const Machinery whole = bench.machinery();
+  const PredictionInputs whole = bench.prediction_inputs();
   const PlannedWork work{.sequences = 8, .prompt_tokens = 8, .generated_tokens = 6, .at_once = 8};
   for (const int64_t slots : {24, 96, 192}) {
     Policy policy = resident_policy(bench.model);
     policy.layout.compute().slots[index_of(UnitKind::expert)] = slots;
     const LayerSample sample(whole, 6);
-    const Machinery part = sample.machinery();
+    const PredictionInputs part = sample.prediction_inputs();
     EXPECT_EQ(part.model.layer_count(), 6);
     EXPECT_EQ(sample.policy(policy).layout.compute().slots[index_of(UnitKind::expert)], slots / 4);
     const double ratio = predict(whole, policy, work).seconds() /
@@ -195,15 +196,15 @@ TEST(LayerSample, StandsForTheWhole) {
 
 TEST(LayerSample, OfFewLayersIsAllOfThem) {
   const Bench bench;
-  const LayerSample sample(bench.machinery(), 9);
-  EXPECT_EQ(sample.machinery().model.layer_count(), bench.model.layer_count());
+  const LayerSample sample(bench.prediction_inputs(), 9);
+  EXPECT_EQ(sample.prediction_inputs().model.layer_count(), bench.model.layer_count());
   const Policy policy = resident_policy(bench.model);
   EXPECT_EQ(sample.policy(policy).layout.compute().slots, policy.layout.compute().slots);
 }
 
 TEST(Search, NothingFits) {
   const Bench bench;
-  EXPECT_TRUE(search(bench.machinery(), {}, {.sequences = 8}, [](const Choice&) {
+  EXPECT_TRUE(search(bench.prediction_inputs(), {}, {.sequences = 8}, [](const Choice&) {
                 return std::optional<FittedGroup>();
               }).empty());
 }

@@ -53,7 +53,7 @@ struct Bench {
   ExpertShares shares{model};
   uint64_t unit_bytes = 1'000'000;  // a millisecond of reading
 
-  Machinery machinery() const {
+  PredictionInputs prediction_inputs() const {
     return {.model = model,
             .profile = profile,
             .facts =

@@ -26,11 +26,11 @@ class Foresight {
   PlanInputs inputs(const Profile& profile) const {
     return {run_inputs(opened_.description, layouts_, target_, options_), profile, shares_};
   }
-  Machinery machinery() const {
-    return machinery_of(opened_.description, layouts_, probed_.profile, shares_);
+  PredictionInputs prediction_inputs() const {
+    return prediction_inputs_of(opened_.description, layouts_, probed_.profile, shares_);
   }
   Prediction predict(const RunPlan& plan, const PlannedWork& work) const {
-    return klotski::predict(machinery(), plan.policy, work);
+    return klotski::predict(prediction_inputs(), plan.policy, work);
   }
 
  private:

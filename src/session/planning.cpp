@@ -126,7 +126,7 @@ std::vector<Reason> Planning::reasons() const {
 double Planning::rate_with_small_experts() const {
   constexpr double kBitsOfSmall = 4.5;
   const WeightUnit expert = units_of(model(), UnitKind::expert).front();
-  Machinery with = machinery();
+  PredictionInputs with = prediction_inputs();
   const auto facts = with.facts;
   const double elements = 3.0 * static_cast<double>(model().hidden) *
                           static_cast<double>(model().layer(expert.layer).feed_forward.width);
@@ -150,14 +150,14 @@ double Planning::rate_with_small_experts() const {
   if (policy.cache.kept_experts > 0) policy.cache.kept_experts += more;
   for (ExpertCosts& costs : policy.division.costs.kinds) costs.link *= share;
   const PlannedWork planned = work();
-  const auto rough_rate = [&](const Machinery& machinery, const Policy& used) {
+  const auto rough_rate = [&](const PredictionInputs& inputs, const Policy& used) {
     const int64_t experts = model().layer(expert.layer).feed_forward.experts;
-    return SampledPrediction(machinery, planned, experts, Care::rough)
+    return SampledPrediction(inputs, planned, experts, Care::rough)
         .of(used, planned.at_once)
         .tokens_per_second();
   };
   return prediction().tokens_per_second() * rough_rate(with, policy) /
-         rough_rate(machinery(), run().policy);
+         rough_rate(prediction_inputs(), run().policy);
 }
 
 PlannedWork Planning::work() const {
@@ -226,7 +226,7 @@ std::optional<BlockModel> Planning::block() const {
   const PlannedWork planned = work();
   const double positions = static_cast<double>(planned.prompt_tokens) +
                            0.5 * static_cast<double>(planned.generated_tokens);
-  return block_model(machinery(), run().policy, positions);
+  return block_model(prediction_inputs(), run().policy, positions);
 }
 
 }  // namespace klotski

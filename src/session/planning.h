@@ -39,7 +39,7 @@ class Planning {
   PlannedWork work() const;  // the workload as the chosen plan simulates it
   const std::vector<Candidate>& candidates() const { return chosen_.candidates; }
   const Prediction& prediction() const { return chosen_.candidates.front().prediction; }
-  Machinery machinery() const { return foresight_.machinery(); }
+  PredictionInputs prediction_inputs() const { return foresight_.prediction_inputs(); }
 
   std::vector<Reason> reasons() const;
   const std::vector<WhatIf>& what_ifs() const { return what_ifs_; }
