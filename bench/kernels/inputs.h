@@ -17,8 +17,8 @@ namespace klotski::bench {
 const CpuProcessor& processor();
 
 // A GiB, or a quarter of the free memory where that is less, in pages as large as the engine's.
-// Every 16 bits are a number in bf16 and in f16, every 32 one in float32; of moderate size, half of
-// them negative.
+// Every 16 bits are a number in bf16 and in f16, every 32 one in float32. The numbers have moderate
+// size, half of them are negative.
 std::span<const std::byte> random_memory();
 
 // A tensor from random_memory(): each call gives the next bytes, from the beginning again after the

@@ -30,8 +30,9 @@ inline double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Whether four times the size take about four times as long; of a square it would be sixteen. Each
-// size counts with its shortest attempt, and there are more where the machine seems to be busy.
+// Whether four times the size take about four times as long; quadratic work would take sixteen
+// times. Each size counts with its shortest attempt, and there are more where the machine seems to
+// be busy.
 inline bool takes_linear_time(const std::function<void(int64_t size)>& work, int64_t size) {
   constexpr int kLeastAttempts = 2;
   constexpr int kMostAttempts = 8;

@@ -26,7 +26,7 @@ struct StoredBytes {
   uint64_t expert = 0;
   uint64_t one_expert = 0;  // bytes of an expert of the first routed layer
   // Matrices that may be packed, the compact ones (packed without loss) among them, and the bytes
-  // of these.
+  // of the compact ones.
   int64_t matrices = 0;
   int64_t compact = 0;
   uint64_t compact_bytes = 0;

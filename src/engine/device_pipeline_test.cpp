@@ -382,7 +382,7 @@ TEST_P(DevicePipeline, ALostDeviceEndsTheRun) {
   }
 }
 
-// Within a limit of the device's memory, whatever it is, and of the program's.
+// Plans keep any limit of the device's memory and of host memory.
 TEST_P(DevicePipeline, PlansKeepBothLimits) {
   int fitted = 0;
   for (int trial = 0; trial < 40; ++trial) {

@@ -84,7 +84,7 @@ TEST_P(Verify, Bf16IsWithinItsRules) {
 }
 
 // The experts a run in f32 chooses are the reference's own, wherever they are not tied: so verify
-// may take them from such a run. router_topk: [layer][position][experts, best first].
+// may take them from a run in f32. router_topk: [layer][position][experts, best first].
 class VerifyExperts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(VerifyExperts, OfF32AreTheReferences) {

@@ -9,7 +9,7 @@
 
 namespace klotski {
 
-// A way for bytes from one memory to another; of memories that are not disks in both directions.
+// A way for bytes from one memory to another; in both directions where neither is a disk.
 struct Link {
   TierId from;  // the memory that is further from the processors
   TierId to;

@@ -128,7 +128,7 @@ inline constexpr std::array<double DiskProfile::*, 3> kDiskRates{
 struct LayerProfile {
   Curve attention_products;  // an attention task but attention itself: norm, projections, rope,
                              // keys and values written to their cache
-  Curve attend_decode;       // one row, by the cached positions it sees; of several at once
+  Curve attend_decode;       // one of several rows at once, by the cached positions it sees
   Curve attend_prefill;      // a whole prompt that attends to itself, by its tokens
   Curve route;               // norm, router product, choice
   Curve expert;              // one expert, its weights as they lie in the file
@@ -137,8 +137,8 @@ struct LayerProfile {
 
   // Times of the CPU on a machine whose device computes all of the above. Empty where there is no
   // device, or where they were not measured.
-  Curve expert_on_cpu{};         // one expert in the program's memory, as it lies in the file; of
-                                 // layers that choose experts
+  Curve expert_on_cpu{};         // one expert in the program's memory, as it lies in the file; only
+                                 // in layers that choose experts
   Curve attend_decode_on_cpu{};  // like attend_decode
 
   bool operator==(const LayerProfile&) const = default;

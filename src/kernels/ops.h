@@ -168,7 +168,7 @@ struct ExpertProduct {
   int64_t rows() const { return in_rows.empty() ? in.count : static_cast<int64_t>(in_rows.size()); }
 };
 
-// A mark in the stream of a processor's operations: those called before it come before the mark.
+// A mark in the stream of a processor's operations, between two calls.
 struct StreamMark {
   uint64_t number = 0;
 };

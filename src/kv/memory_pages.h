@@ -17,8 +17,8 @@ class MemoryPages {
     return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
   }
 
-  // `page_bytes`: of whole lines; 0 makes no pages. `memory`: limit_bytes of a device's, aligned to
-  // a line; null: the program's own.
+  // `page_bytes`: a multiple of kLineBytes; 0 makes no pages. `memory`: limit_bytes of a device's,
+  // aligned to a line; null: the program's own.
   MemoryPages(uint64_t page_bytes, uint64_t limit_bytes, std::byte* memory)
       : page_bytes_(page_bytes),
         capacity_(page_bytes == 0 ? 0

@@ -26,7 +26,7 @@ SpillPages::SpillPages(uint64_t limit_bytes, std::span<const uint64_t> page_byte
 
 std::optional<std::vector<int32_t>> SpillPages::take(int64_t count) {
   if (count > capacity() - in_use_) return std::nullopt;
-  // The first gap that is long enough, or else whatever is free.
+  // The first gap that is long enough, or else any free places.
   const auto gap = std::search_n(taken_.begin(), taken_.end(), static_cast<size_t>(count), false);
   auto place = gap == taken_.end() ? taken_.begin() : gap;
   std::vector<int32_t> places;

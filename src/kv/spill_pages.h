@@ -42,7 +42,8 @@ class SpillPages {
     int32_t first = 0;
     std::span<std::byte> pages;
   };
-  // All of them, in whatever order. Any thread, for places of different sequences.
+  // Reads or writes all runs, in any order. Any thread may call it, for places of different
+  // sequences.
   void read(LayerId layer, std::span<const Run> runs) const;
   void write(LayerId layer, std::span<const Run> runs);
   // The page itself, where the program may use it in its place; else null.

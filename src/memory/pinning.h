@@ -11,8 +11,9 @@
 
 namespace klotski {
 
-// Memory cut into pieces that are pinned by one call each, since other work of the driver waits for
-// it: of about 256 MiB, each of whole units. A copy from one piece to the next is slower.
+// Cuts memory into pieces of about 256 MiB, each of whole units, that are pinned by one call each,
+// since other work of the driver waits for such a call. A copy from one piece to the next is
+// slower.
 std::vector<std::span<std::byte>> pieces_to_pin(std::span<std::byte> memory,
                                                 uint64_t unit_bytes = 1);
 

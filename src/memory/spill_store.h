@@ -21,7 +21,8 @@ class SpillStore {
  public:
   virtual ~SpillStore() = default;
 
-  // All of them, in whatever order; where one fails, none is known to have been made.
+  // Writes or reads all pieces, in any order; where one write fails, none is known to have been
+  // made.
   virtual void write(std::span<const SpillWrite> pieces) = 0;
   virtual void read(std::span<const SpillRead> pieces) const = 0;
   // The store as memory that the program may use; null where it is none.

@@ -37,7 +37,7 @@ StoredRange rows_of_part(const TensorEntry& entry, const StoredSlice& slice, int
   return {entry.shard, entry.offset + row * row_bytes, static_cast<uint64_t>(rows) * row_bytes};
 }
 
-// Places the numbers: of rows that lie between others all of the matrix that they lie in.
+// Places the numbers; rows that lie between others take the whole matrix that they lie in.
 void place_numbers(StoredTensor& tensor, const TensorEntry& entry) {
   const std::optional<StoredSlice>& slice = tensor.spec.slice;
   if (!slice) {

@@ -31,8 +31,8 @@ bool joins(const UnitRead& read, const FilePart& previous, const FilePart& part)
          part.range.offset <= read.offset + read.bytes;
 }
 
-// The parts of all tensors in the order of the files. Of one that several tensors share there is
-// one, with the strictest of their alignments.
+// The parts of all tensors in the order of the files. A part that several tensors share is listed
+// once, with the strictest of their alignments.
 std::vector<FilePart> parts_in_order(const std::vector<StoredTensor>& tensors) {
   std::vector<FilePart> parts;
   for (const StoredTensor& tensor : tensors) {

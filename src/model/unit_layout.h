@@ -77,7 +77,7 @@ class UnitLayouts {
   const UnitLayout& of(const WeightUnit& unit) const { return layouts_.at(unit); }
   const std::map<WeightUnit, UnitLayout>& all() const { return layouts_; }
   int64_t units(UnitKind kind) const { return units_[index_of(kind)]; }
-  // A buffer that can hold any unit of the kind; of a device's memory, packed.
+  // Bytes of a buffer that can hold any unit of the kind, and of a packed one in a device's memory.
   uint64_t buffer_bytes(UnitKind kind) const { return buffer_bytes_[index_of(kind)]; }
   uint64_t packed_bytes(UnitKind kind) const { return packed_bytes_[index_of(kind)]; }
   // The types that tensors have, each once, ascending.

@@ -13,7 +13,7 @@ class UnitSource {
  public:
   virtual ~UnitSource() = default;
 
-  // Fills a buffer as the layout's reads would. Bytes that have to be computed are so on the
+  // Fills a buffer as the layout's reads would. Bytes that have to be computed are made on the
   // threads of `cpu`. One thread at a time.
   virtual void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
                     const Processor& cpu) = 0;

@@ -41,7 +41,7 @@ struct ComingKv {
   double bytes = 0;   // bytes of one micro-batch
 };
 
-// `page_bytes`: of the layer.
+// `page_bytes`: bytes of the layer's page.
 ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, double positions) {
   if (policy.division.attends_elsewhere() || policy.layout.kv_stages == 0) return {};
   const double pages = std::ceil(positions / static_cast<double>(PagedKvCache::kPageTokens));

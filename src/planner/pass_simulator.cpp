@@ -162,8 +162,8 @@ double PassSimulator::expert_seconds(const Task& task) {
   return arranging + layer.expert_arranged.at(rows);
 }
 
-// Into a slot that was never used the system has to find memory first, which takes time from
-// whatever is computed meanwhile.
+// Seconds to load a unit. For a slot that was never used the system has to find memory first, which
+// takes time from tasks that are computed meanwhile.
 double PassSimulator::load_seconds(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
   const auto bytes = static_cast<double>(task.bytes);

@@ -41,8 +41,8 @@ class CurveTimer {
 };
 
 // Seconds of a call of operations on this memory: the median of a few runs after one that does not
-// count, each of as many calls as the clock needs. Of a long call, known to take about `expected`
-// seconds, one run.
+// count, each of as many calls as the clock needs. A long call, known to take about `expected`
+// seconds, is run once.
 double seconds_of(const std::function<void()>& call, double expected, ProcessorMemory& memory,
                   const SecondsNow& now);
 

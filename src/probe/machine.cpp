@@ -131,7 +131,7 @@ class Computing {
     fill_random(cpu, weights_.bytes(), DType::BF16);
   }
 
-  // Seconds of a product, of as many as take about so long.
+  // Seconds of one product, measured over as many as take about `about` seconds.
   double seconds(double about) {
     return seconds_each([this] { multiply(); }, about);
   }

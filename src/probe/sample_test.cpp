@@ -124,7 +124,7 @@ TEST(RandomWeights, CopiesComeInTurnWithinTheirBytes) {
   EXPECT_EQ(copies({.wanted = 0, .most = 5000}), 1u);
 }
 
-// Says that it arranged whatever it was given.
+// A processor that claims to have arranged any weights it is given.
 class Arranging : public ReferenceProcessor {
  public:
   ElementOrder arrange(std::byte*, DType, const Shape&, Precision) const override {

@@ -13,7 +13,7 @@ bool can_be_drawn(double value);
 class Decades {
  public:
   void include(double value);  // skips values that cannot be drawn
-  void widen(int at_least);    // to so many decades, adding lower ones
+  void widen(int at_least);    // to `at_least` decades, adding lower ones
 
   bool empty() const { return low_ > high_; }
   int low() const { return low_; }

@@ -79,8 +79,8 @@ struct CacheRule {
   int path_length = 1;      // l: layers whose choices foretell the next
   std::string eviction = "furthest";
   // Experts that stay in the compute tier once they are there, as long as other experts can be
-  // evicted instead: equally many of every layer as far as that goes, so that no layer has to wait
-  // for all of its experts; of each layer the most chosen ones.
+  // evicted instead: the most chosen ones of each layer, equally many of every layer as far as that
+  // goes, so that no layer has to wait for all of its experts.
   int64_t kept_experts = 0;
   // Share of a layer's choices that goes to each expert, by layer and expert; empty: not known.
   std::vector<std::vector<double>> expert_shares{};

@@ -4,8 +4,8 @@ namespace klotski {
 
 namespace {
 
-// Whether a memory that others have their weights from holds every unit of a kind: each then lies
-// in the slot of its number, whatever goes up, and a later run finds it there.
+// Whether a memory that is the source of others holds every unit of a kind: each unit then lies in
+// the slot of its number, whatever goes to the device, and a later run finds it there.
 bool holds_all(const TierMemory& memory, UnitKind kind, const std::vector<WeightUnit>& units) {
   return memory.tier.kind != TierKind::compute && memory.slots[index_of(kind)] >= std::ssize(units);
 }

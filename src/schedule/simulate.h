@@ -80,8 +80,8 @@ class Simulation : public TaskSink {
   std::vector<Played> played_;              // by task number, from last_pass_ on or earlier
   TaskNumber first_played_ = 0;             // the number of the first one there
   LaneMap<LaneQueue> queues_;               // tasks that bring weights
-  std::vector<Waiting> waiting_;            // the tasks of these queues, and some that are over
-  size_t left_ = 0;                         // tasks of these queues
+  std::vector<Waiting> waiting_;            // tasks that bring weights, and some that are over
+  size_t left_ = 0;                         // tasks of queues_
   std::chrono::nanoseconds pass_began_{0};  // no lane does anything of the pass before
   LaneMap<std::chrono::nanoseconds> lane_free_;
   std::chrono::nanoseconds end_{0};

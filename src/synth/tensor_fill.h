@@ -24,7 +24,7 @@ namespace klotski {
 // likelier than others for the part that all positions have in common.
 class TensorFill {
  public:
-  // The model must outlive the fill. Of a packed format the numbers are made that it expands to.
+  // The model must outlive the fill. For a packed format it makes the numbers that this expands to.
   TensorFill(const ModelDescription& model, uint64_t seed, double share, DType dtype);
 
   // Elements `first` and on of a tensor; out has room for whole elements. Thread-safe.

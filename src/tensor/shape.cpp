@@ -20,7 +20,7 @@ bool element_count(const Shape& shape, uint64_t* elements) {
 
 bool byte_count(const Shape& shape, DType dtype, uint64_t* bytes) {
   if (is_packed(dtype)) {
-    constexpr int64_t kMostColumns = int64_t{1} << 32;  // row_bytes() of so many cannot overflow
+    constexpr int64_t kMostColumns = int64_t{1} << 32;  // row_bytes() of this many cannot overflow
     uint64_t rows = 0;
     if (!why_not_packed(format_of(dtype), shape).empty() || shape[1] > kMostColumns) return false;
     return element_count({shape[0]}, &rows) &&

@@ -59,7 +59,7 @@ struct TensorView {
 TensorView rows_between(const TensorView& matrix, int64_t begin, int64_t end);
 TensorView columns_between(const TensorView& matrix, int64_t begin, int64_t end);
 
-// Rows of bytes, `stride` bytes apart, that a view reads: of its numbers, or of a side tensor.
+// Rows of bytes, `stride` bytes apart, that a view reads: its numbers, or a side tensor.
 struct BytePlane {
   const std::byte* data = nullptr;
   uint64_t row_bytes = 0;

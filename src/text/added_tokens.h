@@ -55,8 +55,8 @@ class AddedTokens {
   bool may_hold_special(std::string_view text, Pass pass) const;
   bool has_tokens(Pass pass) const { return !trie(pass).empty(); }
 
-  // True where decoding without special tokens leaves the token out. As Hugging Face compares the
-  // spelling, a special token that normalisation changes stays in.
+  // Whether decoding without special tokens leaves the token out. Hugging Face compares the
+  // spelling, so a special token that normalisation changes stays in.
   bool is_skipped(const AddedToken& token) const;
 
   const AddedToken* find(TokenId id) const;

@@ -64,7 +64,7 @@ inline constexpr Lane Lane::kHostCopy = settle_lane(kComputeTier);
 inline constexpr Lane Lane::kKvIn = kv_in_lane(kComputeTier);
 inline constexpr Lane Lane::kKvOut = kv_out_lane(kComputeTier);
 
-// "compute", "to device", "disk read"; of a second device "compute 1", "to device 1".
+// "compute", "to device", "disk read"; for a second device "compute 1", "to device 1".
 std::string lane_name(Lane lane);
 
 }  // namespace klotski

@@ -19,9 +19,9 @@ using MakeBytes = std::function<void(size_t tensor, uint64_t offset, std::span<s
 
 // Writes the weights of a new model folder: model.safetensors, or several files of at most
 // max_shard_bytes (or one tensor) each and their index. The bytes are made in pieces of about
-// kWrittenPieceBytes, by several threads at once; of a matrix these are whole rows, unless its rows
-// are longer. `written` gets the bytes of each piece, from one thread at a time. Returns how many
-// files there are.
+// kWrittenPieceBytes, by several threads at once; pieces of a matrix are whole rows, unless its
+// rows are longer. `written` gets the bytes of each piece, from one thread at a time. Returns how
+// many files there are.
 size_t write_checkpoint(const std::filesystem::path& folder, const std::vector<NewTensor>& tensors,
                         const MakeBytes& make, const std::function<void(uint64_t bytes)>& written,
                         uint64_t max_shard_bytes = kMaxShardBytes);

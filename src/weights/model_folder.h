@@ -13,7 +13,7 @@ namespace klotski {
 // Never downloads: the error says where it looked and how to fetch the model.
 std::filesystem::path find_model(std::string_view model);
 
-// Whether a file of such a folder belongs to the tokenizer or its chat template.
+// Whether a file of a model folder belongs to the tokenizer or its chat template.
 bool is_tokenizer_file(const std::filesystem::path& name);
 
 }  // namespace klotski

@@ -38,10 +38,11 @@ uint64_t CpuProcessor::scratch_bytes(const MostWork& most) const {
                     kernels_.bf16 ? kernels_.bf16->block_bytes(width) : 0);
   };
   const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
-  // Packed rows: of many experts with a row each, every one takes a block of its own.
+  // Packed rows. The most are taken by many experts with a row each: every expert has a block of
+  // its own.
   const int64_t packed =
       kStripRows / kBlockRows * (block(most.in_width) + block(most.expert_width));
-  // Sums: of an expert's strip, of attention, of inputs whose second parts are packed, and of bf16
+  // Sums of an expert's strip, of attention, of inputs whose second parts are packed, and of bf16
   // weights that are arranged.
   const int64_t group =
       kernels_.bf16 && kernels_.bf16->arrangement ? kernels_.bf16->arrangement->rows : 0;

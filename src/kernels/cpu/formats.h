@@ -49,7 +49,7 @@ inline int64_t expanded_stride(int64_t width, int64_t element_bytes) {
 // The most outputs of a strip of expanded weights, a multiple of kColumnStep: they stay in the
 // second-level cache where that is as large.
 int64_t most_expanded_outputs(int64_t width, int64_t element_bytes);
-// Bytes of such a strip, of weights no wider.
+// Bytes of a strip of most_expanded_outputs() outputs, of weights no wider than `width`.
 int64_t most_expanded_bytes(int64_t width, int64_t element_bytes);
 
 // The kernel of compact rows (tensor/compact.h).

@@ -44,7 +44,7 @@ struct Strip {
   int64_t rows;             // 1 to kStripRows
   int64_t width;            // at least 1
   const void* weight;       // [outputs][width], or rows that were arranged
-  int64_t weight_stride;    // elements from one row of weights to the next; of compact ones bytes
+  int64_t weight_stride;    // from one row of weights to the next: elements, for compact rows bytes
   WeightType type;
   bool arranged;
   // Compact rows, for products that read them: bytes of their header (0: rows are plain), and

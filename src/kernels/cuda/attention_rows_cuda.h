@@ -15,8 +15,8 @@ namespace klotski::cuda::prefill {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// A warp has kSets sets of 16 rows. Of each, a thread holds rows lane / 4 and that + 8 (halves 0
-// and 1), and of each eight columns 2 * (lane % 4) and the next.
+// A block of queries. A warp has kSets sets of 16 rows; a thread holds rows lane / 4 and lane / 4 +
+// 8 of each set (halves 0 and 1), and columns 2 * (lane % 4) and the next of each eight.
 template <typename Layout>
 class PrefillBlock {
  public:

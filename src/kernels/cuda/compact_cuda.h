@@ -37,7 +37,8 @@ struct CompactMatrix {
   }
 };
 
-// One of its rows. Columns are the matrix's; whatever the bytes are, nothing outside is read.
+// One row of a CompactMatrix. Columns are the matrix's; whatever the bytes are, nothing outside is
+// read.
 class CompactRow {
  public:
   __device__ CompactRow(const CompactMatrix& matrix, int64_t row)

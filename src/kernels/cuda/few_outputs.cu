@@ -21,8 +21,8 @@ struct FewOutputs {
 
 // A warp computes kOutputs outputs of kRows rows. Lanes take eight neighbouring products in turn
 // and their sums are added pairwise, so that the order does not depend on kRows and kOutputs. Rows
-// and outputs beyond the end are the last one again, and not written. Of a small tile several
-// rounds are read at a time: there is little else to do meanwhile.
+// and outputs beyond the end repeat the last one and are not written. A small tile reads several
+// rounds at a time: there is little else to do meanwhile.
 template <typename Stored, int kRows, int kOutputs, bool kAligned>
 __global__ void multiply_few(FewOutputs<Stored> task) {
   constexpr int kRounds = kRows * kOutputs == 1 ? 8 : 1;

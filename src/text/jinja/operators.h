@@ -25,7 +25,7 @@ Value get_item(Runtime& runtime, const Value& value, const Value& key);
 // value[start:stop:step]; each bound may be None.
 Value get_slice(Runtime& runtime, const Value& value, const std::array<Value, 3>& bounds);
 
-// A call of whatever `function` is; fails where it is not callable.
+// Calls `function`; fails where it is not callable.
 Value call_value(Runtime& runtime, const Value& function, Arguments arguments);
 
 // 10**n and the like, checked; nothing where it does not fit 64 bits.

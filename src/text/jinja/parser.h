@@ -10,8 +10,8 @@
 
 namespace klotski::jinja {
 
-// Parentheses, brackets and blocks inside each other. Keeps the parser, and whatever walks the tree
-// afterwards, within a small stack.
+// Depth of parentheses, brackets and blocks inside each other. Keeps the parser, and all code that
+// walks the tree afterwards, within a small stack.
 inline constexpr int kMaxNesting = 64;
 // How high a tree may grow where that needs no recursion to parse: a.b.c.d, x|f|g|h.
 inline constexpr int kMaxExprDepth = 200;

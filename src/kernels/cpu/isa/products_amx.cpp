@@ -30,7 +30,7 @@ constexpr int64_t kPiece = 512;
 constexpr int64_t kFewRows = 2 * kBlockRows;
 constexpr int64_t kFewOutputs = 2 * kTileSide;
 
-// Compact weights of few rows: one tile of outputs, and so few columns that two copies of them (16
+// Columns of a piece of compact weights where there are few rows: two copies of a tile's piece (16
 // KiB) stay in the first-level cache, which two threads may share.
 constexpr int64_t kFewCompactPiece = 256;
 constexpr int64_t kFewCompactBytes = kFewCompactPiece / kCompactColumns * kCompactBytes;

@@ -12,9 +12,9 @@ namespace {
 constexpr int64_t kStep = 32;  // columns of one vector
 constexpr int64_t kGroup = 4;  // weight rows side by side
 
-// Long rows are summed in pieces of this many columns, which are then added in order: long enough
-// that adding up lanes does not count, and four rows of weights (16 KiB) stay in the first-level
-// cache. It is part of the result.
+// Columns of a piece: long rows are summed in pieces, which are then added in order. Long enough
+// that adding up lanes does not count, and short enough that four rows of weights (16 KiB) stay in
+// the first-level cache. It is part of the result.
 constexpr int64_t kPiece = 2048;
 
 // Rows of a chunk: their piece (256 KiB) stays in the second-level cache while the weights go by.

@@ -7,8 +7,8 @@
 
 namespace klotski::cpu::KLOTSKI_ISA {
 
-// Long rows are summed in pieces of this many elements, which are then added in order. It bounds
-// the weights of a panel in float32 (32 KiB) and the rounding error, and is part of the result.
+// Elements of a piece: long rows are summed in pieces, which are then added in order. It bounds the
+// weights of a panel in float32 (32 KiB) and the rounding error, and is part of the result.
 inline constexpr int64_t kPiece = 512;
 
 // sums[r][n] = dot product of rows x + r * x_stride and w + n * w_stride, `size` elements each.
