@@ -25,8 +25,8 @@ inline uint64_t noise_key(uint64_t seed, std::string_view name) {
 
 inline uint64_t noise_bits(uint64_t key, uint64_t index) { return mix(key + index * kNoiseStep); }
 
-// Nearly normal with mean 0: the sum of the bits' four 16-bit numbers. No library function that
-// rounds differently elsewhere is needed. At most 3.5 standard deviations from 0.
+// The sum of the bits' four 16-bit numbers, less its mean: nearly normal, at most 3.5 standard
+// deviations from 0. No library function that rounds differently elsewhere is needed.
 inline int32_t noise_in(uint64_t bits) {
   const auto low = static_cast<uint32_t>(bits);
   const auto high = static_cast<uint32_t>(bits >> 32);

@@ -26,7 +26,7 @@ struct Completion {
 
 // Rows of the output in OpenAI's batch format, each a line with its end.
 std::string completion_line(const ResultHead& head, const Completion& completion);
-// The row was refused: as the service answers with status 400.
+// The result of a refused row, as the service answers with status 400.
 std::string refusal_line(const ResultHead& head, const std::string& message,
                          const std::string& param);
 // The result of a row that was fine and still failed.

@@ -25,7 +25,7 @@ class BadRow : public Error {
   std::string param_;
 };
 
-// A row as far as it says to whom its answer goes.
+// A row with the id that its answer goes to.
 struct RowEnvelope {
   std::string custom_id;
   OrderedJson document;

@@ -17,7 +17,7 @@ struct Pieces {
 };
 static_assert(sizeof(uint4) == kCopyVector);
 
-// Block [of a piece][piece].
+// Copies pieces: the blocks (x, y) of all x copy piece y.
 template <size_t kMost>
 __global__ void copy_pieces(const __grid_constant__ Pieces<kMost> pieces) {
   const auto [to, from, bytes] = pieces.one[blockIdx.y];

@@ -38,7 +38,7 @@ std::string why_no_device() {
                      in_quotes(visible));
 }
 
-// Why there are none, or nothing. Makes no context.
+// Lists the devices and returns why there are none, or nothing. Makes no context.
 std::string find_devices(int driver_version, std::vector<DeviceInfo>& devices) {
   int count = 0;
   const cudaError_t result = cuda::cuda_result(cudaGetDeviceCount(&count));

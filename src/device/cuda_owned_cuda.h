@@ -20,7 +20,7 @@ using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, GiveBack>;
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, GiveBack>;
 using Pinned = std::unique_ptr<std::byte, GiveBack>;
 
-// Waits for no other stream.
+// A stream that waits for no other.
 Stream new_stream();
 
 // How a thread waits for an event: ready to go on at once, or asleep so that others compute.

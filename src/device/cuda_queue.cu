@@ -25,13 +25,14 @@ Waiting waiting_for(CopySize size) {
 
 using WaitValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
-// Null where the driver, which is there since a device is, has no such call.
+// The driver's call that lets a stream wait for a count; null where the driver, which is there
+// since a device is, has no such call.
 WaitValue wait_value() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   return driver ? reinterpret_cast<WaitValue>(dlsym(driver, "cuStreamWaitValue32_v2")) : nullptr;
 }
 
-// False where the device cannot wait for the program's memory.
+// Lets a stream wait for a count; false where the device cannot wait for the program's memory.
 bool wait_on_stream(cudaStream_t stream, const std::atomic<uint32_t>& count, uint32_t least) {
   static const WaitValue kWait = wait_value();
   void* seen = nullptr;
@@ -200,7 +201,7 @@ class CudaQueue final : public CopyQueue {
     if (!seen) return {};
     return CopyPiece{up ? copy.to : seen, up ? seen : copy.from, copy.bytes};
   }
-  // Pinned memory of the program; null: the device does not address it.
+  // Pinned memory of the program as the device addresses it; null where it does not.
   static std::byte* as_device_sees(const std::byte* pinned) {
     void* seen = nullptr;
     if (cudaHostGetDevicePointer(&seen, const_cast<std::byte*>(pinned), 0) != cudaSuccess) {

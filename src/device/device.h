@@ -77,7 +77,7 @@ class CopyQueue {
   virtual void wait_for_mark(void* mark) = 0;
 };
 
-// Whether a count that goes round has come so far.
+// Whether a count that goes round has come to `least`.
 inline bool has_come_to(const std::atomic<uint32_t>& count, uint32_t least) {
   return static_cast<int32_t>(count.load(std::memory_order_acquire) - least) >= 0;
 }
@@ -108,7 +108,7 @@ class Device {
   virtual std::unique_ptr<CopyQueue> new_queue(CopySize size) = 0;
 };
 
-// Throws device_unavailable, and says why, where there is none of this number.
+// Opens the device of this number. Throws device_unavailable, and says why, where there is none.
 std::unique_ptr<Device> open_device(int index);
 
 }  // namespace klotski

@@ -194,8 +194,8 @@ void Executor::throw_if_failed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
-// The place of the task that the lane takes next; none: none may begin. Once something has failed
-// every task may begin: it is given up unrun.
+// The index of the task that the lane takes next; none where none may begin. Once something has
+// failed every task may begin: it is given up unrun.
 std::optional<size_t> Executor::first_that_may_begin(const LaneQueue& queue) {
   const auto may_begin = [&](size_t place) { return error_ || node(queue[place]).held_by == 0; };
   if (!options_.stress_seed) {

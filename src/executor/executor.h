@@ -89,7 +89,7 @@ class Executor {
   // Clears the timeline and starts its clock again; nothing may be left to do.
   void restart_clock();
 
-  // A task has failed since the last recover().
+  // Whether a task has failed since the last recover().
   bool failed() const;
   // After a failure: waits until nothing runs, then takes tasks again.
   void recover();

@@ -12,7 +12,7 @@
 
 namespace klotski {
 
-// Owns elements of any value until they are written.
+// A list that owns its elements, which have any values until they are written.
 template <typename T>
 class List {
  public:
@@ -21,7 +21,7 @@ class List {
         data_(reinterpret_cast<T*>(
             size == 0 ? nullptr : memory_->take(static_cast<uint64_t>(size) * sizeof(T)))),
         size_(static_cast<size_t>(size)) {}
-  // A copy of the program's.
+  // A copy of values in the program's memory.
   List(const Processor& ops, std::span<const T> values) : List(ops, std::ssize(values)) {
     memory_->upload(reinterpret_cast<std::byte*>(data_), values.data(), values.size_bytes());
   }

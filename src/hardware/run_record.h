@@ -28,7 +28,7 @@ struct RunFigures {
   std::vector<LaneFigures> lanes;  // lanes that did something
 
   double tokens_per_second() const;  // generated, over all; 0 where no time passed
-  // Zeros where the lane did nothing.
+  // Figures of a lane; zeros where it did nothing.
   LaneFigures of_lane(std::string_view name) const;
   bool operator==(const RunFigures&) const = default;
 };

@@ -7,7 +7,7 @@
 
 namespace klotski {
 
-// One of each, shared by the tests of a program that do not care how it was made.
+// One processor of each kind, shared by the tests of a program that do not care how it was made.
 inline const Processor& reference_processor() {
   static const ReferenceProcessor kMade;
   return kMade;

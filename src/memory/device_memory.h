@@ -25,7 +25,7 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   Device& device() const { return device_; }
-  // Throws does_not_fit where the rest is smaller.
+  // Takes a piece. Throws does_not_fit where fewer bytes are left.
   std::span<std::byte> take(std::string_view kind, uint64_t bytes);
 
   // Bytes that a piece of `bytes` takes of the allocation.

@@ -32,7 +32,7 @@ inline std::vector<std::byte> random_bytes(uint64_t size, uint64_t seed) {
   return bytes;
 }
 
-// Exists as long as this does.
+// A file with random content, which exists as long as this does.
 class RandomFile {
  public:
   RandomFile(const std::filesystem::path& folder, uint64_t size, uint64_t seed)

@@ -27,7 +27,7 @@ inline constexpr size_t kUnitKinds = static_cast<size_t>(UnitKind::count_);
 constexpr size_t index_of(UnitKind kind) { return static_cast<size_t>(kind); }
 std::string_view unit_kind_name(UnitKind kind);
 
-// One such piece: its tensors come and go together.
+// One piece of a model's weights: its tensors come and go together.
 struct WeightUnit {
   UnitKind kind = UnitKind::model;
   LayerId layer;

@@ -63,7 +63,7 @@ ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& mo
   std::vector<std::vector<double>> shares;
   size_t routed = 0;
   for (const Layer& layer : model.layers) {
-    // One count each, so that an expert that was not seen yet stays possible.
+    // Every expert starts with one count, so that one that was not seen yet stays possible.
     std::vector<double> layer_shares(static_cast<size_t>(layer.feed_forward.experts), 1.0);
     if (layer.feed_forward.routed) {
       const std::span<const uint32_t> seen = table.popularity(routed++);

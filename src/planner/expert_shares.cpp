@@ -70,8 +70,9 @@ std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64
       result.push_back(0.0);
       continue;
     }
-    // Some get more than others, which costs more than it saves: time grows in steps. Where few
-    // are expected most of that is whether there are any.
+    // Rows of activated experts vary around their mean: more rows cost more than fewer save, since
+    // time grows in steps. Where few rows are expected, most of the variation is whether there are
+    // any.
     constexpr double kFew = 4.0;
     const double mean = rows * chosen / activated;
     const double deviation = std::sqrt(rows * chosen * (1.0 - chosen));

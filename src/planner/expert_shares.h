@@ -10,7 +10,7 @@ namespace klotski {
 // How popular the experts of each layer are: the share of all choices that goes to each.
 class ExpertShares {
  public:
-  // All alike.
+  // Equal shares for all experts of a layer.
   explicit ExpertShares(const ModelDescription& model);
   // Shares by layer and expert, as many as the model has; scaled so that each layer's sum is one.
   ExpertShares(const ModelDescription& model, std::vector<std::vector<double>> shares);

@@ -30,8 +30,8 @@ constexpr uint64_t kDeviceMargin = 192 * kMiB;
 constexpr uint64_t kLeastDeviceMargin = 48 * kMiB;
 constexpr uint64_t kPinnedPerTableByte =
     512;  // bytes of pinned memory for a byte of the device's tables
-// Rows of a group that the CPU may share the experts of, at least: with many more it takes longer
-// for an expert than any link.
+// Rows of a group whose experts the CPU may share, where the group has fewer sequences: with many
+// more rows the CPU takes longer for an expert than any link.
 constexpr int64_t kSharedRows = 1024;
 constexpr int64_t kLoadsAhead = 3;             // one is used, one arrives, one is waited for next
 constexpr uint64_t kOpsSlack = 16;             // one part in this many, for gaps between pieces
@@ -89,7 +89,7 @@ class MemoryDivision {
                                      properties_of(policy.strategy).needs_cpu_attention);
       if (properties_of(policy.strategy).divides_experts) {
         policy.division.shared_rows = std::max(policy.group.sequences(), kSharedRows);
-        // The costs decide where one is worth it.
+        // A slice is used where the costs say that it is worth it.
         policy.division.slices_experts = layouts_.experts_can_be_cut();
       }
     }
@@ -206,7 +206,8 @@ class MemoryDivision {
     return policy.group.sequences() * most_choices(model_) < most_experts(model_);
   }
 
-  // A sequence: where none does, all have to find room above.
+  // Whether a sequence's keys and values fit in host memory: otherwise all have to fit in the
+  // compute tier.
   bool one_fits_below(const Policy& policy) const {
     return !device_ || room_below(policy) >= spilled_sequence_bytes(policy);
   }

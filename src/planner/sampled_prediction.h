@@ -16,15 +16,15 @@ enum class Care { coarse, rough, careful };
 // Predictions of one run by several policies, made from some of the layers and scaled to all.
 class SampledPrediction {
  public:
-  // `experts` of the layer that has most. Objects that the whole refers to, and the work, must live
-  // longer.
+  // `experts`: those of the layer that has most. Objects that the whole refers to, and the work,
+  // must live longer.
   SampledPrediction(const PredictionInputs& whole, const PlannedWork& work, int64_t experts,
                     Care care);
 
   // The prediction of a run with room for keys and values of `at_once` sequences. May be called by
   // several threads.
   Prediction of(const Policy& policy, int64_t at_once) const;
-  // Replaces the predictions of all these, on as many threads as the process may use.
+  // Replaces the predictions of all candidates, on as many threads as the process may use.
   void of_all(std::span<Candidate> candidates) const;
 
  private:

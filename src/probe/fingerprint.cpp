@@ -13,7 +13,7 @@ namespace klotski {
 
 namespace {
 
-// How things are measured; a change makes every stored profile old.
+// Version of the way to measure; a change makes every stored profile old.
 constexpr int kMethod = 12;
 
 std::string file_system_of(const std::optional<std::filesystem::path>& path) {

@@ -16,8 +16,8 @@
 
 namespace klotski {
 
-// The limits with weights of twice the processor's last cache, where the system tells its size and
-// more than one copy is wanted at all.
+// The limits with weights of six times the processor's last cache, where the system tells its size
+// and more than one copy is wanted at all.
 ProbeLimits beyond_caches(const ProbeLimits& limits);
 
 // Memory, operations and limits with which the parts of a layer are measured.
@@ -58,7 +58,7 @@ class ExpertPart {
   RandomWeights weights_;
 };
 
-// One row by the cached positions it sees, of several at once.
+// Seconds of one of several rows at once, by the cached positions it sees.
 Curve time_attend_decode(const PartsBench& bench, const ModelDescription& model, LayerId layer);
 
 void measure_attention(const PartsBench& bench, const ModelDescription& model, LayerId layer,

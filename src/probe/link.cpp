@@ -23,7 +23,7 @@ constexpr int kInARow = 4;
 constexpr uint64_t kRowBytes = kMiB;   // some rows that something waits for
 constexpr double kAboutOfRows = 0.01;  // seconds, of each way in each round
 
-// One way and its other end.
+// One direction of the link, with its queue and the memory at both ends.
 struct Way {
   CopyQueue& queue;
   std::byte* there;

@@ -205,7 +205,8 @@ class UnitsBench {
     profile.disk().bytes_per_second_while_computing = median(rates);
   }
 
-  // Last: the region's memory is another one afterwards.
+  // Measures reads into new memory; called last, since the region's memory is another one
+  // afterwards.
   void into_new_memory(MachineProfile& profile) {
     const uint64_t piece = region_.extents[0].bytes;
     const size_t places = std::min(tier_.limit_bytes() - tier_.used_bytes(), kNewMemory) / piece;

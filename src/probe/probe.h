@@ -26,7 +26,7 @@ struct ProbeSubject {
   const Processor* cpu = nullptr;  // the CPU's, where a device computes; null: not measured
 };
 
-// Measures now, in seconds.
+// Measures now, which takes seconds.
 Profile measure_profile(const ProbeSubject& subject);
 
 struct Probed {
@@ -42,7 +42,8 @@ using MeasureProfile = std::function<Profile(const ProbeSubject&)>;
 // well. A profile that cannot be stored is measured again next time, without a word.
 Probed probe(const ProbeSubject& subject, const MeasureProfile& measure = measure_profile);
 
-// $KLOTSKI_CACHE, else klotski in $XDG_CACHE_HOME or in $HOME/.cache; nothing where none is set.
+// The folder of profiles: $KLOTSKI_CACHE, else klotski in $XDG_CACHE_HOME or in $HOME/.cache;
+// nothing where none is set.
 std::optional<std::filesystem::path> cache_folder();
 
 }  // namespace klotski

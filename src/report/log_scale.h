@@ -5,8 +5,8 @@
 
 namespace klotski {
 
-// Whether a logarithmic axis can show it: neither 0 nor absurd, and a product or quotient of two
-// such values is still finite.
+// Whether a logarithmic axis can show a value: neither 0 nor absurd, and a product or quotient of
+// two such values is still finite.
 bool can_be_drawn(double value);
 
 // Whole powers of ten that hold every value included.

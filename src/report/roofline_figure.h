@@ -64,8 +64,8 @@ struct RooflineFigure {
   bool empty() const { return roofs.empty(); }
 };
 
-// Whether the planner's roofline can be asked about them. A figure of other levels has only the
-// roofs that are known, one of other operations leaves these out.
+// Whether the planner's roofline can be asked about these levels, or about this operation. A figure
+// of other levels has only the roofs that are known; other operations are left out.
 bool can_be_asked(const LevelPair& levels);
 bool can_be_asked(const Operation& operation);
 

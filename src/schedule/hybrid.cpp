@@ -54,7 +54,7 @@ class Hybrid : public Schedule {
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     const std::vector<ExpertId> chosen = union_of(activated);
     divide_and_compute(build, layer, activated, chosen);
-    // Afterwards: until it ran, an expert counts as one that will be used.
+    // Choices are counted afterwards: until it ran, an expert counts as one that will be used.
     if (build.context().model.layer(layer).feed_forward.routed) build.count_choices(layer, chosen);
   }
 
@@ -109,7 +109,7 @@ class Hybrid : public Schedule {
     kv_booked_ = true;
   }
 
-  // Whether anything has to come.
+  // Books the way of the requested weights over the link; false where none have to come.
   bool book_weights(FragmentBuilder& build) {
     const auto bytes = static_cast<double>(build.take_link_bytes());
     if (bytes > 0) book_link(bytes * link_seconds_per_byte_);

@@ -16,7 +16,8 @@ namespace klotski {
 std::vector<ExpertId> ranked_experts(const ModelDescription& model, const Policy& policy,
                                      LayerId layer);
 
-// The first of every layer by that order, before the second of any.
+// All experts by rank: the first of every layer by ranked_experts(), then the second of every
+// layer, and so on.
 std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Policy& policy);
 
 // The experts that a policy keeps, in the order in which they are brought.

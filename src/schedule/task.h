@@ -50,7 +50,7 @@ struct Resource {
 
   auto operator<=>(const Resource&) const = default;
 
-  // A small number for all that is said but `number`: resources that differ in it have another.
+  // A small number for all fields but `number`: resources that differ in these have different ones.
   size_t kind_index() const {
     const size_t tier_index = size_t{tier.number} * kTierKinds + static_cast<size_t>(tier.kind);
     return (tier_index * kPlaces + static_cast<size_t>(place)) * (kUnitKinds + 1) + index_of(kind);

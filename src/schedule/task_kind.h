@@ -14,7 +14,7 @@ namespace klotski {
 
 enum class Work {
   fetch,             // a unit's bytes from disk into a slot of host memory
-  load,              // a unit's bytes into a slot of the compute tier: from there, or from disk
+  load,              // a unit's bytes into a slot of the compute tier, from host memory or disk
   settle,            // tensors of a loaded unit moved to where the kernels want them
   embed,             // embedding of a micro-batch
   attention,         // attention of a micro-batch

@@ -56,8 +56,9 @@ class Session {
   // Measures the machine, where that was not done before, to predict the time of work. Throws
   // does_not_fit where there is too little memory to measure in.
   const Foresight& foresight();
-  // Null where there is too little memory to measure in, or where the reference kernels compute,
-  // whose speed nobody wants to know. The first plan that does without tells why in a remark.
+  // foresight(), or null where there is too little memory to measure in, or where the reference
+  // kernels compute, whose speed nobody wants to know. The first plan that does without tells why
+  // in a remark.
   const Foresight* foresight_or_none();
 
   // Plans how to run the work within the limits; a loaded model is unloaded first, so that the plan

@@ -25,8 +25,8 @@ struct TokenizerFiles {
 // Tokens of the program's own tokenizer that a vocabulary must have room for.
 int64_t byte_tokenizer_tokens();
 
-// The program's own: byte-level BPE, which takes any text. Ids that no text needs, up to the size
-// of the vocabulary, are made-up words, so that whatever a random model says can be read.
+// The program's own tokenizer: byte-level BPE, which takes any text. Ids that no text needs, up to
+// the size of the vocabulary, are made-up words, so that any output of a random model can be read.
 TokenizerFiles byte_tokenizer(int64_t vocabulary);
 
 // The tokenizer of a model folder, checked by loading it.

@@ -51,7 +51,7 @@ inline int64_t bytes_per_element(DType dtype) { return bits_per_element(dtype) /
 int64_t bytes_per_row(DType dtype, int64_t columns);
 
 std::string_view dtype_name(DType dtype);
-// Exact case, as the format has it.
+// The type of a name, which is compared in exact case, as the format has it.
 std::optional<DType> dtype_from_name(std::string_view name);
 
 }  // namespace klotski

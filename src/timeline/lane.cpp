@@ -8,7 +8,7 @@ namespace klotski {
 
 namespace {
 
-// "KV in", and of the second tier of a kind "KV in 1".
+// "KV in", and "KV in 1" for the second tier of a kind.
 std::string numbered(std::string_view name, TierId tier) {
   return tier.number == 0 ? std::string(name) : fmt::format("{} {}", name, tier.number);
 }

@@ -17,7 +17,7 @@ namespace klotski {
 inline constexpr const char* kCompact = "compact";
 inline constexpr const char* kDrill = "drill";
 
-// Made once, gone with the process.
+// Folders of models that are made once and gone with the process.
 std::string compact_model_folder();
 std::string drill_model_folder();
 std::string expanded_drill_folder();

@@ -64,7 +64,7 @@ class RunningTexts {
     group_.pop_back();
     rows_.pop_back();
   }
-  // Takes the place of one that stayed empty.
+  // Starts the next micro-batch, unless the last one stayed empty.
   void start_micro_batch() {
     if (!group_.empty() && group_.back().sequences.empty()) return;
     group_.emplace_back();

@@ -88,7 +88,7 @@ class QueryBlock {
     return page + element * bytes_per_element(arguments_.cache.type);
   }
 
-  // Positions begin .. end - 1, all of one chunk.
+  // Attends to positions begin .. end - 1, all of one chunk.
   void visit(int64_t chunk, int64_t begin, int64_t end) {
     for_runs(chunk, begin, end, [&](size_t page, int64_t first, int64_t place, int64_t count) {
       products_.multiply({.out = scores_.data(),

@@ -21,7 +21,7 @@ struct ExpertPiece {
   const ExpertProduct* product;
   int64_t first;
   int64_t count;
-  int64_t computed;  // rows, `count` or more: the last one again, whose results go nowhere
+  int64_t computed;  // rows, `count` or more; those beyond repeat the last and are not written
 };
 
 // A piece for kernels, as rows of the batch that it is computed in.

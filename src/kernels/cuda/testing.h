@@ -101,7 +101,7 @@ class DeviceArray {
   std::byte* memory_;
 };
 
-// A tensor there, of one that is here.
+// A copy on the device of a tensor in the program's memory.
 class DeviceTensor {
  public:
   explicit DeviceTensor(const Weights& weights) : bytes_(weights.bytes), view_(weights.view) {

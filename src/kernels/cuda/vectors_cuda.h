@@ -69,7 +69,7 @@ __device__ __forceinline__ Floats load(const Stored* from, int64_t count, bool a
   return loaded;
 }
 
-// The first `count` of them.
+// Stores the first `count` of eight neighbours.
 template <typename Stored>
 __device__ __forceinline__ void store(Stored* to, const Floats& floats, int64_t count,
                                       bool aligned) {
@@ -117,7 +117,7 @@ inline unsigned striding_blocks(int64_t items) {
   return std::min(blocks_of(std::min<int64_t>(items, int64_t{kMost} * kThreads), kThreads), kMost);
 }
 
-// The number of this thread and of all threads, for such kernels.
+// The number of this thread and of all threads, for kernels that stride over items.
 __device__ __forceinline__ int64_t global_thread() {
   return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }

@@ -17,7 +17,7 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-// Added up pairwise.
+// The sum over the lanes of a warp, added up pairwise.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {

@@ -52,7 +52,7 @@ class Listed {
     advance();
   }
 
-  // Beyond all columns after the last.
+  // Column of the number at hand; beyond all columns after the last number.
   KLOTSKI_INLINE int64_t column() const { return column_; }
   KLOTSKI_INLINE uint16_t number() const { return number_at(at_ + 2); }
   KLOTSKI_INLINE void advance() {
