@@ -89,7 +89,7 @@ TEST(ParseConfig, WindowsFollowLayerTypesOrTheOlderRule) {
     EXPECT_EQ(model.layers[i].attention.grouped_heads().window, i >= 2 ? 8 : 0);
 }
 
-// RELIABILITY: every field that could divide by zero, overflow or contradict is refused by name.
+// Every field that could divide by zero, overflow or contradict another is refused by name.
 TEST(ParseConfig, RefusesBadFieldsByName) {
   struct Case {
     const char* field;

@@ -174,7 +174,7 @@ TEST(Checkpoint, DescriptionsThatCannotBe) {
   EXPECT_THROW(made_of(huge), Error);  // 2^64 bytes
 }
 
-// Item 9, one test per group.
+// Folders that are refused, one test for each kind of fault.
 TEST(Checkpoint, MissingFiles) {
   const ScratchFolder folder;
   EXPECT_TRUE(contains(refused(folder), "found none"));
@@ -287,7 +287,6 @@ TEST(Checkpoint, ReadsSnapshotsOfTheHubCache) {
   EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(snapshot); }), "found a link to"));
 }
 
-// Item 19.
 TEST(Checkpoint, RefusesWhatIsNotARegularFile) {
   const ScratchFolder folder;
   const fs::path path = folder.path() / "model.safetensors";
@@ -317,7 +316,6 @@ void write_shards(const fs::path& folder, int count) {
   write_index(folder, map);
 }
 
-// Item 18.
 TEST(Checkpoint, FilesThatChangeAreErrors) {
   const ScratchFolder folder;
   write_shards(folder.path(), 40);  // more than stay open
@@ -335,7 +333,7 @@ TEST(Checkpoint, FilesThatChangeAreErrors) {
   EXPECT_EQ(text_of(checkpoint, "t3"), "text3");  // other files still serve
 }
 
-// Item 37: 190 shards under a limit of 32 descriptors, read by several threads.
+// 190 shards under a limit of 32 descriptors, read by several threads.
 TEST(Checkpoint, FewDescriptorsAreEnough) {
   const ScratchFolder folder;
   write_shards(folder.path(), 190);
@@ -367,7 +365,7 @@ TEST(Checkpoint, FewDescriptorsAreEnough) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Item 62: every read that fails is reported and leaves the checkpoint usable.
+// Every read that fails is reported and leaves the checkpoint usable.
 TEST(Checkpoint, FailingReadsAreReported) {
   class FailsOnce : public ReadCalls {
    public:

@@ -1,4 +1,4 @@
-// Time and memory that a hostile header may cost: item 8 of the list of faults to expect.
+// Time and memory that a hostile header may cost.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The bad safetensors files of the list of faults to expect, items 2 to 8 and 20.
+// Bad safetensors files: header lengths and text, duplicates, offsets, shapes, types, and a sound
+// file damaged in every place.
 
 #include <gtest/gtest.h>
 
@@ -31,7 +32,6 @@ std::string shaped(const std::string& shape) {
   return tensor("\"dtype\":\"U8\",\"shape\":[" + shape + "],\"data_offsets\":[0,1]");
 }
 
-// Item 2.
 TEST(HostileSafetensors, HeaderLengths) {
   const uint64_t most = std::numeric_limits<uint64_t>::max();
   for (const uint64_t length :
@@ -47,7 +47,6 @@ TEST(HostileSafetensors, HeaderLengths) {
       "1 to 100000000 bytes"));
 }
 
-// Item 3.
 TEST(HostileSafetensors, HeaderText) {
   EXPECT_TRUE(contains(refused("\xEF\xBB\xBF{}", 0), "byte-order mark"));
   EXPECT_TRUE(contains(refused(std::string("{}\0", 3), 0), "NUL"));
@@ -66,7 +65,6 @@ TEST(HostileSafetensors, HeaderText) {
   }
 }
 
-// Item 4.
 TEST(HostileSafetensors, Duplicates) {
   const std::string fields = R"("dtype":"U8","shape":[0],"data_offsets":[0,0])";
   EXPECT_TRUE(contains(
@@ -80,7 +78,6 @@ TEST(HostileSafetensors, Duplicates) {
   EXPECT_TRUE(contains(refused(tensor(fields + ",\"strides\":[1]"), 0), "'strides'"));
 }
 
-// Item 5.
 TEST(HostileSafetensors, Offsets) {
   const auto two = [](const char* first, const char* second) {
     return fmt::format(R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[{}]}},)"
@@ -102,7 +99,6 @@ TEST(HostileSafetensors, Offsets) {
   }
 }
 
-// Item 6.
 TEST(HostileSafetensors, Shapes) {
   for (const char* bad :
        {"-1", "-0", "1.0", "1e3", "1e0", "12345678901234567890", "99999999999999999999999",
@@ -129,7 +125,6 @@ TEST(HostileSafetensors, Shapes) {
   EXPECT_TRUE(contains(refused(shaped(many), 1), "at most 16 dimensions"));
 }
 
-// Item 7.
 TEST(HostileSafetensors, DTypes) {
   const auto typed = [](const char* dtype, const char* shape, int bytes) {
     return tensor(
@@ -149,7 +144,7 @@ TEST(HostileSafetensors, DTypes) {
   }
 }
 
-// Item 20: a file of about 4 KiB, damaged in every place.
+// A sound file of about 4 KiB, to be damaged in every place.
 std::string sound_file() {
   std::string header = "{\"__metadata__\":{\"format\":\"pt\"}";
   size_t end = 0;

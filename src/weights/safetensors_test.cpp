@@ -74,7 +74,6 @@ TEST(Safetensors, ReadsAFileOnDisk) {
   EXPECT_EQ(entries[0].offset, 8 + header.size());
 }
 
-// Item 1.
 TEST(Safetensors, ShortFilesAreRefused) {
   const ScratchFolder folder;
   for (size_t bytes = 0; bytes < 8; ++bytes) {
@@ -84,7 +83,7 @@ TEST(Safetensors, ShortFilesAreRefused) {
   }
 }
 
-// Item 19: more than 4 GiB, most of it a hole.
+// A file of more than 4 GiB, most of it a hole.
 TEST(Safetensors, SparseFileWithLargeOffsets) {
   const ScratchFolder folder;
   const auto path = folder.path() / "f";

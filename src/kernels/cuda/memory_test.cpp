@@ -199,7 +199,7 @@ TEST_F(GpuMemory, OperationsWaitForPublishedCopies) {
   auto* floats = reinterpret_cast<float*>(page + 4096);
   std::fill_n(floats, kFloats, -1.0f);
   const auto queue = device->new_queue(CopySize::small);
-  for (uint32_t round = 1; round <= 40; ++round) {  // more than there are places
+  for (uint32_t round = 1; round <= 40; ++round) {  // more rounds than there are marks
     const DeviceArray<float> copied(kFloats);
     const std::vector<float> ones(kFloats, 1.0f);
     const DeviceArray<float> sum{std::span<const float>(ones)};
