@@ -22,7 +22,7 @@ struct FilePart {
   bool aligned_in_file() const { return range.offset % alignment == 0; }
 };
 
-constexpr uint64_t kPackedAlignment = 256;  // bytes; tensors that devices load fastest
+constexpr uint64_t kPackedAlignment = 256;  // bytes; devices load such tensors fastest
 
 // Whether a part can share the read before it: it begins within or right after that read's bytes,
 // and neither has to be moved (moving uses the bytes in front of a part).

@@ -36,7 +36,7 @@ struct TierMemory {
   TierId source = kDiskTier;                // the tier that its weights come from
   std::array<int64_t, kUnitKinds> slots{};  // buffers, by kind of unit
   uint64_t kv_bytes = 0;                    // keys and values of a compute tier that lie in it
-  uint64_t kv_spill_bytes = 0;              // a compute tier's that lie in its source
+  uint64_t kv_spill_bytes = 0;              // keys and values that lie in its source
 };
 
 // The contents of every memory. Written by the memory plan, read by residency, cache and executor.
