@@ -161,6 +161,7 @@ void Engine::retire(const std::vector<Progress>& progress) {
     if (entry.finish == Finish::not_yet) continue;
     std::erase_if(sequences_, [&](const std::unique_ptr<Sequence>& sequence) {
       if (sequence->id != entry.sequence) return false;
+      pipeline_.end_sequence(sequence->kv);
       pipeline_.cache().release(sequence->kv);
       return true;
     });

@@ -76,15 +76,34 @@ ExecutorOptions for_machine(ExecutorOptions options, const ComputeMemory& memory
   return options;
 }
 
+// Whether these tokens are the one that a sequence computes after its prompt.
+bool decodes(const BatchSequence& rows) { return rows.tokens == 1 && rows.past > 0; }
+
 MicroBatchShape shape_of(const MicroBatch& micro_batch) {
   MicroBatchShape shape{.rows = micro_batch.batch.rows(), .decodes = true};
   for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
     const BatchSequence& rows = micro_batch.batch.sequences[i];
     const bool spilled = micro_batch.sequences[i]->spilled();
     shape.spilled |= spilled;
-    shape.decodes &= rows.tokens == 1 && rows.past > 0 && spilled;
+    shape.decodes &= decodes(rows) && spilled;
   }
   return shape;
+}
+
+std::vector<PassToken> tokens_of(std::span<const MicroBatch> group) {
+  std::vector<PassToken> tokens;
+  for (const MicroBatch& micro_batch : group) {
+    for (size_t i = 0; i < micro_batch.sequences.size(); ++i) {
+      const BatchSequence& rows = micro_batch.batch.sequences[i];
+      for (int64_t row = rows.first_row; row < rows.first_row + rows.tokens; ++row) {
+        tokens.push_back({.sequence = micro_batch.sequences[i]->number(),
+                          .position = rows.past + row - rows.first_row,
+                          .token = micro_batch.batch.tokens[static_cast<size_t>(row)],
+                          .decodes = decodes(rows)});
+      }
+    }
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -102,7 +121,7 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
       slots_(*source_, layouts, policy, memory, ops),
       residency_(model, policy_),
       correlations_(routing_shape(model), policy.cache.path_length),
-      predictor_(std::make_unique<CorrelationPredictor>(model, correlations_)),
+      predictor_(std::make_unique<CorrelationPredictor>(correlations_)),
       sources_{.model = model,
                .rule = policy_.cache,
                .predictor = *predictor_,
@@ -195,7 +214,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
-  predictor_->begin_pass(rows);
+  predictor_->begin_pass(tokens_of(group));
   router_gaps_.clear();
   executor_.set_step(passes_);
   FragmentBuilder build(policy_, residency_, context(group));

@@ -73,6 +73,9 @@ class Pipeline {
   // a device's, into host memory as well. Is not part of the report.
   void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
 
+  // Tells predictors that the sequence is over; it is still placed in the cache.
+  void end_sequence(const KvSequence& sequence) { predictor_->end_sequence(sequence.number()); }
+
   PipelineReport report() const;
 
  private:

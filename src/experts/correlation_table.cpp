@@ -1,6 +1,7 @@
 #include "experts/correlation_table.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/bytes.h"
@@ -200,6 +201,26 @@ std::vector<ExpectedExpert> CorrelationTable::hot_experts(size_t routed_layer,
   }
   if (unknown > 0) add_shares(layer.popularity, unknown, scores);
   return highest(scores, count);
+}
+
+std::vector<double> CorrelationTable::probabilities(size_t routed_layer, const GroupChoices& group,
+                                                    int64_t token) const {
+  const Layer& layer = layers_[routed_layer];
+  std::vector<uint64_t> scores(layer.popularity.size());
+  if (routed_layer > group.known_layers()) {
+    add_shares(layer.popularity, 1, scores);
+  } else {
+    for_each_path(layer.paths, routed_layer, group, token, [&](uint64_t path) {
+      if (!add_shares(layer.paths.counts(path), 1, scores)) add_shares(layer.popularity, 1, scores);
+    });
+  }
+  const auto sum = static_cast<double>(std::accumulate(scores.begin(), scores.end(), uint64_t{0}));
+  std::vector<double> probabilities;
+  for (const uint64_t score : scores) {
+    const double share = sum > 0 ? static_cast<double>(score) / sum : 0.0;
+    probabilities.push_back(std::min(1.0, share * layer.paths.layer().top_k));
+  }
+  return probabilities;
 }
 
 }  // namespace klotski

@@ -78,6 +78,12 @@ class CorrelationTable {
   std::vector<ExpectedExpert> hot_experts(size_t routed_layer, const GroupChoices& group,
                                           int64_t count) const;
 
+  // The probability of each expert of the layer that the group's token chooses it, [expert], by the
+  // shares of hot_experts() times top_k, at most 1. A layer that comes later than the next one is
+  // predicted by its popularity. All zero where nothing was observed.
+  std::vector<double> probabilities(size_t routed_layer, const GroupChoices& group,
+                                    int64_t token) const;
+
   // How often each expert of the layer was chosen, [expert]; recent choices weigh more.
   std::span<const uint32_t> popularity(size_t routed_layer) const {
     return layers_[routed_layer].popularity;

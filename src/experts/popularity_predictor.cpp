@@ -1,6 +1,7 @@
 #include "experts/popularity_predictor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -15,20 +16,49 @@ std::vector<ExpertId> by_share(const std::vector<double>& shares) {
   return experts;
 }
 
+namespace {
+
+void check_layers_of_shares(size_t expected, size_t found) {
+  if (expected == found) return;
+  fail(ErrorKind::internal, "popularity: expected shares of {} layers, found {}", expected, found);
+}
+
+std::vector<std::vector<double>> of_routed_layers(const ModelDescription& model,
+                                                  const std::vector<std::vector<double>>& shares) {
+  check_layers_of_shares(model.layers.size(), shares.size());
+  std::vector<std::vector<double>> routed;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (model.layers[i].feed_forward.routed) routed.push_back(shares[i]);
+  }
+  return routed;
+}
+
+}  // namespace
+
 PopularityPredictor::PopularityPredictor(const ModelDescription& model,
                                          const std::vector<std::vector<double>>& shares)
-    : ExpertPredictor(model) {
-  if (shares.size() != model.layers.size()) {
-    fail(ErrorKind::internal, "popularity: expected shares of {} layers, found {}",
-         model.layers.size(), shares.size());
-  }
-  for (size_t i = 0; i < shares.size(); ++i) {
-    if (!model.layers[i].feed_forward.routed) continue;
+    : PopularityPredictor(routing_shape(model), of_routed_layers(model, shares)) {}
+
+PopularityPredictor::PopularityPredictor(RoutingTraceShape shape,
+                                         const std::vector<std::vector<double>>& shares)
+    : ExpertPredictor(std::move(shape)) {
+  check_layers_of_shares(this->shape().layers.size(), shares.size());
+  for (const std::vector<double>& of_layer : shares) {
     std::vector<ExpectedExpert>& experts = by_layer_.emplace_back();
-    for (const ExpertId expert : by_share(shares[i])) {
-      experts.push_back({expert, shares[i][static_cast<size_t>(expert.value)]});
+    for (const ExpertId expert : by_share(of_layer)) {
+      experts.push_back({expert, of_layer[static_cast<size_t>(expert.value)]});
     }
   }
+}
+
+std::vector<double> PopularityPredictor::estimate(size_t routed_layer, int64_t) const {
+  const std::vector<ExpectedExpert>& all = by_layer_[routed_layer];
+  std::vector<double> probabilities(all.size());
+  for (const ExpectedExpert& one : all) {
+    probabilities[static_cast<size_t>(one.expert.value)] =
+        std::min(1.0, one.share * shape().layers[routed_layer].top_k);
+  }
+  return probabilities;
 }
 
 std::vector<ExpectedExpert> PopularityPredictor::predict_routed(size_t routed_layer,

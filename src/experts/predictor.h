@@ -15,34 +15,79 @@ namespace klotski {
 // The routed layers of a model, as traces, correlation tables and predictors name them.
 RoutingTraceShape routing_shape(const ModelDescription& model);
 
-// Predicts which experts of a coming layer the tokens of a pass will choose. A run and the
+// A token that a pass computes.
+struct PassToken {
+  int64_t sequence = 0;  // number of the token's sequence, the same in all passes of the sequence
+  int64_t position = 0;  // of the token in its sequence
+  TokenId token = 0;
+  bool decodes = false;  // computed alone after its prompt; false: one of the prompt's tokens
+};
+
+// The probabilities that a layer's experts are chosen.
+struct LayerProbabilities {
+  LayerId layer;
+  std::vector<double> probability;  // [expert], 0 to 1
+};
+
+// Predicts which experts of coming layers the tokens of a pass will choose. A run and the
 // simulation of one ask through this seam, so that a new way to predict is one new subclass and one
-// line where the predictor is made. Asking changes nothing; a predictor learns by observe() alone.
+// line where the predictor is made. Asking changes nothing; a predictor learns by observe() and
+// end_sequence() alone.
 class ExpertPredictor {
  public:
-  explicit ExpertPredictor(const ModelDescription& model);
+  explicit ExpertPredictor(RoutingTraceShape shape);
   virtual ~ExpertPredictor() = default;
   ExpertPredictor(const ExpertPredictor&) = delete;
   ExpertPredictor& operator=(const ExpertPredictor&) = delete;
 
-  // Begins a pass of `tokens` tokens at the first layer; an unfinished pass is forgotten.
-  void begin_pass(int64_t tokens) { choices_.restart(tokens); }
+  // Begins a pass of these tokens at the first layer; an unfinished pass is forgotten.
+  void begin_pass(std::vector<PassToken> tokens);
   // Tells the choices of the gates of the pass's next routed layer: [token][top_k], best first.
   void observe(LayerId layer, std::span<const ExpertId> choices);
+  // Tells that the sequence will not be in any later pass.
+  virtual void end_sequence(int64_t) {}
 
-  // At most `count` experts of the layer, likeliest first; fewer where nothing speaks for more. For
-  // a layer that is not routed, its only expert.
+  // For each expert of the layer the probability that at least one of `count` tokens of the pass,
+  // from the token `first` on, chooses the expert: one token, those of one sequence, or all. Tokens
+  // count as independent: 1 - product of (1 - p). Certain, 0 or 1, for a layer whose gates were
+  // observed and for the one expert of a layer that is not routed.
+  std::vector<double> probabilities(LayerId layer, int64_t first, int64_t count) const;
+  std::vector<double> group_probabilities(LayerId layer) const {
+    return probabilities(layer, 0, choices_.tokens());
+  }
+  // The group's probabilities in the next `horizon` routed layers, from the first whose gates were
+  // not observed yet; fewer at the end of the pass. They change with every observe().
+  std::vector<LayerProbabilities> coming(int64_t horizon) const;
+
+  // At most `count` experts of the layer, those that take most tokens of the group first; fewer
+  // where nothing speaks for more. For a layer that is not routed, its one expert.
   std::vector<ExpectedExpert> predict(LayerId layer, int64_t count) const;
 
+  // The tokens of the pass, as begin_pass() was told.
+  std::span<const PassToken> tokens() const { return tokens_; }
   // The choices observed since begin_pass().
   const GroupChoices& choices() const { return choices_; }
+  const RoutingTraceShape& shape() const { return shape_; }
 
  private:
-  // `routed_layer` counts the routed layers only, as in RoutingTraceShape.
-  virtual void learn(size_t routed_layer) = 0;
-  virtual std::vector<ExpectedExpert> predict_routed(size_t routed_layer, int64_t count) const = 0;
+  // The routed layers below count the routed layers only, as in RoutingTraceShape.
 
-  std::vector<int64_t> routed_index_;  // [layer]; -1: not routed
+  // tokens() are new.
+  virtual void pass_begun() {}
+  virtual void learn(size_t routed_layer) = 0;
+  // The probability of each expert of the layer that the token chooses it, [expert]; the layer's
+  // gates were not observed in this pass.
+  virtual std::vector<double> estimate(size_t routed_layer, int64_t token) const = 0;
+  // The experts with the largest sum of the tokens' estimates, ties to the lower expert, without
+  // those of sum zero. A predictor overrides it to find them in fewer steps.
+  virtual std::vector<ExpectedExpert> predict_routed(size_t routed_layer, int64_t count) const;
+
+  // The layer's number among the routed layers; -1: the layer is not routed.
+  int64_t routed_index(LayerId layer) const;
+
+  RoutingTraceShape shape_;
+  std::vector<int64_t> routed_index_;  // [layer up to the last routed one]; -1: not routed
+  std::vector<PassToken> tokens_;
   GroupChoices choices_;
 };
 

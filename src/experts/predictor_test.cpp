@@ -29,6 +29,15 @@ std::vector<ExpertId> experts(std::initializer_list<int32_t> values) {
   return result;
 }
 
+// Tokens of as many sequences, each after its prompt.
+std::vector<PassToken> decoding(int64_t count) {
+  std::vector<PassToken> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back({.sequence = i, .position = 7, .token = 5, .decodes = true});
+  }
+  return tokens;
+}
+
 std::vector<ExpertId> likeliest(const ExpertPredictor& predictor, int64_t layer, int64_t count) {
   std::vector<ExpertId> result;
   double last = 1.0;
@@ -45,13 +54,13 @@ class Predictor : public ::testing::Test {
  protected:
   // A pass of one token that chooses these in every routed layer.
   static void pass(ExpertPredictor& predictor, std::initializer_list<int32_t> choices) {
-    predictor.begin_pass(1);
+    predictor.begin_pass(decoding(1));
     for (const int64_t layer : {1, 2}) predictor.observe(LayerId(layer), experts(choices));
   }
 
   ModelDescription model_ = one_dense_two_routed();
   CorrelationTable table_{routing_shape(model_)};
-  CorrelationPredictor correlation_{model_, table_};
+  CorrelationPredictor correlation_{table_};
 };
 
 TEST_F(Predictor, TheShapeNamesTheRoutedLayers) {
@@ -70,13 +79,13 @@ TEST_F(Predictor, ADenseLayerNeedsItsOnlyExpert) {
 }
 
 TEST_F(Predictor, NothingIsPredictedBeforeAnythingWasObserved) {
-  correlation_.begin_pass(1);
+  correlation_.begin_pass(decoding(1));
   EXPECT_TRUE(correlation_.predict(LayerId(1), 2).empty());
 }
 
 TEST_F(Predictor, WhatWasChosenIsPredicted) {
   pass(correlation_, {1, 3});
-  correlation_.begin_pass(1);
+  correlation_.begin_pass(decoding(1));
   EXPECT_EQ(likeliest(correlation_, 1, 2), experts({1, 3}));
   EXPECT_EQ(likeliest(correlation_, 1, 1), experts({1}));
   EXPECT_EQ(likeliest(correlation_, 1, 60'000), experts({1, 3}));
@@ -87,14 +96,14 @@ TEST_F(Predictor, WhatWasChosenIsPredicted) {
 TEST_F(Predictor, AskingChangesNothing) {
   pass(correlation_, {1, 3});
   pass(correlation_, {1, 2});
-  correlation_.begin_pass(1);
+  correlation_.begin_pass(decoding(1));
   const std::vector<ExpectedExpert> first = correlation_.predict(LayerId(1), 4);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(correlation_.predict(LayerId(1), 4), first);
   EXPECT_EQ(table_.popularity(0)[1], 2u);
 }
 
 TEST_F(Predictor, LayersAreObservedInTheirOrder) {
-  correlation_.begin_pass(1);
+  correlation_.begin_pass(decoding(1));
   EXPECT_THROW(correlation_.observe(LayerId(2), experts({0, 1})), Error);
   EXPECT_THROW(correlation_.observe(LayerId(0), experts({0, 1})), Error);
   correlation_.observe(LayerId(1), experts({0, 1}));
@@ -103,16 +112,73 @@ TEST_F(Predictor, LayersAreObservedInTheirOrder) {
 }
 
 TEST_F(Predictor, APassGivenUpHalfWayDoesNotSpoilTheNext) {
-  correlation_.begin_pass(2);
+  correlation_.begin_pass(decoding(2));
   correlation_.observe(LayerId(1), experts({1, 3, 1, 3}));
   pass(correlation_, {1, 3});  // begins with the first layer again
   EXPECT_EQ(correlation_.choices().known_layers(), 2u);
   EXPECT_EQ(likeliest(correlation_, 2, 2), experts({1, 3}));
 }
 
+// Shares 0.1, 0.2, 0.3, 0.4 of two choices a token: the token chooses the experts with probability
+// 0.2, 0.4, 0.6, 0.8; one of two tokens chooses expert 1 with 1 - 0.6 * 0.6 = 0.64.
+TEST_F(Predictor, AGroupsProbabilityIsThatOfAnyToken) {
+  PopularityPredictor popularity(model_, {{1.0}, {0.1, 0.2, 0.3, 0.4}, {0.7, 0.1, 0.1, 0.1}});
+  popularity.begin_pass(decoding(2));
+  const auto expect = [&](const std::vector<double>& found, std::vector<double> wanted) {
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t e = 0; e < wanted.size(); ++e) EXPECT_NEAR(found[e], wanted[e], 1e-12) << e;
+  };
+  expect(popularity.probabilities(LayerId(1), 1, 1), {0.2, 0.4, 0.6, 0.8});
+  expect(popularity.group_probabilities(LayerId(1)), {0.36, 0.64, 0.84, 0.96});
+  expect(popularity.probabilities(LayerId(2), 0, 1), {1.0, 0.2, 0.2, 0.2});
+  expect(popularity.group_probabilities(LayerId(0)), {1.0});
+}
+
+TEST_F(Predictor, ComingLayersAreRefinedByEveryGate) {
+  pass(correlation_, {1, 3});
+  pass(correlation_, {0, 2});
+  correlation_.begin_pass(decoding(1));
+  std::vector<LayerProbabilities> coming = correlation_.coming(5);
+  ASSERT_EQ(coming.size(), 2u);
+  EXPECT_EQ(coming[0].layer, LayerId(1));
+  EXPECT_EQ(coming[1].probability, (std::vector<double>{0.5, 0.5, 0.5, 0.5}));
+  EXPECT_EQ(correlation_.coming(1).size(), 1u);
+  correlation_.observe(LayerId(1), experts({3, 1}));
+  coming = correlation_.coming(5);
+  ASSERT_EQ(coming.size(), 1u);
+  EXPECT_EQ(coming[0].layer, LayerId(2));
+  EXPECT_EQ(coming[0].probability, (std::vector<double>{0, 1, 0, 1})) << "what followed before";
+  EXPECT_EQ(correlation_.group_probabilities(LayerId(1)), (std::vector<double>{0, 1, 0, 1}))
+      << "an observed layer is certain";
+  correlation_.observe(LayerId(2), experts({0, 1}));
+  EXPECT_TRUE(correlation_.coming(5).empty());
+}
+
+// A predictor that says nothing about groups: sums of its tokens' estimates decide.
+class ByToken : public ExpertPredictor {
+ public:
+  using ExpertPredictor::ExpertPredictor;
+
+ private:
+  void learn(size_t) override {}
+  std::vector<double> estimate(size_t, int64_t token) const override {
+    return tokens()[static_cast<size_t>(token)].token == 0 ? std::vector<double>{0.5, 0.25, 0, 0}
+                                                           : std::vector<double>{0, 0.25, 1, 0};
+  }
+};
+
+TEST_F(Predictor, APredictionOfAGroupSumsItsTokens) {
+  ByToken predictor(routing_shape(model_));
+  predictor.begin_pass({{.token = 0}, {.token = 1}});
+  EXPECT_EQ(
+      predictor.predict(LayerId(1), 9),
+      (std::vector<ExpectedExpert>{{ExpertId(2), 0.5}, {ExpertId(0), 0.25}, {ExpertId(1), 0.25}}));
+  EXPECT_EQ(likeliest(predictor, 2, 2), experts({2, 0}));
+}
+
 TEST_F(Predictor, ThePopularAreThoseMostChosen) {
   PopularityPredictor popularity(model_, {{1.0}, {0.1, 0.4, 0.1, 0.4}, {0.4, 0.3, 0.2, 0.1}});
-  popularity.begin_pass(1);
+  popularity.begin_pass(decoding(1));
   EXPECT_EQ(likeliest(popularity, 1, 1), experts({1}));
   EXPECT_EQ(likeliest(popularity, 1, 3), experts({1, 3, 0})) << "equals as they are numbered";
   EXPECT_EQ(likeliest(popularity, 2, 9), experts({0, 1, 2, 3}));

@@ -77,7 +77,9 @@ bool PagedKvCache::place(KvSequence& sequence, int64_t total_tokens, int64_t ste
     fail(ErrorKind::internal, "a sequence was placed twice");
   }
   const int64_t pages = pages_needed(total_tokens, step_tokens);
-  return place_in(sequence, pages, false) || place_in(sequence, pages, true);
+  if (!place_in(sequence, pages, false) && !place_in(sequence, pages, true)) return false;
+  sequence.number_ = ++placed_;
+  return true;
 }
 
 bool PagedKvCache::place_in(KvSequence& sequence, int64_t pages, bool spilled) {

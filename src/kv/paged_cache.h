@@ -127,6 +127,7 @@ class PagedKvCache {
   StreamingWindow streaming_;
   std::vector<LayerPages> layers_;
   int64_t booked_pages_ = 0;
+  int64_t placed_ = 0;  // sequences so far
   MemoryPages memory_;
   SpillPages spill_;
   SequenceStates states_;

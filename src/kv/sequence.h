@@ -34,6 +34,7 @@ class KvSequence {
  public:
   int64_t length() const { return length_; }  // committed positions
   bool spilled() const { return spilled_; }   // its pages are in the file, not in memory
+  int64_t number() const { return number_; }  // of those placed in the cache, from 1; 0: not placed
 
  private:
   friend class PagedKvCache;
@@ -46,6 +47,7 @@ class KvSequence {
   std::vector<int32_t> spare_;  // places in the file booked for pages to come, the next one last
   int64_t booked_ = 0;          // pages it may hold without asking
   int64_t given_back_ = 0;      // pages between sinks and window
+  int64_t number_ = 0;
   int64_t length_ = 0;
   int64_t reserved_ = 0;  // positions of the step at hand
   bool spilled_ = false;
