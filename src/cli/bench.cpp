@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -11,6 +12,7 @@
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "cli/session_output.h"
+#include "experts/predictor.h"
 #include "session/comparison.h"
 
 namespace klotski {
@@ -57,7 +59,7 @@ void write_files(const BenchOptions& options, const Setting& setting, Session& s
 
 // Runs every setting once, then the next round: disturbances of the machine meet all of them alike.
 void run_settings(std::vector<Setting>& settings, Session& session, const BenchOptions& options,
-                  const Tokenizer& tokenizer, std::string_view text) {
+                  const std::function<MeasuredWork(int64_t sequences)>& work_of) {
   std::vector<PreparedWork> prepared;
   for (int64_t round = 0; round < options.repeat; ++round) {
     for (size_t i = 0; i < settings.size(); ++i) {
@@ -65,8 +67,7 @@ void run_settings(std::vector<Setting>& settings, Session& session, const BenchO
       if (round > 0 && options.compare && out_of_the_running(setting, settings)) continue;
       session.set_limits(setting.limits);
       if (round == 0) {
-        MeasuredWork work = work_from_text(tokenizer, text, sequences_of(options, setting.limits),
-                                           options.prompt_tokens, options.generate);
+        MeasuredWork work = work_of(sequences_of(options, setting.limits));
         LearntChoices learnt = learn_choices(session, work);
         prepared.push_back({std::move(work), std::move(learnt)});
       }
@@ -133,20 +134,47 @@ void check_options(const BenchOptions& options) {
   if (options.ablation + options.compare + !options.sweep.empty() > 1) {
     fail(ErrorKind::usage, "--ablation, --compare and --sweep: expected at most one of them");
   }
+  if (!options.text.empty() && !options.routing.empty()) {
+    fail(ErrorKind::usage, "--text and --routing: expected at most one of them");
+  }
   if (options.compare && options.flags.options.limits.strategy) {
     fail(ErrorKind::usage, "--compare measures several strategies: expected no --strategy with it");
   }
 }
 
+std::shared_ptr<const RecordedRouting> recorded_routing(const BenchOptions& options,
+                                                        const ModelDescription& model) {
+  if (options.routing.empty()) return nullptr;
+  const RoutingTraceShape shape = routing_shape(model);
+  const std::vector<std::filesystem::path> files(options.routing.begin(), options.routing.end());
+  return std::make_shared<RecordedRouting>(
+      shape, read_stretches(files, shape, options.prompt_tokens + options.generate));
+}
+
+// Makes the work of settings from recorded routing, or else from text.
+std::function<MeasuredWork(int64_t sequences)> work_source(const BenchOptions& options,
+                                                           const Session& session) {
+  if (const auto& routing = session.options().pipeline.recorded_routing) {
+    return [routing, &options](int64_t sequences) {
+      return work_from_routing(*routing, sequences, options.prompt_tokens);
+    };
+  }
+  const auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(session.model().folder));
+  const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
+  return [tokenizer, text, &options](int64_t sequences) {
+    return work_from_text(*tokenizer, text, sequences, options.prompt_tokens, options.generate);
+  };
+}
+
 int bench_command(const BenchOptions& options) {
   check_options(options);
   const auto model = open_model(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(model->folder);
-  const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
-  Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
+  SessionOptions session_options = options.flags.session_options();
+  session_options.pipeline.recorded_routing = recorded_routing(options, model->description);
+  Session session(model, session_options, events_on_stderr(options.flags));
   std::vector<Setting> settings = settings_of(options, session.on_device());
   session.foresight_or_none();  // before anything is loaded: the machine is measured undisturbed
-  run_settings(settings, session, options, tokenizer, text);
+  run_settings(settings, session, options, work_source(options, session));
   const std::string markdown = markdown_of(settings, options, session);
   const std::string json = json_of(settings, options, session);
   write_out(options.json ? json : markdown);
@@ -210,6 +238,13 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->add_option("--text", options->text,
                    "File of text to cut prompts from; - is standard input (default: a sample)")
       ->type_name("FILE");
+  command
+      ->add_option(
+          "--routing", options->routing,
+          "Routing traces (klotski trace) whose tokens and experts the sequences follow in "
+          "place of text and of the gates' choices: real locality with any weights of that "
+          "routing shape")
+      ->type_name("TRACE...");
   add_integer(
       *command, "--sequences", {1, 1 << 20},
       "Number of prompts (default: as many as a group has, 16 where the planner chooses its "

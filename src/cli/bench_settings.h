@@ -20,6 +20,7 @@ struct BenchOptions {
   ModelFlags model;
   SessionFlags flags;
   std::string text;
+  std::vector<std::string> routing;  // files of recorded routing; empty: gates choose
   bool ablation = false;
   bool compare = false;
   std::string sweep;

@@ -23,12 +23,15 @@ void check(const ModelDescription& model, const Request& request) {
          model.max_positions);
   }
   if (request.max_tokens < 1) fail(ErrorKind::usage, "max tokens: expected at least 1");
-  for (const TokenId token : request.prompt) {
-    if (token < 0 || token >= model.vocabulary) {
-      fail(ErrorKind::usage, "token id {} of the prompt is outside the vocabulary of {}", token,
+  const auto check_tokens = [&](const std::vector<TokenId>& tokens, std::string_view what) {
+    for (const TokenId token : tokens) {
+      if (token >= 0 && token < model.vocabulary) continue;
+      fail(ErrorKind::usage, "token id {} of the {} is outside the vocabulary of {}", token, what,
            model.vocabulary);
     }
-  }
+  };
+  check_tokens(request.prompt, "prompt");
+  check_tokens(request.given_tokens, "continuation");
 }
 
 }  // namespace
@@ -141,6 +144,10 @@ Progress Engine::advance(Sequence& sequence, std::optional<TokenId> token) const
         "the model's logits hold a NaN or an infinity after {} tokens; its weights are broken",
         sequence.generated);
     return progress;
+  }
+  const std::vector<TokenId>& given = sequence.request.given_tokens;
+  if (sequence.generated < std::ssize(given)) {
+    token = given[static_cast<size_t>(sequence.generated)];
   }
   progress.token = *token;
   sequence.tokens.push_back(*token);

@@ -23,6 +23,8 @@ struct Request {
   SamplingOptions sampling;
   int64_t max_tokens = 0;            // at least one
   std::vector<TokenId> stop_tokens;  // the sequence ends when one is chosen
+  // The first generated tokens, which are taken whatever the model would choose.
+  std::vector<TokenId> given_tokens{};
 };
 
 enum class Finish {

@@ -114,6 +114,7 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
     : model_(model),
       layouts_(layouts),
       policy_(policy),
+      recorded_routing_(options.recorded_routing),
       timeline_(options.keep_spans),
       source_(options.source ? options.source
                              : std::make_shared<DiskSource>(checkpoint, options.disk)),
@@ -131,7 +132,8 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
                      return static_cast<double>(expert_rows_[static_cast<size_t>(expert.value)]);
                    }},
       prediction_audit_(correlations_.shape()),
-      tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory),
+      tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory,
+             recorded_routing_.get()),
       schedule_(make_schedule(policy.strategy)),
       executor_({.run = [this](Executor::Tasks tasks) { tasks_.run(tasks); },
                  .may_join = [this](Executor::Tasks together,

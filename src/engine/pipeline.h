@@ -24,6 +24,9 @@ struct PipelineOptions {
   std::shared_ptr<UnitSource> source;               // weights; null: the checkpoint's files
   int64_t keep_spans = 0;                           // spans kept for traces and drawings
   bool router_gaps = false;                         // whether Pipeline::router_gaps() is filled
+  // Choices that sequences follow in place of their gates', in the order in which they are placed
+  // in the KV cache; null: the gates choose.
+  std::shared_ptr<const RecordedRouting> recorded_routing;
   std::filesystem::path spill_folder;               // for keys and values beyond the compute tier
   SpillCalls* spill_calls = &SpillCalls::system();  // tests make it fail
 };
@@ -92,6 +95,7 @@ class Pipeline {
   const ModelDescription& model_;
   const UnitLayouts& layouts_;
   const Policy policy_;
+  std::shared_ptr<const RecordedRouting> recorded_routing_;
   Timeline timeline_;
   std::shared_ptr<UnitSource> source_;
   PagedKvCache cache_;

@@ -7,11 +7,13 @@
 namespace klotski {
 
 GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache,
-                       const Policy& policy, const ComputeMemory& memory)
+                       const Policy& policy, const ComputeMemory& memory,
+                       const RecordedRouting* recorded)
     : with_(with),
       slots_(slots),
       cache_(cache),
       policy_(policy),
+      recorded_(recorded),
       all_experts_below_(policy.layout.host() &&
                          policy.layout.host()->slots[index_of(UnitKind::expert)] >=
                              std::ssize(units_of(with.model, UnitKind::expert))),
@@ -144,9 +146,25 @@ void GroupTasks::project_back(const Task& task) {
 
 void GroupTasks::gate(const Task& task) {
   Member& here = member(task);
-  here.routing = route(with_, rows_of(normed_, here), rows_of(hidden_, here),
-                       slots_.weights(task.unit, task.slot), task.layer);
+  here.routing =
+      route(with_, rows_of(normed_, here), rows_of(hidden_, here),
+            slots_.weights(task.unit, task.slot), task.layer, recorded_choices(here, task.layer));
   sorted_.reset();
+}
+
+// [row][top_k]; empty where the gates choose.
+std::vector<ExpertId> GroupTasks::recorded_choices(const Member& of, LayerId layer) const {
+  std::vector<ExpertId> choices;
+  if (!recorded_ || !with_.model.layer(layer).feed_forward.routed) return choices;
+  for (size_t i = 0; i < of.micro_batch->sequences.size(); ++i) {
+    const BatchSequence& rows = of.micro_batch->batch.sequences[i];
+    for (int64_t position = rows.past; position < rows.past + rows.tokens; ++position) {
+      const std::span<const ExpertId> of_token =
+          recorded_->choices(of.micro_batch->sequences[i]->number() - 1, position, layer);
+      choices.insert(choices.end(), of_token.begin(), of_token.end());
+    }
+  }
+  return choices;
 }
 
 // The results wait in the place of their row and choice, so that the sum in combine() does not

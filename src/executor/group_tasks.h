@@ -9,6 +9,7 @@
 #include "executor/cpu_experts.h"
 #include "executor/micro_batch.h"
 #include "executor/weight_slots.h"
+#include "experts/recorded_routing.h"
 #include "forward/layer.h"
 #include "kv/paged_cache.h"
 #include "schedule/builder.h"
@@ -29,8 +30,9 @@ LaneRules lane_rules(const ComputeMemory& memory);
 // after the other, so that an expert finds all rows that chose it in one place.
 class GroupTasks {
  public:
+  // `recorded`: choices that sequences follow in place of their gates'; null: none.
   GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache, const Policy& policy,
-             const ComputeMemory& memory);
+             const ComputeMemory& memory, const RecordedRouting* recorded = nullptr);
 
   // Takes the group to work on next; it must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
@@ -122,12 +124,14 @@ class GroupTasks {
   int64_t rows_of(const Task& task) { return member(task).micro_batch->batch.rows(); }
   // First expert output of a micro-batch, which has its own place whatever the layer.
   int64_t first_output(const Member& member) const { return member.first_row * most_choices_; }
+  std::vector<ExpertId> recorded_choices(const Member& of, LayerId layer) const;
   KvStage* stage(const Task& task);
 
   Arithmetic with_;
   WeightSlots& slots_;
   PagedKvCache& cache_;
   const Policy& policy_;
+  const RecordedRouting* recorded_;
   bool all_experts_below_;  // every expert has a slot in host memory
   std::optional<BufferPool> stage_buffers_;
   std::vector<KvStage> stages_;                // stages of spilled keys and values

@@ -55,7 +55,7 @@ void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
 }
 
 Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
-              LayerId layer) {
+              LayerId layer, std::span<const ExpertId> given) {
   const FeedForward& part = with.model.layer(layer).feed_forward;
   with.ops.rms_norm(normed, hidden, weights[Role::feed_forward_norm], with.model.norm_epsilon);
   if (!part.routed) return everyone_to_one(with.ops, hidden.count);
@@ -77,6 +77,7 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
                   .experts = routing.experts.span(),
                   .weights = routing.weights.span(),
                   .gaps = routing.gaps.span()});
+  if (!given.empty()) routing.experts = List(with.ops, given);
   routing.coming.emplace(with.ops, routing.experts);
   if (with.router_gaps) routing.coming_gaps.emplace(with.ops, routing.gaps);
   return routing;

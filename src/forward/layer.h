@@ -99,9 +99,10 @@ void attention(const Arithmetic& with, std::span<const AttendingSequence> sequen
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
                     const WeightSet& weights);
 
-// normed = norm(hidden), and where its rows go: for the program in two parts.
+// normed = norm(hidden), and where its rows go: for the program in two parts. `given`: choices that
+// count in place of the router's, [rows][top_k]; empty: the router chooses.
 Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
-              LayerId layer);
+              LayerId layer, std::span<const ExpertId> given = {});
 // Takes the choices to the program's memory, once all operations of route() were waited for.
 void read_choices(Routing& routing);
 

@@ -15,9 +15,11 @@ constexpr size_t kSampledPrompts = 8;      // prompts of the paper's pre-run
 constexpr int64_t kSampledGenerated = 17;  // generated after each; the first by the prompt's pass
 
 void submit(Engine& engine, const MeasuredWork& work) {
-  for (const std::vector<TokenId>& prompt : work.prompts) {
-    engine.submit(
-        {.prompt = prompt, .sampling = {}, .max_tokens = work.generate, .stop_tokens = {}});
+  for (size_t i = 0; i < work.prompts.size(); ++i) {
+    Request request{
+        .prompt = work.prompts[i], .sampling = {}, .max_tokens = work.generate, .stop_tokens = {}};
+    if (!work.continuations.empty()) request.given_tokens = work.continuations[i];
+    engine.submit(std::move(request));
   }
 }
 
@@ -67,6 +69,19 @@ MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, i
     const size_t at = static_cast<size_t>(i) * places / static_cast<size_t>(prompts);
     work.prompts.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
                               tokens.begin() + static_cast<std::ptrdiff_t>(at + length));
+  }
+  return work;
+}
+
+MeasuredWork work_from_routing(const RecordedRouting& routing, int64_t prompts,
+                               int64_t prompt_tokens) {
+  MeasuredWork work;
+  for (int64_t i = 0; i < prompts; ++i) {
+    const std::vector<TokenId>& tokens = routing.stretch(i).tokens;
+    const auto middle = tokens.begin() + prompt_tokens;
+    work.prompts.emplace_back(tokens.begin(), middle);
+    work.continuations.emplace_back(middle, tokens.end());
+    work.generate = std::ssize(work.continuations.back());
   }
   return work;
 }

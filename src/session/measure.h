@@ -14,6 +14,8 @@ namespace klotski {
 struct MeasuredWork {
   std::vector<std::vector<TokenId>> prompts;
   int64_t generate = 0;  // tokens a prompt
+  // Tokens to take in place of generated ones, by prompt; empty: the model's own.
+  std::vector<std::vector<TokenId>> continuations{};
 
   int64_t longest_prompt() const;
   Workload workload() const;
@@ -22,6 +24,11 @@ struct MeasuredWork {
 // Overlapping stretches of a text, all of one length.
 MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, int64_t prompts,
                             int64_t prompt_tokens, int64_t generate);
+
+// Sequences that follow recorded routing: the first tokens of each stretch are its prompt, the
+// others are taken in place of generated ones.
+MeasuredWork work_from_routing(const RecordedRouting& routing, int64_t prompts,
+                               int64_t prompt_tokens);
 
 // Plan, time and output of one run of the work.
 struct Measurement {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/testing.h"
+#include "experts/predictor.h"
 #include "session/sample_text.h"
 #include "session/testing.h"
 #include "weights/testing.h"
@@ -50,6 +53,51 @@ TEST(MeasureTest, RunsOfOneWorkGiveTheSameTokens) {
     EXPECT_GT(first.tokens_per_second(), 0.0);
     ASSERT_TRUE(first.predicted.has_value());
     EXPECT_GT(first.predicted->tokens_per_second(), 0.0);
+  }
+}
+
+// Every sequence takes the recorded tokens and goes to the recorded experts, in groups of any size.
+TEST(MeasureTest, SequencesFollowRecordedRouting) {
+  const testing_files::ScratchFolder scratch;
+  const testing_files::ScopedEnvironment cache("KLOTSKI_CACHE", scratch.path().c_str());
+  SessionOptions options;
+  options.device = "cpu";
+  const RoutingTraceShape shape = routing_shape(testing::tiny_model()->description);
+  std::vector<RecordedStretch> stretches(3);
+  for (size_t s = 0; s < stretches.size(); ++s) {
+    for (int64_t token = 0; token < 7; ++token) {
+      stretches[s].tokens.push_back(static_cast<TokenId>(10 * s) + static_cast<TokenId>(token));
+      for (const RoutedLayer& layer : shape.layers) {
+        for (int64_t k = 0; k < layer.top_k; ++k) {
+          stretches[s].choices.emplace_back((static_cast<int64_t>(s) + token + k) % layer.experts);
+        }
+      }
+    }
+  }
+  const auto routing = std::make_shared<RecordedRouting>(shape, stretches);
+  options.pipeline.recorded_routing = routing;
+  const MeasuredWork work = work_from_routing(*routing, 3, 4);
+  EXPECT_EQ(work.generate, 3);
+  for (const int64_t micro_batches : {int64_t{1}, int64_t{2}}) {
+    options.limits.micro_batch = 2;
+    options.limits.micro_batches = micro_batches;
+    Session session(testing::tiny_model(), options);
+    const Measurement found = measure(session, work, learn_choices(session, work));
+    EXPECT_EQ(found.generated, work.continuations);
+    // The last pass computed the token before the last of each sequence that was in it.
+    const GroupChoices& choices = session.pipeline().choices();
+    const int64_t first = 3 - choices.tokens();  // sequences before it had ended
+    for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
+      std::set<std::vector<ExpertId>> chosen;
+      std::set<std::vector<ExpertId>> expected;
+      for (int64_t row = 0; row < choices.tokens(); ++row) {
+        const auto here = choices.token(layer, row);
+        const auto there = routing->choices(first + row, 5, shape.layers[layer].layer);
+        chosen.emplace(here.begin(), here.end());
+        expected.emplace(there.begin(), there.end());
+      }
+      EXPECT_EQ(chosen, expected);
+    }
   }
 }
 

@@ -318,6 +318,27 @@ class Measuring(Pipeline):
         self.assertGreater(setting["predicted_tokens_per_second"], 0)
         self.assertGreater(setting["n_batches"] * setting["micro_batch"], 1)
 
+    def test_sequences_follow_a_recorded_trace(self):
+        text = self.folder / "text.txt"
+        text.write_text("The river runs past the mill and the old stone bridge. " * 8)
+        trace = self.folder / "routing.trace"
+        self.klotski("trace", "tiny", "-f", text, "-o", trace)
+        flags = ["--sequences", "2", "--prompt-tokens", "12", "--generate", "6", "--json"]
+        of_text, of_trace = (
+            json.loads(self.klotski("bench", "tiny", *flags, *source)[0])["settings"][0]
+            for source in (["--text", text], ["--routing", trace]))
+        # The model itself chooses these experts after these tokens, so that it does equal work.
+        self.assertGreater(of_trace["tokens_per_second"], 0)
+        self.assertEqual(set(of_text), set(of_trace))
+        # Random weights of this routing shape follow the trace; other shapes are refused.
+        shape = "L=6,H=64,F=64,E=8,K=2,heads=4,kv_heads=2,head_dim=16,vocab=4096"
+        self.klotski("bench", "--synthetic", shape, *flags, "--routing", trace)
+        error = self.klotski("bench", "--synthetic", shape.replace("E=8", "E=16"), *flags,
+                             "--routing", trace, code=3)[1]
+        self.assertIn("routed layers", error)
+        self.klotski("bench", "tiny", "--routing", trace, "--text", text, code=2)
+        self.klotski("bench", "tiny", "--routing", trace, "--prompt-tokens", "5000", code=2)
+
     def test_sweep(self):
         table = self.folder / "table.md"
         text = self.klotski("bench", "tiny", "--sweep", "n,batch", "--n-values", "1,2",
