@@ -1,19 +1,14 @@
 // The JSON form of a correlation table, described in correlation_table.h.
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <string>
-#include <system_error>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/new_file.h"
 #include "experts/correlation_table.h"
 
 namespace klotski {
@@ -22,54 +17,6 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = 64 * kMiB;  // a table of 48 layers of 128 experts takes 5 MiB
 constexpr int64_t kMaxCount = 2 * kTokensPerHalving;
-
-// Writes, flushes to the disk and renames, so that `path` is either the old file or the new one.
-class NewFile {
- public:
-  explicit NewFile(const std::filesystem::path& path) : path_(path), beside_(path) {
-    // A rename would put a plain file in the place of a device or a pipe.
-    std::error_code unknown;
-    const auto type = std::filesystem::status(path, unknown).type();
-    if (type != std::filesystem::file_type::not_found &&
-        type != std::filesystem::file_type::regular) {
-      fail(ErrorKind::usage, "{}: expected a regular file or a new name, found something else",
-           path_in_quotes(path));
-    }
-    beside_ += fmt::format(".new-{}", ::getpid());
-    descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) refuse("cannot be created");
-  }
-  ~NewFile() {
-    ::close(descriptor_);
-    if (!renamed_) ::unlink(beside_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) refuse("cannot be written");
-      bytes.remove_prefix(static_cast<size_t>(written));
-    }
-  }
-  void commit() {
-    if (::fsync(descriptor_) != 0) refuse("cannot be flushed to the disk");
-    if (::rename(beside_.c_str(), path_.c_str()) != 0) refuse("cannot be renamed into place");
-    renamed_ = true;
-  }
-
- private:
-  [[noreturn]] void refuse(std::string_view problem) const {
-    fail(ErrorKind::internal, "{}: {}: {}", path_in_quotes(beside_), problem, std::strerror(errno));
-  }
-
-  std::filesystem::path path_;
-  std::filesystem::path beside_;
-  int descriptor_ = -1;
-  bool renamed_ = false;
-};
 
 std::string joined(std::span<const uint32_t> numbers) {
   return fmt::format("[{}]", fmt::join(numbers.begin(), numbers.end(), ","));

@@ -1,0 +1,53 @@
+#include "base/new_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace klotski {
+
+NewFile::NewFile(const std::filesystem::path& path) : path_(path), beside_(path) {
+  // A rename would put a plain file in the place of a device or a pipe.
+  std::error_code unknown;
+  const auto type = std::filesystem::status(path, unknown).type();
+  if (type != std::filesystem::file_type::not_found &&
+      type != std::filesystem::file_type::regular) {
+    fail(ErrorKind::usage, "{}: expected a regular file or a new name, found something else",
+         path_in_quotes(path));
+  }
+  beside_ += fmt::format(".new-{}", ::getpid());
+  descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) refuse("cannot be created");
+}
+
+NewFile::~NewFile() {
+  ::close(descriptor_);
+  if (!renamed_) ::unlink(beside_.c_str());
+}
+
+void NewFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) refuse("cannot be written");
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void NewFile::commit() {
+  if (::fsync(descriptor_) != 0) refuse("cannot be flushed to the disk");
+  if (::rename(beside_.c_str(), path_.c_str()) != 0) refuse("cannot be renamed into place");
+  renamed_ = true;
+}
+
+void NewFile::refuse(std::string_view problem) const {
+  fail(ErrorKind::internal, "{}: {}: {}", path_in_quotes(beside_), problem, std::strerror(errno));
+}
+
+}  // namespace klotski
