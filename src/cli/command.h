@@ -28,6 +28,7 @@ void add_template_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 void add_schedule_command(CLI::App& app, Action& action);
 void add_trace_command(CLI::App& app, Action& action);
+void add_train_predictor_command(CLI::App& app, Action& action);
 void add_verify_command(CLI::App& app, Action& action);
 
 // Options whose whole value must be a decimal number within bounds; anything else is a usage error

@@ -40,18 +40,7 @@ RoutingTraceShape parse_header(const std::string& text, const std::string& what)
   const Json document = parse_json(text, what);
   const JsonFields fields(document, what);
   fields.integer("version", 1, 1);
-  RoutingTraceShape shape;
-  shape.model = fields.string("model");
-  const Json* layers = fields.find("layers");
-  if (!layers || !layers->is_array()) fields.refuse("layers", "an array of objects");
-  for (const Json& element : *layers) {
-    const JsonFields layer(element, what, fmt::format("layers[{}]", shape.layers.size()));
-    shape.layers.push_back({LayerId(layer.integer("layer", 0, kMaxLayerId)),
-                            static_cast<int32_t>(layer.integer("experts", 1, kMaxExperts)),
-                            static_cast<int32_t>(layer.integer("top_k", 1, kMaxExperts))});
-  }
-  check_shape(shape, what);
-  return shape;
+  return shape_from_json(fields, what);
 }
 
 }  // namespace
@@ -90,15 +79,35 @@ void check_shape(const RoutingTraceShape& shape, const std::string& what) {
   }
 }
 
-RoutingTraceWriter::RoutingTraceWriter(std::ostream& out, RoutingTraceShape shape)
-    : out_(out), shape_(std::move(shape)) {
-  check_shape(shape_, "routing trace");
+Json shape_as_json(const RoutingTraceShape& shape) {
   Json layers = Json::array();
-  for (const RoutedLayer& layer : shape_.layers) {
+  for (const RoutedLayer& layer : shape.layers) {
     layers.push_back(
         {{"layer", layer.layer.value}, {"experts", layer.experts}, {"top_k", layer.top_k}});
   }
-  const Json document = {{"version", 1}, {"model", shape_.model}, {"layers", std::move(layers)}};
+  return {{"model", shape.model}, {"layers", std::move(layers)}};
+}
+
+RoutingTraceShape shape_from_json(const JsonFields& fields, const std::string& what) {
+  RoutingTraceShape shape;
+  shape.model = fields.string("model");
+  const Json* layers = fields.find("layers");
+  if (!layers || !layers->is_array()) fields.refuse("layers", "an array of objects");
+  for (const Json& element : *layers) {
+    const JsonFields layer(element, what, fmt::format("layers[{}]", shape.layers.size()));
+    shape.layers.push_back({LayerId(layer.integer("layer", 0, kMaxLayerId)),
+                            static_cast<int32_t>(layer.integer("experts", 1, kMaxExperts)),
+                            static_cast<int32_t>(layer.integer("top_k", 1, kMaxExperts))});
+  }
+  check_shape(shape, what);
+  return shape;
+}
+
+RoutingTraceWriter::RoutingTraceWriter(std::ostream& out, RoutingTraceShape shape)
+    : out_(out), shape_(std::move(shape)) {
+  check_shape(shape_, "routing trace");
+  Json document = shape_as_json(shape_);
+  document["version"] = 1;
   // A model's name may be a path, which need not be UTF-8.
   const std::string header = document.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (header.size() > kMaxHeaderBytes) {

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "base/json.h"
 
 namespace klotski {
 
@@ -36,6 +37,11 @@ struct RoutingTraceShape {
 // Throws where the shape is beyond the limits of the file format (docs/routing-trace.md); `what`
 // begins the message.
 void check_shape(const RoutingTraceShape& shape, const std::string& what);
+
+// The fields "model" and "layers" of a header (docs/routing-trace.md), which files about a model's
+// routing share; the shape that is read is checked.
+Json shape_as_json(const RoutingTraceShape& shape);
+RoutingTraceShape shape_from_json(const JsonFields& fields, const std::string& what);
 
 // The experts that one token went to.
 struct RoutingRecord {

@@ -55,6 +55,13 @@ std::vector<Matrix*> Adam::moments() {
   return all;
 }
 
+std::vector<const Matrix*> Adam::moments() const {
+  std::vector<const Matrix*> all;
+  for (const Matrix& one : first_) all.push_back(&one);
+  for (const Matrix& one : second_) all.push_back(&one);
+  return all;
+}
+
 void Adam::step(double scale, ThreadPool* pool) {
   ++steps_;
   const double rate = options_.learning_rate * scale;

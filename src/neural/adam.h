@@ -29,6 +29,7 @@ class Adam {
   // of all parameters in their order, then the second ones.
   void set_steps(int64_t steps) { steps_ = steps; }
   std::vector<Matrix*> moments();
+  std::vector<const Matrix*> moments() const;
 
  private:
   std::vector<Parameter*> parameters_;
