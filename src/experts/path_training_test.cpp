@@ -34,11 +34,15 @@ TracedSequences regular_text(int64_t sequences) {
 
 PathTrainingOptions quick() { return {.epochs = 12, .batch_chunks = 4, .width = 16}; }
 
+// For tests that do not need a network that has learnt.
+PathTrainingOptions short_training() { return {.epochs = 3, .batch_chunks = 4, .width = 16}; }
+
 class PathTrainingTest : public testing::Test {
  protected:
   ~PathTrainingTest() override { std::filesystem::remove(checkpoint_); }
 
   SplitSequences data_ = hold_out(regular_text(200), 0.1);
+  SplitSequences small_ = hold_out(regular_text(40), 0.2);
   std::filesystem::path checkpoint_ =
       std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_checkpoint");
 };
@@ -61,29 +65,28 @@ TEST_F(PathTrainingTest, LearnsWhatPopularityAndCorrelationCannot) {
 
 TEST_F(PathTrainingTest, ThreadsChangeNoBit) {
   ThreadPool pool(3);
-  PathTrainingOptions options = quick();
-  options.epochs = 2;
+  PathTrainingOptions options = short_training();
   options.width = 32;
-  PathTraining alone(data_, options, nullptr);
-  PathTraining together(data_, options, &pool);
+  PathTraining alone(small_, options, nullptr);
+  PathTraining together(small_, options, &pool);
   alone.run({});
   together.run({});
   EXPECT_EQ(alone.best().bytes(), together.best().bytes());
 }
 
 TEST_F(PathTrainingTest, ResumesBitForBit) {
-  PathTraining whole(data_, quick(), nullptr);
+  PathTraining whole(small_, short_training(), nullptr);
   whole.run({});
   {
-    PathTraining part(data_, quick(), nullptr);
+    PathTraining part(small_, short_training(), nullptr);
     int steps = 0;
-    EXPECT_FALSE(part.run({.stop = [&] { return ++steps == 45; }, .checkpoint = checkpoint_}));
-    EXPECT_EQ(part.steps(), 45);
+    EXPECT_FALSE(part.run({.stop = [&] { return ++steps == 20; }, .checkpoint = checkpoint_}));
+    EXPECT_EQ(part.steps(), 20);
     EXPECT_GT(part.best_recall(), 0.0);
   }
-  PathTraining rest(data_, quick(), nullptr);
+  PathTraining rest(small_, short_training(), nullptr);
   rest.load_checkpoint(checkpoint_);
-  EXPECT_EQ(rest.steps(), 45);
+  EXPECT_EQ(rest.steps(), 20);
   EXPECT_TRUE(rest.run({.checkpoint = checkpoint_}));
   EXPECT_EQ(rest.best().bytes(), whole.best().bytes());
   EXPECT_EQ(rest.best_recall(), whole.best_recall());
@@ -91,31 +94,31 @@ TEST_F(PathTrainingTest, ResumesBitForBit) {
 }
 
 TEST_F(PathTrainingTest, StoppedAtOnceThereIsABestNetwork) {
-  PathTraining training(data_, quick(), nullptr);
+  PathTraining training(small_, short_training(), nullptr);
   EXPECT_FALSE(training.run({.stop = [] { return true; }}));
   EXPECT_EQ(training.steps(), 1);
   EXPECT_GE(training.best_recall(), 0.0);
 }
 
 TEST_F(PathTrainingTest, CheckpointsOfOthersAndDamagedOnesAreRefused) {
-  PathTraining training(data_, quick(), nullptr);
+  PathTraining training(small_, short_training(), nullptr);
   training.step();
   training.save_checkpoint(checkpoint_);
   const auto loading_refused = [&](const PathTrainingOptions& options, const SplitSequences& data) {
     PathTraining other(data, options, nullptr);
     return refusal([&] { other.load_checkpoint(checkpoint_); });
   };
-  EXPECT_EQ(loading_refused(quick(), data_), "");
-  PathTrainingOptions longer = quick();
-  longer.epochs = 13;
-  EXPECT_NE(loading_refused(longer, data_).find("other traces or options"), std::string::npos);
-  SplitSequences changed = data_;
+  EXPECT_EQ(loading_refused(short_training(), small_), "");
+  PathTrainingOptions longer = short_training();
+  longer.epochs = 4;
+  EXPECT_NE(loading_refused(longer, small_).find("other traces or options"), std::string::npos);
+  SplitSequences changed = small_;
   changed.training.sequences[3].choices[2] ^= 1;
-  EXPECT_NE(loading_refused(quick(), changed).find("other traces or options"), std::string::npos);
+  EXPECT_NE(loading_refused(short_training(), changed).find("other traces or options"), std::string::npos);
   const std::string bytes = read_text_file(checkpoint_, 1 << 24);
   for (size_t size = 0; size < bytes.size(); size += 1 + bytes.size() / 60) {
     std::ofstream(checkpoint_, std::ios::binary) << bytes.substr(0, size);
-    EXPECT_NE(loading_refused(quick(), data_), "") << size;
+    EXPECT_NE(loading_refused(short_training(), small_), "") << size;
   }
 }
 

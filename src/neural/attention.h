@@ -3,6 +3,7 @@
 // Softmax attention of several heads, forward and backward, for Graph::attend().
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "neural/matrix.h"

@@ -1,6 +1,7 @@
 #include "neural/matrix.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace klotski::neural {
 
@@ -13,33 +14,48 @@ constexpr int64_t kTileColumns = 16;
 constexpr int64_t kLeastShared = 1 << 17;
 // Rows below which transposing the weights would take longer than dot products.
 constexpr int64_t kLeastTransposed = 8;
-// Sums of a dot product that are kept apart, so that a compiler adds whole vectors of them.
-constexpr int64_t kSums = 16;
+
+// Four floats that the compiler keeps in one register of any instruction set it compiles for.
+using Lanes = float __attribute__((vector_size(16)));
+constexpr int64_t kLanes = 4;
+constexpr int64_t kTileVectors = kTileColumns / kLanes;
+
+Lanes load(const float* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof(lanes));
+  return lanes;
+}
 
 float dot(const float* a, const float* b, int64_t count) {
-  float sums[kSums] = {};
+  Lanes sums[4] = {};  // kept apart, so that no addition waits for the one before
   int64_t i = 0;
-  for (; i + kSums <= count; i += kSums) {
-    for (int64_t s = 0; s < kSums; ++s) sums[s] += a[i + s] * b[i + s];
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+    for (int64_t s = 0; s < 4; ++s) sums[s] += load(a + i + s * kLanes) * load(b + i + s * kLanes);
   }
-  float sum = 0;
+  const Lanes all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  float sum = (all[0] + all[1]) + (all[2] + all[3]);
   for (; i < count; ++i) sum += a[i] * b[i];
-  for (const float part : sums) sum += part;
   return sum;
 }
 
 // One tile of out += a * b, with `a` and `b` cut to the tile; `b` has the column stride 1.
 void add_tile(View<float> out, View<const float> a, View<const float> b) {
-  float sums[kTileRows][kTileColumns] = {};
+  Lanes sums[kTileRows][kTileVectors] = {};
   for (int64_t k = 0; k < a.columns; ++k) {
     const float* from = b.row(k);
+    const Lanes columns[kTileVectors] = {load(from), load(from + kLanes), load(from + 2 * kLanes),
+                                         load(from + 3 * kLanes)};
     for (int64_t i = 0; i < kTileRows; ++i) {
       const float factor = a.at(i, k);
-      for (int64_t j = 0; j < kTileColumns; ++j) sums[i][j] += factor * from[j];
+      for (int64_t v = 0; v < kTileVectors; ++v) sums[i][v] += factor * columns[v];
     }
   }
   for (int64_t i = 0; i < kTileRows; ++i) {
-    for (int64_t j = 0; j < kTileColumns; ++j) out.row(i)[j] += sums[i][j];
+    for (int64_t v = 0; v < kTileVectors; ++v) {
+      float* to = out.row(i) + v * kLanes;
+      const Lanes sum = load(to) + sums[i][v];
+      std::memcpy(to, &sum, sizeof(sum));
+    }
   }
 }
 
