@@ -148,7 +148,7 @@ std::shared_ptr<const RecordedRouting> recorded_routing(const BenchOptions& opti
   const RoutingTraceShape shape = routing_shape(model);
   const std::vector<std::filesystem::path> files(options.routing.begin(), options.routing.end());
   return std::make_shared<RecordedRouting>(
-      shape, read_stretches(files, shape, options.prompt_tokens + options.generate));
+      read_stretches(files, shape, options.prompt_tokens + options.generate));
 }
 
 // Makes the work of settings from recorded routing, or else from text.

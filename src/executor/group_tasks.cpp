@@ -159,9 +159,10 @@ std::vector<ExpertId> GroupTasks::recorded_choices(const Member& of, LayerId lay
   for (size_t i = 0; i < of.micro_batch->sequences.size(); ++i) {
     const BatchSequence& rows = of.micro_batch->batch.sequences[i];
     for (int64_t position = rows.past; position < rows.past + rows.tokens; ++position) {
-      const std::span<const ExpertId> of_token =
-          recorded_->choices(of.micro_batch->sequences[i]->number() - 1, position, layer);
-      choices.insert(choices.end(), of_token.begin(), of_token.end());
+      const int64_t sequence = of.micro_batch->sequences[i]->number() - 1;
+      for (const uint16_t expert : recorded_->choices(sequence, position, layer)) {
+        choices.emplace_back(expert);
+      }
     }
   }
   return choices;

@@ -20,11 +20,21 @@ void append_trace(const std::filesystem::path& path, TracedSequences& all) {
          "one model are trained with at a time",
          path_in_quotes(path), in_quotes(all.shape.model), in_quotes(reader.shape().model));
   }
-  std::unordered_map<uint32_t, size_t> index_of;  // by the number of a sequence in this file
+  struct Growing {
+    size_t index;  // in `all`
+    uint32_t next_position;
+  };
+  std::unordered_map<uint32_t, Growing> growing;  // by the number of a sequence in this file
   for (RoutingRecord record; reader.next(record);) {
-    const auto [found, fresh] = index_of.try_emplace(record.sequence, all.sequences.size());
+    const auto [found, fresh] =
+        growing.try_emplace(record.sequence, Growing{all.sequences.size(), record.position});
     if (fresh) all.sequences.emplace_back();
-    TracedSequence& sequence = all.sequences[found->second];
+    if (record.position != found->second.next_position) {
+      fail(ErrorKind::bad_model, "{}: sequence {}: expected position {}, found {}",
+           path_in_quotes(path), record.sequence, found->second.next_position, record.position);
+    }
+    ++found->second.next_position;
+    TracedSequence& sequence = all.sequences[found->second.index];
     sequence.tokens.push_back(record.token);
     for (const ExpertId expert : record.choices) {
       sequence.choices.push_back(static_cast<uint16_t>(expert.value));

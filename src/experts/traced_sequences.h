@@ -29,7 +29,8 @@ struct TracedSequences {
   std::vector<double> shares() const;
 };
 
-// Reads traces of one model. The sequences of a file keep the order in which they begin.
+// Reads traces of one model. The sequences of a file keep the order in which they begin. Refuses
+// (bad_model) a sequence with a gap in its positions.
 TracedSequences read_traces(std::span<const std::filesystem::path> paths);
 
 // Sequences to train with, and others to judge with what was trained.

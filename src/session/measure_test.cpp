@@ -63,18 +63,20 @@ TEST(MeasureTest, SequencesFollowRecordedRouting) {
   SessionOptions options;
   options.device = "cpu";
   const RoutingTraceShape shape = routing_shape(testing::tiny_model()->description);
-  std::vector<RecordedStretch> stretches(3);
-  for (size_t s = 0; s < stretches.size(); ++s) {
+  TracedSequences stretches{.shape = shape, .sequences = std::vector<TracedSequence>(3)};
+  for (size_t s = 0; s < 3; ++s) {
+    TracedSequence& stretch = stretches.sequences[s];
     for (int64_t token = 0; token < 7; ++token) {
-      stretches[s].tokens.push_back(static_cast<TokenId>(10 * s) + static_cast<TokenId>(token));
+      stretch.tokens.push_back(static_cast<TokenId>(10 * s) + static_cast<TokenId>(token));
       for (const RoutedLayer& layer : shape.layers) {
         for (int64_t k = 0; k < layer.top_k; ++k) {
-          stretches[s].choices.emplace_back((static_cast<int64_t>(s) + token + k) % layer.experts);
+          stretch.choices.push_back(
+              static_cast<uint16_t>((static_cast<int64_t>(s) + token + k) % layer.experts));
         }
       }
     }
   }
-  const auto routing = std::make_shared<RecordedRouting>(shape, stretches);
+  const auto routing = std::make_shared<RecordedRouting>(stretches);
   options.pipeline.recorded_routing = routing;
   const MeasuredWork work = work_from_routing(*routing, 3, 4);
   EXPECT_EQ(work.generate, 3);
@@ -92,9 +94,12 @@ TEST(MeasureTest, SequencesFollowRecordedRouting) {
       std::set<std::vector<ExpertId>> expected;
       for (int64_t row = 0; row < choices.tokens(); ++row) {
         const auto here = choices.token(layer, row);
-        const auto there = routing->choices(first + row, 5, shape.layers[layer].layer);
+        std::vector<ExpertId> there;
+        for (const uint16_t e : routing->choices(first + row, 5, shape.layers[layer].layer)) {
+          there.emplace_back(e);
+        }
         chosen.emplace(here.begin(), here.end());
-        expected.emplace(there.begin(), there.end());
+        expected.insert(there);
       }
       EXPECT_EQ(chosen, expected);
     }
