@@ -1,6 +1,7 @@
 #include "schedule/dependencies.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -30,27 +31,23 @@ void Dependencies::Uses::write(TaskNumber number) {
   withdrawn = false;
 }
 
-std::vector<Edge> Dependencies::add(const Task& task) {
-  const std::vector<TaskNumber> numbers = numbers_before(task);
-  std::vector<Edge> edges;
-  edges.reserve(numbers.size());
-  for (const TaskNumber number : numbers) {
-    edges.push_back({number, after(task, earlier_[static_cast<size_t>(number - done_)])});
-  }
+const std::vector<Edge>& Dependencies::add(const Task& task) {
+  find_edges(task);
   count(task, next_++);
-  return edges;
+  return edges_;
 }
 
-// The earlier tasks that are not known to be done, ascending, each once.
-std::vector<TaskNumber> Dependencies::numbers_before(const Task& task) {
-  std::vector<TaskNumber> waits;
-  const auto wait_for = [&](const std::vector<TaskNumber>& tasks) {
-    waits.insert(waits.end(), tasks.begin(), tasks.end());
-  };
-  const auto after_writer = [&](const std::vector<Resource>& resources) {
-    for (const Resource& resource : resources) wait_for(uses_of(resource).writers);
-  };
-  after_writer(task.after);
+// Leaves edges to the earlier tasks that are not known to be done in edges_. What was used longest
+// ago comes first as a rule, so that few numbers find larger ones before them.
+void Dependencies::find_edges(const Task& task) {
+  waits_.clear();
+  ++asked_;
+  for (const Resource& resource : task.fills) wait_for(uses_of(resource).before_fill());
+  for (const Resource& resource : task.writes) {
+    const Uses& uses = uses_of(resource);
+    wait_for(uses.writers);
+    wait_for(uses.readers);
+  }
   for (const Resource& resource : task.reads) {
     const Uses& uses = uses_of(resource);
     if (uses.withdrawn) {
@@ -58,24 +55,34 @@ std::vector<TaskNumber> Dependencies::numbers_before(const Task& task) {
     }
     wait_for(uses.writers);
   }
-  for (const Resource& resource : task.writes) {
-    const Uses& uses = uses_of(resource);
-    wait_for(uses.writers);
-    wait_for(uses.readers);
+  for (const Resource& resource : task.after) wait_for(uses_of(resource).writers);
+  const bool ahead = begins_ahead(task);
+  edges_.clear();
+  for (const TaskNumber number : waits_) {
+    edges_.push_back({number, ahead ? after(task, earlier(number)) : After::done});
   }
-  for (const Resource& resource : task.fills) wait_for(uses_of(resource).before_fill());
-  std::sort(waits.begin(), waits.end());
-  waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
-  waits.erase(waits.begin(), std::lower_bound(waits.begin(), waits.end(), done_));
-  return waits;
 }
 
-// Counts the uses of a task; called after numbers_before(), so that a task that reads and writes a
+// Puts those tasks in their places in waits_ that may not be done and that it does not have yet.
+void Dependencies::wait_for(const std::vector<TaskNumber>& tasks) {
+  for (const TaskNumber number : tasks) {
+    if (number < done_ || std::exchange(earlier(number).asked, asked_) == asked_) continue;
+    if (waits_.empty() || waits_.back() < number) {
+      waits_.push_back(number);
+    } else {
+      waits_.insert(std::upper_bound(waits_.begin(), waits_.end(), number), number);
+    }
+  }
+}
+
+// Counts the uses of a task; called after find_edges(), so that a task that reads and writes a
 // place does not wait for itself.
 void Dependencies::count(const Task& task, TaskNumber number) {
   for (const Resource& resource : task.reads) {
     std::vector<TaskNumber>& readers = uses_of(resource).readers;
-    std::erase_if(readers, [&](TaskNumber reader) { return reader < done_; });
+    if (!readers.empty() && readers.front() < done_) {
+      readers.erase(readers.begin(), std::lower_bound(readers.begin(), readers.end(), done_));
+    }
     readers.push_back(number);
   }
   for (const Resource& resource : task.fills) uses_of(resource).fill(number);
@@ -85,8 +92,9 @@ void Dependencies::count(const Task& task, TaskNumber number) {
   earlier_.push_back({task.work, task.lane, begins_ahead(task), task.partial});
 }
 
+// How a task that begins ahead waits.
 After Dependencies::after(const Task& task, const Earlier& earlier) const {
-  if (!begins_ahead(task) || earlier.partial) return After::done;
+  if (earlier.partial) return After::done;
   const TaskKind& kind = kind_of(task.work);
   const bool in_order = kind.lanes == LaneClass::processor && task.lane == earlier.lane;
   const bool by_event = earlier.begins_ahead && kind.awaits.has(earlier.work);
@@ -94,9 +102,17 @@ After Dependencies::after(const Task& task, const Earlier& earlier) const {
   return in_order || by_event || by_count ? After::begun : After::done;
 }
 
+void Dependencies::make_room(size_t kind, size_t number) {
+  if (kind >= uses_.size()) uses_.resize(kind + 1);
+  if (number >= uses_[kind].size()) uses_[kind].resize(number + 1);
+}
+
 void Dependencies::done_before(TaskNumber number) {
-  earlier_.erase(earlier_.begin(), earlier_.begin() + (number - done_));
   done_ = number;
+  const auto done = static_cast<size_t>(done_ - first_earlier_);
+  if (2 * done < earlier_.size()) return;
+  earlier_.erase(earlier_.begin(), earlier_.begin() + static_cast<std::ptrdiff_t>(done));
+  first_earlier_ = done_;
 }
 
 void Dependencies::withdraw(const Task& task, TaskNumber number) {

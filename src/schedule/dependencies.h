@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "schedule/task.h"
@@ -47,9 +46,9 @@ class Dependencies {
   explicit Dependencies(const LaneRules& lanes = {}) : lanes_(lanes) {}
 
   // Edges of `task`, numbered next, to the tasks it must wait for; ascending, each earlier task
-  // once. Fails, and counts nothing, where the task reads a place that a withdrawn task should have
-  // written.
-  std::vector<Edge> add(const Task& task);
+  // once. They hold until the next call. Fails, and counts nothing, where the task reads a place
+  // that a withdrawn task should have written.
+  const std::vector<Edge>& add(const Task& task);
   TaskNumber next() const { return next_; }
 
   // Whether the task's work is set going before it may be waited for.
@@ -65,6 +64,7 @@ class Dependencies {
   void withdraw(const Task& task, TaskNumber number);
 
  private:
+  // The tasks that used a place, in lists that ascend.
   struct Uses {
     std::vector<TaskNumber> writers;  // the last one, or all that fill it since it was last read
     std::vector<TaskNumber> readers;  // since
@@ -83,24 +83,32 @@ class Dependencies {
     Lane lane;
     bool begins_ahead;
     bool partial;
+    int64_t asked = 0;  // the search for edges that found it last
   };
 
-  std::vector<TaskNumber> numbers_before(const Task& task);
+  void find_edges(const Task& task);
+  void wait_for(const std::vector<TaskNumber>& tasks);
   void count(const Task& task, TaskNumber number);
   After after(const Task& task, const Earlier& earlier) const;
+  Earlier& earlier(TaskNumber number) {
+    return earlier_[static_cast<size_t>(number - first_earlier_)];
+  }
   Uses& uses_of(const Resource& resource) {
     const size_t kind = resource.kind_index();
-    if (kind >= uses_.size()) uses_.resize(kind + 1);
-    std::vector<Uses>& of_kind = uses_[kind];
     const auto number = static_cast<size_t>(resource.number);
-    if (number >= of_kind.size()) of_kind.resize(number + 1);
-    return of_kind[number];
+    if (kind >= uses_.size() || number >= uses_[kind].size()) make_room(kind, number);
+    return uses_[kind][number];
   }
+  void make_room(size_t kind, size_t number);
 
   LaneRules lanes_;
   TaskNumber next_ = 0;
   TaskNumber done_ = 0;
-  std::deque<Earlier> earlier_;  // tasks from done_ on
+  std::vector<Earlier> earlier_;   // tasks from first_earlier_ on
+  TaskNumber first_earlier_ = 0;   // done_, or less: tasks that are done leave in large numbers
+  int64_t asked_ = 0;              // searches for edges so far
+  std::vector<TaskNumber> waits_;  // of the task at hand; it and edges_ are kept for their memory
+  std::vector<Edge> edges_;
   // Uses by kind of resource, then by number: both are small and dense.
   std::vector<std::vector<Uses>> uses_;
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "hardware/machine.h"
@@ -76,6 +77,49 @@ TEST(Dependencies, WhatIsDoneIsNotWaitedFor) {
   const Numbers waits = numbers(dependencies.add(task({}, {kA})));
   ASSERT_EQ(waits.size(), 51u);
   EXPECT_EQ(waits.front(), 50);
+}
+
+// Against lists of all uses of each place, in which nobody is ever forgotten.
+TEST(Dependencies, EdgesAscendAndNameEachEarlierTaskThatIsNotDoneOnce) {
+  std::mt19937 random(11);
+  Dependencies dependencies;
+  struct Use {
+    TaskNumber task;
+    bool writes;
+  };
+  std::vector<std::vector<Use>> uses(6);  // by place
+  TaskNumber done = 0;
+  for (TaskNumber n = 0; n < 3000; ++n) {
+    const auto some = [&] {
+      std::vector<Resource> chosen;
+      for (int32_t i = 5; i >= 0; --i) {  // the order of places says nothing about that of uses
+        if (random() % 4 == 0) chosen.push_back({Place::slot, i, UnitKind::expert});
+      }
+      return chosen;
+    };
+    const Task added = task(some(), some());
+    std::set<TaskNumber> expected;
+    const auto wait_for = [&](const Resource& place, bool readers) {
+      std::vector<Use>& of_place = uses[static_cast<size_t>(place.number)];
+      for (size_t i = of_place.size(); i-- > 0;) {
+        if (of_place[i].task >= done && (of_place[i].writes || readers)) {
+          expected.insert(of_place[i].task);
+        }
+        if (of_place[i].writes) return;
+      }
+    };
+    for (const Resource& place : added.reads) wait_for(place, false);
+    for (const Resource& place : added.writes) wait_for(place, true);
+    ASSERT_EQ(numbers(dependencies.add(added)), Numbers(expected.begin(), expected.end()));
+    for (const Resource& place : added.reads) {
+      uses[static_cast<size_t>(place.number)].push_back({n, false});
+    }
+    for (const Resource& place : added.writes) {
+      uses[static_cast<size_t>(place.number)].push_back({n, true});
+    }
+    if (random() % 3 == 0) done += static_cast<TaskNumber>(random()) % (n + 2 - done);
+    dependencies.done_before(done);
+  }
 }
 
 // The definition: where two tasks touch one place, and one of them writes it, the later waits for
@@ -205,6 +249,16 @@ TEST(Withdrawn, NobodyReadsWhatWasNotBrought) {
   EXPECT_EQ(numbers(dependencies.add(task({kA}, {}))), Numbers({2}));
   dependencies.withdraw(load, 1);  // overwritten meanwhile
   EXPECT_EQ(numbers(dependencies.add(task({kA}, {}))), Numbers({2}));
+}
+
+TEST(Withdrawn, ATaskAfterOneThatFailedStillWaits) {
+  Dependencies dependencies;
+  const Task load = task({}, {kA});
+  dependencies.add(load);
+  dependencies.add(task({}, {kB}));
+  dependencies.withdraw(load, 0);
+  EXPECT_THROW(dependencies.add(task({kB, kA}, {kB})), Error);
+  EXPECT_EQ(numbers(dependencies.add(task({kB}, {}))), Numbers({1}));
 }
 
 TEST(TaskKinds, EachRowIsComplete) {

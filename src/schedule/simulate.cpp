@@ -45,17 +45,17 @@ std::chrono::nanoseconds Simulation::end(Lane lane) {
 
 void Simulation::submit(Fragment fragment) {
   for (const Task& task : fragment) {
-    Waiting added{.span = span_of(task), .cost = cost_(task), .edges = dependencies_.add(task)};
+    const std::vector<Edge>& edges = dependencies_.add(task);
     played_.push_back({.lane = task.lane, .waiting = waiting_.size()});
     const TaskNumber number = dependencies_.next() - 1;
     if (brings_weights(task.work)) {
       queues_.at(task.lane).push(number, task.priority);
-      waiting_.push_back(std::move(added));
+      waiting_.push_back({.span = span_of(task), .cost = cost_(task), .edges = edges});
       ++left_;
       continue;
     }
-    for (const Edge& edge : added.edges) play_until(edge.task);
-    play(number, added);
+    for (const Edge& edge : edges) play_until(edge.task);
+    play(number, span_of(task), cost_(task), edges);
   }
 }
 
@@ -74,7 +74,8 @@ void Simulation::play_next() {
     const std::optional<Next> next = next_of(lane, queue);
     if (next && (!first || next->start < first->start)) first = next;
   }
-  play(first->number, waiting_[played(first->number).waiting]);
+  const Waiting& task = waiting(first->number);
+  play(first->number, task.span, task.cost, task.edges);
   queues_.at(first->lane).erase(first->place, first->place + 1);
   if (--left_ == 0) waiting_.clear();
 }
@@ -100,17 +101,17 @@ std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& 
 
 // A task waits until its dependencies are over, even where a device waits by itself: the later task
 // then has begun, but goes on no sooner.
-void Simulation::play(TaskNumber number, Waiting& task) {
-  TimelineSpan& span = task.span;
+void Simulation::play(TaskNumber number, TimelineSpan span, std::chrono::nanoseconds cost,
+                      const std::vector<Edge>& edges) {
   std::chrono::nanoseconds& lane_free = lane_free_.at(span.lane, pass_began_);
   span.start = lane_free;
-  for (const Edge& edge : task.edges) {
+  for (const Edge& edge : edges) {
     const Played& earlier = played(edge.task);
     if (earlier.end <= span.start) continue;
     span.start = earlier.end;
     span.waited_for = earlier.lane;
   }
-  span.end = span.start + task.cost;
+  span.end = span.start + cost;
   lane_free = span.end;
   end_ = std::max(end_, span.end);
   played_[static_cast<size_t>(number - first_played_)] = {

@@ -70,7 +70,8 @@ class Simulation : public TaskSink {
   void play_next();
   std::optional<Next> next_of(Lane lane, const LaneQueue& queue) const;
   std::chrono::nanoseconds lane_free(Lane lane) const;
-  void play(TaskNumber number, Waiting& task);
+  void play(TaskNumber number, TimelineSpan span, std::chrono::nanoseconds cost,
+            const std::vector<Edge>& edges);
 
   Cost cost_;
   Routing routing_;
