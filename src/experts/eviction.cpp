@@ -24,14 +24,16 @@ class UsageTable {
 
   void used(ExpertKey key, int64_t times) {
     ++now_;
-    if (now_ % uses_per_halving_ == 0) {
+    if (now_ == period_end_) {
+      ++period_;
+      period_end_ += uses_per_halving_;
       for (int64_t& version : versions_) ++version;
     }
     reorder(key.layer);
     auto& layer = layers_.at(static_cast<size_t>(key.layer.value));
     const auto expert = static_cast<size_t>(key.expert.value);
     if (expert >= layer.size()) layer.resize(expert + 1);
-    layer[expert] = {now_, frequency(layer[expert]) + times};
+    layer[expert] = {now_, frequency(layer[expert]) + times, period_};
   }
 
   int64_t order_version(LayerId layer) const {
@@ -46,22 +48,25 @@ class UsageTable {
  private:
   struct Usage {
     int64_t last = 0;
-    int64_t count = 0;  // count at time `last`; halved for each period that has ended since
+    int64_t count = 0;   // count at time `last`; halved for each period that has ended since
+    int64_t period = 0;  // period in which `last` lies
   };
 
   int64_t frequency(const Usage& usage) const {
-    const int64_t periods = now_ / uses_per_halving_ - usage.last / uses_per_halving_;
-    return usage.count >> std::min<int64_t>(periods, 63);
+    return usage.count >> std::min<int64_t>(period_ - usage.period, 63);
   }
 
-  Usage at(ExpertKey key) const {
+  const Usage& at(ExpertKey key) const {
+    static constexpr Usage kNever{};
     const auto& layer = layers_.at(static_cast<size_t>(key.layer.value));
     const auto expert = static_cast<size_t>(key.expert.value);
-    return expert < layer.size() ? layer[expert] : Usage{};
+    return expert < layer.size() ? layer[expert] : kNever;
   }
 
   int64_t uses_per_halving_;
   int64_t now_ = 0;
+  int64_t period_ = 0;                      // periods that have ended
+  int64_t period_end_ = uses_per_halving_;  // the use with which the next one ends
   std::vector<std::vector<Usage>> layers_;
   std::vector<int64_t> versions_;  // by layer; see EvictionRule::order_version
 };
@@ -131,15 +136,28 @@ class Furthest : public EvictionRule {
     running_since_ = usage_.now();
   }
   size_t victim(std::span<const ExpertKey> candidates) override {
-    return least(candidates, [&](ExpertKey key) {
-      return std::tuple(-layers_ahead(key), usage_.frequency(key), key);
-    });
+    size_t best = 0;
+    int64_t best_ahead = layers_ahead(candidates[0]);
+    int64_t best_frequency = usage_.frequency(candidates[0]);
+    for (size_t i = 1; i < candidates.size(); ++i) {
+      const int64_t ahead = layers_ahead(candidates[i]);
+      if (ahead < best_ahead) continue;
+      const int64_t frequency = usage_.frequency(candidates[i]);
+      const bool nearer = ahead == best_ahead && std::tuple(frequency, candidates[i]) >
+                                                     std::tuple(best_frequency, candidates[best]);
+      if (nearer) continue;
+      best = i;
+      best_ahead = ahead;
+      best_frequency = frequency;
+    }
+    return best;
   }
 
  private:
   int64_t layers_ahead(ExpertKey key) const {
     if (key.layer.value == running_) return usage_.last(key) > running_since_ ? layer_count_ : 0;
-    return (key.layer.value - running_ + layer_count_) % layer_count_;
+    const int64_t ahead = key.layer.value - running_;
+    return ahead < 0 ? ahead + layer_count_ : ahead;
   }
 
   UsageTable usage_;

@@ -54,7 +54,7 @@ ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_loa
     state.key = key;
     set_slot(key, static_cast<int32_t>(slot));
   } else if (state.leases == 0) {
-    change_evictable(key, -1);
+    remove_evictable(key);
   }
   if (state.leases++ == 0) ++leased_slots_;
   return {ExpertLease(this, key, slot), must_load};
@@ -92,9 +92,17 @@ void ExpertCache::set_slot(ExpertKey key, int32_t slot) {
   ++layer.residency_version;
 }
 
-void ExpertCache::change_evictable(ExpertKey key, int64_t by) {
+void ExpertCache::add_evictable(ExpertKey key) {
   LayerState& layer = layer_of(key);
-  layer.evictable += by;
+  std::vector<ExpertKey>& keys = layer.evictable;
+  keys.insert(std::lower_bound(keys.begin(), keys.end(), key), key);
+  layer.known_version = -1;
+}
+
+void ExpertCache::remove_evictable(ExpertKey key) {
+  LayerState& layer = layer_of(key);
+  std::vector<ExpertKey>& keys = layer.evictable;
+  keys.erase(std::lower_bound(keys.begin(), keys.end(), key));
   layer.known_version = -1;
 }
 
@@ -102,13 +110,7 @@ void ExpertCache::change_evictable(ExpertKey key, int64_t by) {
 ExpertKey ExpertCache::leaves_first(LayerState& layer, LayerId id) {
   const int64_t version = rule_->order_version(id);
   if (layer.known_version == version) return layer.leaves_first;
-  candidates_.clear();
-  for (size_t expert = 0; expert < layer.slot_of.size(); ++expert) {
-    const int32_t slot = layer.slot_of[expert];
-    if (slot == kNoSlot || slots_[static_cast<size_t>(slot)].leases > 0) continue;
-    candidates_.push_back({id, ExpertId(static_cast<int64_t>(expert))});
-  }
-  layer.leaves_first = candidates_[rule_->victim(candidates_)];
+  layer.leaves_first = layer.evictable[rule_->victim(layer.evictable)];
   layer.known_version = version;
   return layer.leaves_first;
 }
@@ -116,7 +118,7 @@ ExpertKey ExpertCache::leaves_first(LayerState& layer, LayerId id) {
 std::optional<ExpertKey> ExpertCache::next_to_leave() {
   of_layers_.clear();
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (layers_[i].evictable == 0) continue;
+    if (layers_[i].evictable.empty()) continue;
     of_layers_.push_back(leaves_first(layers_[i], LayerId(static_cast<int64_t>(i))));
   }
   if (of_layers_.empty()) return std::nullopt;
@@ -142,7 +144,7 @@ void ExpertCache::forget(ExpertKey key) {
   slot.key.reset();
   set_slot(key, kNoSlot);
   if (slot.leases > 0) return;
-  change_evictable(key, -1);
+  remove_evictable(key);
   add_free(found);
 }
 
@@ -179,7 +181,7 @@ void ExpertCache::return_lease(int64_t slot) {
   if (--state.leases > 0) return;
   --leased_slots_;
   if (state.key) {
-    change_evictable(*state.key, 1);
+    add_evictable(*state.key);
   } else {
     add_free(slot);
   }

@@ -106,11 +106,11 @@ class ExpertCache {
   // State of the experts of a layer. The expert that leaves first is found anew only after one of
   // the layer was leased, given back or used; other layers are not looked at.
   struct LayerState {
-    std::vector<int32_t> slot_of;   // by expert; kNoSlot: not resident
-    int64_t residency_version = 0;  // grows as `slot_of` changes
-    int64_t evictable = 0;          // resident, not under lease
-    int64_t known_version = -1;     // the rule's version that `leaves_first` follows; -1: none
-    ExpertKey leaves_first{};       // the first of the evictable experts to leave
+    std::vector<int32_t> slot_of;      // by expert; kNoSlot: not resident
+    int64_t residency_version = 0;     // grows as `slot_of` changes
+    std::vector<ExpertKey> evictable;  // resident, not under lease; ascending
+    int64_t known_version = -1;        // the rule's version that `leaves_first` follows; -1: none
+    ExpertKey leaves_first{};          // the first of the evictable experts to leave
   };
   static constexpr int32_t kNoSlot = -1;
 
@@ -118,7 +118,8 @@ class ExpertCache {
   int32_t slot_of(ExpertKey key) const;
   LayerState& layer_of(ExpertKey key);
   void set_slot(ExpertKey key, int32_t slot);
-  void change_evictable(ExpertKey key, int64_t by);
+  void add_evictable(ExpertKey key);
+  void remove_evictable(ExpertKey key);
   ExpertKey leaves_first(LayerState& layer, LayerId id);
   void evict();
   void add_free(int64_t slot);
@@ -133,8 +134,7 @@ class ExpertCache {
   int64_t withheld_ = 0;
   CacheCounters counters_;
 
-  std::vector<ExpertKey> candidates_;  // kept for its memory; so is the following
-  std::vector<ExpertKey> of_layers_;
+  std::vector<ExpertKey> of_layers_;  // kept for its memory
 };
 
 }  // namespace klotski

@@ -33,31 +33,31 @@ class SomeLeaveFirst : public EvictionRule {
   void now_at(LayerId layer) override { rule_->now_at(layer); }
   int64_t order_version(LayerId layer) const override { return rule_->order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
-    std::vector<ExpertKey> first;
-    std::vector<size_t> places;
+    first_.clear();
+    places_.clear();
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (!leaves_first(candidates[i])) continue;
-      first.push_back(candidates[i]);
-      places.push_back(i);
+      first_.push_back(candidates[i]);
+      places_.push_back(i);
     }
-    return first.empty() ? rule_->victim(candidates) : places[rule_->victim(first)];
+    return first_.empty() ? rule_->victim(candidates) : places_[rule_->victim(first_)];
   }
 
  private:
   std::unique_ptr<EvictionRule> rule_;
+  std::vector<ExpertKey> first_;  // kept for its memory; so is the following
+  std::vector<size_t> places_;
 };
 
 // Experts that are kept leave only where all others are under lease.
 class KeptLeaveLast : public SomeLeaveFirst {
  public:
-  KeptLeaveLast(std::unique_ptr<EvictionRule> rule, const std::vector<ExpertKey>& kept)
+  KeptLeaveLast(std::unique_ptr<EvictionRule> rule, const ExpertSet& kept)
       : SomeLeaveFirst(std::move(rule)), kept_(kept) {}
-  bool leaves_first(ExpertKey key) const override {
-    return !std::binary_search(kept_.begin(), kept_.end(), key);
-  }
+  bool leaves_first(ExpertKey key) const override { return !kept_.has(key); }
 
  private:
-  const std::vector<ExpertKey>& kept_;  // ascending
+  const ExpertSet& kept_;
 };
 
 // Experts that lie in a nearer memory as well are not missed: they leave first, so that all
@@ -124,9 +124,18 @@ std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy&
   return kept;
 }
 
+ExpertSet::ExpertSet(const std::vector<ExpertKey>& keys) : empty_(keys.empty()) {
+  for (const ExpertKey& key : keys) {
+    const auto layer = static_cast<size_t>(key.layer.value);
+    const auto expert = static_cast<size_t>(key.expert.value);
+    if (layer >= has_.size()) has_.resize(layer + 1);
+    if (expert >= has_[layer].size()) has_[layer].resize(expert + 1);
+    has_[layer][expert] = true;
+  }
+}
+
 Residency::Residency(const ModelDescription& model, const Policy& policy)
     : layers_(model.layer_count()), kept_(kept_experts(model, policy)), policy_(policy) {
-  std::sort(kept_.begin(), kept_.end());
   for (int64_t i = 0; i < layers_; ++i) {
     ranked_.push_back(ranked_experts(model, policy, LayerId(i)));
   }
@@ -207,16 +216,12 @@ bool Residency::resident(const WeightUnit& unit, TierId tier) const {
   return shelf(unit.kind, tier).cache->resident({unit.layer, unit.expert});
 }
 
-bool Residency::kept(ExpertKey key) const {
-  return std::binary_search(kept_.begin(), kept_.end(), key);
-}
-
 // Kept experts leave last: where the next to leave is a kept one, all others are under lease.
 bool Residency::room_beside_kept() const {
   ExpertCache& cache = *shelf(UnitKind::expert).cache;
   if (kept_.empty() || cache.has_free_slot()) return true;
   const std::optional<ExpertKey> leaving = cache.next_to_leave();
-  return leaving && !kept(*leaving);
+  return leaving && !kept_.has(*leaving);
 }
 
 void Residency::chosen(const WeightUnit& unit, int64_t rows) {
@@ -228,7 +233,7 @@ bool Residency::worth_bringing(const WeightUnit& unit) {
 }
 
 int64_t Residency::loads_ahead() const {
-  const std::vector<Held>& held = shelf(UnitKind::expert).held;
+  const std::deque<Held>& held = shelf(UnitKind::expert).held;
   return std::count_if(held.begin(), held.end(), [](const Held& one) { return one.loaded; });
 }
 
@@ -243,8 +248,8 @@ void Residency::lend_slots(int64_t count) {
 Residency::Leased Residency::pass_through(const WeightUnit& unit, TierId tier) {
   Shelf& of_kind = shelf(unit.kind, tier);
   const size_t most = std::min(kFetchedAhead, static_cast<size_t>(of_kind.cache->slots()) - 1);
-  std::erase_if(of_kind.held, [&](const Held& held) { return held.unit == unit; });
-  while (of_kind.held.size() > most) of_kind.held.erase(of_kind.held.begin());
+  release(unit, tier);
+  while (of_kind.held.size() > most) of_kind.held.pop_front();
   auto grant = of_kind.cache->acquire({unit.layer, unit.expert});
   const Leased leased{static_cast<int32_t>(grant->lease.slot()), grant->must_load};
   of_kind.held.push_back({unit, std::move(grant->lease), leased.must_load});
@@ -252,7 +257,7 @@ Residency::Leased Residency::pass_through(const WeightUnit& unit, TierId tier) {
 }
 
 void Residency::give_way(const WeightUnit& unit, TierId tier) {
-  std::vector<Held>& held = shelf(unit.kind, tier).held;
+  std::deque<Held>& held = shelf(unit.kind, tier).held;
   for (size_t i = held.size(); i-- > 0;) {
     if (held[i].unit == unit) continue;
     held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
@@ -262,7 +267,10 @@ void Residency::give_way(const WeightUnit& unit, TierId tier) {
 }
 
 void Residency::release(const WeightUnit& unit, TierId tier) {
-  std::erase_if(shelf(unit.kind, tier).held, [&](const Held& held) { return held.unit == unit; });
+  std::deque<Held>& held = shelf(unit.kind, tier).held;  // the unit once, as a rule near the front
+  const auto found =
+      std::find_if(held.begin(), held.end(), [&](const Held& one) { return one.unit == unit; });
+  if (found != held.end()) held.erase(found);
 }
 
 int32_t Residency::slot(const WeightUnit& unit, TierId tier) const {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,6 +23,23 @@ std::vector<WeightUnit> experts_by_rank(const ModelDescription& model, const Pol
 
 // The experts that a policy keeps, in the order in which they are brought.
 std::vector<ExpertKey> kept_experts(const ModelDescription& model, const Policy& policy);
+
+// A set of experts that is asked often.
+class ExpertSet {
+ public:
+  explicit ExpertSet(const std::vector<ExpertKey>& keys);
+
+  bool empty() const { return empty_; }
+  bool has(ExpertKey key) const {
+    const auto layer = static_cast<size_t>(key.layer.value);
+    const auto expert = static_cast<size_t>(key.expert.value);
+    return layer < has_.size() && expert < has_[layer].size() && has_[layer][expert];
+  }
+
+ private:
+  std::vector<std::vector<bool>> has_;  // by layer, then by expert
+  bool empty_;
+};
 
 // The units in the slots of every memory, and the leases on them. The state is that after the last
 // task given out, not that of the moment: it follows from the schedule alone, never from the clock.
@@ -88,7 +106,7 @@ class Residency {
   };
   struct Shelf {
     std::unique_ptr<ExpertCache> cache;  // none where the model has no such units
-    std::vector<Held> held;              // in the order in which the leases were taken
+    std::deque<Held> held;               // in the order in which the leases were taken
     CacheCounters before;                // counters of caches that were forgotten
   };
 
@@ -99,7 +117,6 @@ class Residency {
     std::array<Shelf, kUnitKinds> of_kind;
   };
 
-  bool kept(ExpertKey key) const;
   void make_caches();
   std::unique_ptr<EvictionRule> rule_for(const Shelves& shelves, UnitKind kind) const;
   std::optional<int64_t> leased_slot(const WeightUnit& unit, TierId tier) const;
@@ -108,7 +125,7 @@ class Residency {
 
   int64_t layers_;
   std::vector<std::vector<ExpertId>> ranked_;  // experts by layer
-  std::vector<ExpertKey> kept_;                // ascending
+  ExpertSet kept_;
   Policy policy_;
   // Shelves in the policy's order of memories: each before its source, whose eviction rule asks it.
   // In memories that are sources, `held` are the units asked for last.
