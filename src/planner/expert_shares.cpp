@@ -57,6 +57,7 @@ ExpertShares::ExpertShares(const ModelDescription& model, std::vector<std::vecto
 std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64_t pass,
                                        double rows, int64_t top_k) const {
   std::vector<double> result;
+  result.reserve(of(layer).size());
   // Experts lie on a line one after the other, each as long as it is likely to be activated; an
   // expert is activated where a whole number lies in its stretch.
   double end = uniform(static_cast<uint64_t>(layer.value), static_cast<uint64_t>(micro_batch),
@@ -75,9 +76,13 @@ std::vector<double> ExpertShares::rows(LayerId layer, int64_t micro_batch, int64
     // any.
     constexpr double kFew = 4.0;
     const double mean = rows * chosen / activated;
+    if (mean < kFew) {
+      result.push_back(mean);
+      continue;
+    }
     const double deviation = std::sqrt(rows * chosen * (1.0 - chosen));
     const double off = deviation * deviates(layer, micro_batch, pass, result.size());
-    result.push_back(mean < kFew ? mean : std::max(1.0, mean + off));
+    result.push_back(std::max(1.0, mean + off));
   }
   return result;
 }

@@ -53,15 +53,17 @@ ExpertShares with_layers(const ExpertShares& shares, const ModelDescription& mod
 LayerSample::LayerSample(const PredictionInputs& whole, int64_t most_layers)
     : layers_(evenly_taken(whole.model.layer_count(), most_layers)),
       all_layers_(whole.model.layer_count()),
-      whole_facts_(whole.facts),
       model_(with_layers(whole.model, layers_)),
+      facts_(model_),
       profile_(with_layers(whole.profile, layers_)),
       shares_(with_layers(whole.shares, model_, layers_)),
       most_of_layer_(most_units_of_layer(model_)) {
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     const auto all = static_cast<double>(units_of(whole.model, kind).size());
-    units_[k] = std::ssize(units_of(model_, kind));
+    const std::vector<WeightUnit> taken = units_of(model_, kind);
+    for (const WeightUnit& unit : taken) facts_[unit] = whole.facts(unit_of_whole(unit));
+    units_[k] = std::ssize(taken);
     share_of_units_[k] = all > 0 ? static_cast<double>(units_[k]) / all : 0.0;
   }
 }
@@ -69,14 +71,14 @@ LayerSample::LayerSample(const PredictionInputs& whole, int64_t most_layers)
 PredictionInputs LayerSample::prediction_inputs() const {
   return {.model = model_,
           .profile = profile_,
-          .facts =
-              [this](WeightUnit unit) {
-                if (unit.kind != UnitKind::model) {
-                  unit.layer = layers_[static_cast<size_t>(unit.layer.value)];
-                }
-                return whole_facts_(unit);
-              },
+          .facts = [this](const WeightUnit& unit) { return facts_[unit]; },
           .shares = shares_};
+}
+
+// The unit of the whole model that a unit of the sample stands for.
+WeightUnit LayerSample::unit_of_whole(WeightUnit unit) const {
+  if (unit.kind != UnitKind::model) unit.layer = layers_[static_cast<size_t>(unit.layer.value)];
+  return unit;
 }
 
 double LayerSample::times_as_long() const {

@@ -20,14 +20,15 @@ class LayerSample {
   Policy policy(Policy whole) const;
 
  private:
+  WeightUnit unit_of_whole(WeightUnit unit) const;
   int64_t scaled(int64_t slots, size_t kind) const;
 
   std::vector<LayerId> layers_;  // layers of the whole model
   int64_t all_layers_;
-  std::function<UnitFacts(const WeightUnit&)> whole_facts_;
   std::array<double, kUnitKinds> share_of_units_{};
   std::array<int64_t, kUnitKinds> units_{};  // units of the sample
   ModelDescription model_;
+  UnitTable<UnitFacts> facts_;
   Profile profile_;
   ExpertShares shares_;
   std::array<int64_t, kUnitKinds> most_of_layer_;  // units, of the sample

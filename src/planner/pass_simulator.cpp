@@ -19,6 +19,8 @@ std::chrono::nanoseconds nanoseconds(double seconds) {
 // take turns.
 constexpr double kMostOfBus = 0.5;
 
+constexpr int64_t kNeverLoaded = -1;
+
 // A rate of zero was not measured, since weights come from no disk: they take no time.
 double seconds_at(double bytes_per_second, double bytes) {
   return bytes_per_second > 0 ? bytes / bytes_per_second : 0.0;
@@ -49,7 +51,8 @@ PassSimulator::PassSimulator(const PredictionInputs& with, const Policy& policy,
                     }
                     return experts;
                   },
-                  timeline_) {
+                  timeline_),
+      loads_(with.model) {
   if (!policy.layout.host()) return;
   // A device's weights are brought before the first pass.
   FragmentBuilder build(policy_, residency_, sources_.context({}));
@@ -154,12 +157,21 @@ double PassSimulator::expert_seconds(const Task& task) {
   const LayerProfile& layer = with_.profile.model.of_layer(task.layer.value);
   const double rows = rows_of(task);
   if (policy_.layout.host()) return layer.expert.at(rows);
-  const int64_t uses = ++uses_[{Place::slot, task.slot, task.unit.kind}];
+  int64_t& known = uses_of({Place::slot, task.slot, task.unit.kind});
+  const int64_t uses = known = std::max<int64_t>(known, 0) + 1;
   if (uses == 1) return layer.expert.at(rows);
   const double bytes = static_cast<double>(with_.facts(task.unit).read_bytes);
   const double arranging =
       uses == 2 ? 2.0 * bytes / with_.profile.machine.cpu().memory_bytes_per_second : 0.0;
   return arranging + layer.expert_arranged.at(rows);
+}
+
+int64_t& PassSimulator::uses_of(const Resource& slot) {
+  const size_t kind = slot.kind_index();
+  if (kind >= uses_.size()) uses_.resize(kind + 1);
+  const auto number = static_cast<size_t>(slot.number);
+  if (number >= uses_[kind].size()) uses_[kind].resize(number + 1, kNeverLoaded);
+  return uses_[kind][number];
 }
 
 // Seconds to load a unit. For a slot that was never used the system has to find memory first, which
@@ -168,7 +180,7 @@ double PassSimulator::load_seconds(const Task& task) {
   const MachineProfile& machine = with_.profile.machine;
   const auto bytes = static_cast<double>(task.bytes);
   const Resource slot{Place::slot, task.slot, task.unit.kind, task.tier};
-  const bool used_before = !uses_.insert_or_assign(slot, 0).second;
+  const bool used_before = std::exchange(uses_of(slot), 0) != kNeverLoaded;
   const double rate = disk_bytes_per_second();
   if (used_before || machine.disk().bytes_per_second_into_new_memory <= 0) {
     return seconds_at(rate, bytes);

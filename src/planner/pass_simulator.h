@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <vector>
 
 #include "experts/popularity_predictor.h"
 #include "hardware/profile.h"
 #include "planner/expert_shares.h"
+#include "planner/unit_table.h"
 #include "schedule/simulate.h"
 
 namespace klotski {
@@ -44,8 +44,8 @@ class PassSimulator {
   TimelineTotals play(const PassShape& shape);
 
   std::vector<TimelineSpan> spans() const { return timeline_.spans(); }
-  // How often each unit was brought to the compute tier so far; never: not in it.
-  const std::map<WeightUnit, int64_t>& loads() const { return loads_; }
+  // How often each unit was brought to the compute tier so far.
+  const UnitTable<int64_t>& loads() const { return loads_; }
 
  private:
   std::chrono::nanoseconds cost(const Task& task);
@@ -65,6 +65,7 @@ class PassSimulator {
   double rows_of(ExpertId expert, int32_t micro_batch) const;
   double rows_of(const Task& expert) const;
   void choose(LayerId layer);
+  int64_t& uses_of(const Resource& slot);
 
   const PredictionInputs& with_;
   const Policy& policy_;
@@ -88,8 +89,9 @@ class PassSimulator {
   double kv_share_ = 0.0;
   double kv_bytes_on_bus_ = 0.0;  // bytes in the pass at hand
   double taken_seconds_ = 0.0;    // from computing, by finding memory; not yet spent
-  std::map<WeightUnit, int64_t> loads_;
-  std::map<Resource, int64_t> uses_;  // uses of an expert's slot since it was loaded
+  UnitTable<int64_t> loads_;
+  // Uses of a slot since it was loaded, by Resource::kind_index() and number; kNeverLoaded.
+  std::vector<std::vector<int64_t>> uses_;
 };
 
 }  // namespace klotski

@@ -18,7 +18,7 @@ Preview preview(const PredictionInputs& with, const Policy& policy, const Planne
                                       {.pending = work.prompt_tokens});
   PassForming(policy).admit(sequences, [](size_t) { return true; });
   simulator.play(plan_pass(policy, work.prompt_tokens, sequences).shape);
-  const std::map<WeightUnit, int64_t> before = simulator.loads();
+  const UnitTable<int64_t> before = simulator.loads();
   for (PassSequence& sequence : sequences) {
     sequence.cached = work.prompt_tokens + work.generated_tokens / 2;
     sequence.pending = 1;
@@ -26,14 +26,10 @@ Preview preview(const PredictionInputs& with, const Policy& policy, const Planne
   const PassShape decoding = plan_pass(policy, work.prompt_tokens, sequences).shape;
   for (int64_t pass = 0; pass < kPasses; ++pass) simulator.play(decoding);
   Preview result{.spans = simulator.spans(), .placement = {}};
-  const auto loads_of = [](const std::map<WeightUnit, int64_t>& loads, const WeightUnit& unit) {
-    const auto found = loads.find(unit);
-    return found == loads.end() ? int64_t{0} : found->second;
-  };
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
     for (const WeightUnit& unit : units_of(with.model, static_cast<UnitKind>(kind))) {
-      const int64_t read = loads_of(simulator.loads(), unit) - loads_of(before, unit);
-      const bool ever = loads_of(simulator.loads(), unit) > 0;
+      const int64_t read = simulator.loads()[unit] - before[unit];
+      const bool ever = simulator.loads()[unit] > 0;
       result.placement.push_back(
           {unit, ever ? std::max(0.0, 1.0 - static_cast<double>(read) / kPasses) : 0.0});
     }

@@ -7,6 +7,26 @@
 namespace klotski {
 namespace {
 
+TEST(UnitTable, EveryUnitHasAValue) {
+  ModelDescription model = shape_of(3, 8, 2);
+  model.layers[1].feed_forward.routed = false;
+  model.layers[1].feed_forward.experts = 1;
+  UnitTable<int> table(model);
+  int next = 0;
+  const auto for_each_unit = [&](const auto& action) {
+    next = 1;
+    for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+      for (const WeightUnit& unit : units_of(model, static_cast<UnitKind>(kind))) {
+        action(unit, next++);
+      }
+    }
+  };
+  for_each_unit([&](const WeightUnit& unit, int) { EXPECT_EQ(table[unit], 0); });
+  for_each_unit([&](const WeightUnit& unit, int value) { table[unit] = value; });
+  for_each_unit([&](const WeightUnit& unit, int value) { EXPECT_EQ(table[unit], value); });
+  EXPECT_EQ(next, 1 + 1 + 3 + 3 + 1 + 2 * 8);
+}
+
 constexpr PlannedWork kWork{
     .sequences = 8, .prompt_tokens = 16, .generated_tokens = 8, .at_once = 8};
 

@@ -89,13 +89,15 @@ bool FragmentBuilder::bring(const WeightUnit& unit, TierId tier, const Order& or
     return true;
   }
   load.bytes = facts.read_bytes;
-  fragment_.push_back(load);
-  if (facts.must_settle) {
-    load.work = Work::settle;
-    load.lane = settle_lane(tier);
-    load.after.clear();
-    fragment_.push_back(load);
+  if (!facts.must_settle) {
+    fragment_.push_back(std::move(load));
+    return true;
   }
+  fragment_.push_back(load);
+  load.work = Work::settle;
+  load.lane = settle_lane(tier);
+  load.after.clear();
+  fragment_.push_back(std::move(load));
   return true;
 }
 
@@ -139,10 +141,10 @@ bool FragmentBuilder::request_in_step(const WeightUnit& unit, LoadReason reason)
 
 void FragmentBuilder::request_chosen(LayerId layer, int32_t micro_batch,
                                      const std::vector<ExpertId>& chosen) {
+  const Order order{LoadReason::demand, {{Place::routing, micro_batch}}};
   for (const ExpertId expert : chosen) {
     const WeightUnit unit = expert_of(layer, expert);
     if (enough_ahead(unit, LoadReason::demand)) return;
-    const Order order{LoadReason::demand, {{Place::routing, micro_batch}}};
     if (!bring(unit, kComputeTier, order)) return;
   }
 }
@@ -161,13 +163,15 @@ std::vector<WeightUnit> FragmentBuilder::requested(LayerId layer) const {
 
 Task FragmentBuilder::compute(Work work, const WeightUnit& unit, LayerId layer,
                               int32_t micro_batch) const {
-  return {.work = work,
-          .unit = unit,
-          .slot = residency_.slot(unit),
-          .layer = layer,
-          .micro_batch = micro_batch,
-          .reads = {slot_of(unit)},
-          .writes = {}};
+  constexpr size_t kUsualReads = 4;
+  Task task{.work = work,
+            .unit = unit,
+            .slot = residency_.slot(unit),
+            .layer = layer,
+            .micro_batch = micro_batch};
+  task.reads.reserve(kUsualReads);
+  task.reads.push_back({Place::slot, task.slot, unit.kind});
+  return task;
 }
 
 void FragmentBuilder::embed(int32_t micro_batch) {
@@ -357,6 +361,9 @@ void FragmentBuilder::expert(LayerId layer, ExpertId expert, int32_t micro_batch
 
 // The places that an expert on the compute tier reads and writes besides its weights.
 void FragmentBuilder::on_rows_of(Task& expert, int32_t micro_batch) const {
+  const size_t batches = micro_batch == kWholeGroup ? context_.group.size() : 1;
+  expert.reads.reserve(expert.reads.size() + 2 * batches);
+  expert.fills.reserve(batches);
   for (int32_t k = 0; k < micro_batches(); ++k) {
     if (micro_batch != kWholeGroup && micro_batch != k) continue;
     expert.reads.push_back({Place::normed, k});

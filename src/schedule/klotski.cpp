@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "schedule/strategy.h"
 
@@ -50,9 +51,10 @@ class Klotski : public Schedule {
         build.done(unit);  // prefetched, but no token wants it
       }
     }
-    for (const WeightUnit& unit : chosen) {
-      if (std::find(order.begin(), order.end(), unit) == order.end()) order.push_back(unit);
-    }
+    std::vector<WeightUnit> arriving = order;
+    std::sort(arriving.begin(), arriving.end());
+    std::set_difference(chosen.begin(), chosen.end(), arriving.begin(), arriving.end(),
+                        std::back_inserter(order));
     return order;
   }
 
