@@ -85,25 +85,30 @@ class Run {
 
   // The first pass of a shape after a pass of other rows finds that pass's weights in memory, later
   // passes find the shape's own: each kind is simulated once and stands for all. With few layers
-  // the mean of several passes does, since each finds other experts.
+  // the first several passes are simulated and their mean stands for later ones, since each finds
+  // other experts.
   TimelineTotals simulate(const PassShape& shape) {
     const RowCounts rows{shape.micro_batches, shape.prompt_rows, shape.decoding_rows,
                          shape.logit_rows};
     const RowCounts before = std::exchange(last_rows_, rows);
-    const auto [known, is_new] = known_.try_emplace({before, rows, shape.positions});
-    TimelineTotals& pass = known->second;
-    if (!is_new) return pass;
-    pass = simulator_.play(shape);
+    Simulated& known = known_[{before, rows, shape.positions}];
+    const int64_t most =
+        before == rows ? std::max<int64_t>(detail_.averaged_layers / layers_, 1) : 1;
+    if (known.passes == most) return known.totals;
+    const TimelineTotals pass = simulator_.play(shape);
     if (result_.passes == 0) {
       first_shape_ = shape;
       first_ = pass;
     }
-    if (before != rows) return pass;
-    const int64_t passes = std::max<int64_t>(detail_.averaged_layers / layers_, 1);
-    for (int64_t i = 1; i < passes; ++i) pass += simulator_.play(shape);
-    pass *= 1.0 / static_cast<double>(passes);
+    known.totals += pass;
+    if (++known.passes == most) known.totals *= 1.0 / static_cast<double>(most);
     return pass;
   }
+
+  struct Simulated {
+    int64_t passes = 0;
+    TimelineTotals totals;  // of these passes; once they are enough, their mean
+  };
 
   const PredictionDetail& detail_;
   int64_t layers_;
@@ -113,8 +118,8 @@ class Run {
   RowCounts last_rows_;
   PassShape first_shape_;
   TimelineTotals first_;  // the pass that finds nothing in memory
-  // Totals by the rows of the pass before, a pass's own, and the positions they see.
-  std::map<std::tuple<RowCounts, RowCounts, double>, TimelineTotals> known_;
+  // Simulated passes by the rows of the pass before, a pass's own, and the positions they see.
+  std::map<std::tuple<RowCounts, RowCounts, double>, Simulated> known_;
   Prediction result_;
 };
 
