@@ -20,6 +20,9 @@ constexpr double kNearly = 0.75;  // share of the fastest rough rate: worth a cl
 // faster.
 constexpr double kPromising = 0.85;
 constexpr size_t kLeastPromising = 4;
+// Share of a group's rate, roughly: a variant of it that is slower is not looked at more closely,
+// since predictions of one group that uses the processors alike are off by about one factor.
+constexpr double kNearVariant = 0.9;
 
 std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
   if (space.micro_batch) return {*space.micro_batch};
@@ -162,27 +165,38 @@ size_t promising_first(std::vector<Candidate>& candidates) {
 }
 
 // Predicts the first `count` candidates anew, with more care, and scales the remaining predictions
-// by how far off that of the first one was.
-void predict_first(std::vector<Candidate>& candidates, size_t count,
-                   const SampledPrediction& predicted) {
+// by how far off that of the first one was. Returns that factor.
+double predict_first(std::vector<Candidate>& candidates, size_t count,
+                     const SampledPrediction& predicted) {
   const double before = candidates.front().prediction.seconds();
   predicted.of_all(std::span(candidates).first(count));
   const double off = candidates.front().prediction.seconds() / before;
   for (size_t i = count; i < candidates.size(); ++i) candidates[i].prediction.slow_down(off);
+  return off;
 }
 
+// The three looks at a choice, each at fewer of them.
+struct Looks {
+  Looks(const PredictionInputs& with, const PlannedWork& work, int64_t experts)
+      : coarse(with, work, experts, Care::coarse),
+        rough(with, work, experts, Care::rough),
+        careful(with, work, experts, Care::careful) {}
+
+  SampledPrediction coarse;
+  SampledPrediction rough;
+  SampledPrediction careful;
+};
+
 // All group sizes that fit and the variants of the fastest, roughly predicted, the fastest first.
-std::vector<Candidate> rough_candidates(const PredictionInputs& with, const PlannedWork& work,
-                                        const SearchSpace& space, const Fit& fit) {
+std::vector<Candidate> rough_candidates(const Looks& looks, const SearchSpace& space,
+                                        const Fit& fit) {
   std::vector<Candidate> candidates = fitted(group_sizes(space), fit);
   if (candidates.empty()) return {};
-  const SampledPrediction coarse(with, work, space.most_experts, Care::coarse);
-  const SampledPrediction rough(with, work, space.most_experts, Care::rough);
-  coarse.of_all(candidates);
-  predict_first(candidates, promising_first(candidates), rough);
+  looks.coarse.of_all(candidates);
+  predict_first(candidates, promising_first(candidates), looks.rough);
   sort_by_rate(candidates.begin(), candidates.end());
   std::vector<Candidate> others = fitted(variants(space, candidates.front().choice), fit);
-  rough.of_all(others);
+  looks.rough.of_all(others);
   std::move(others.begin(), others.end(), std::back_inserter(candidates));
   sort_by_rate(candidates.begin(), candidates.end());
   return candidates;
@@ -235,28 +249,83 @@ size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
   return count;
 }
 
-// Adds variants of the fastest to the candidates that were predicted with care; the rest loses
-// them. A closer look may have found another group size to be the fastest than the one whose
-// variants are known.
-void add_variants(std::vector<Candidate>& best, std::vector<Candidate>& rest,
-                  std::vector<Candidate> others, const SampledPrediction& careful) {
-  const auto is = [](const Choice& choice) {
-    return [&choice](const Candidate& one) { return one.choice == choice; };
+// The candidates of `from` that are among these choices, taken out of it.
+std::vector<Candidate> take_out(std::vector<Candidate>& from, const std::vector<Choice>& choices) {
+  const auto stays = [&](const Candidate& one) {
+    return std::find(choices.begin(), choices.end(), one.choice) == choices.end();
   };
-  std::erase_if(others, [&](const Candidate& other) {
-    return std::any_of(best.begin(), best.end(), is(other.choice));
-  });
-  for (const Candidate& other : others) std::erase_if(rest, is(other.choice));
+  const auto taken = std::stable_partition(from.begin(), from.end(), stays);
+  std::vector<Candidate> found(std::make_move_iterator(taken), std::make_move_iterator(from.end()));
+  from.erase(taken, from.end());
+  return found;
+}
+
+struct Ranking {
+  std::vector<Candidate> best;  // predicted with care
+  std::vector<Candidate> rest;  // predicted coarsely or roughly, then scaled by `off`
+  double off = 1.0;             // of the first: careful seconds by rough ones
+  // Of the best: the rates by rough predictions, scaled likewise.
+  std::vector<std::pair<Choice, double>> rough_rates;
+};
+
+// Predicts the first `count` candidates with care.
+Ranking ranking_of(std::vector<Candidate> candidates, size_t count,
+                   const SampledPrediction& careful) {
+  Ranking found;
+  for (size_t i = 0; i < count; ++i) {
+    found.rough_rates.emplace_back(candidates[i].choice, rate(candidates[i]));
+  }
+  found.off = predict_first(candidates, count, careful);
+  for (auto& [choice, rough_rate] : found.rough_rates) rough_rate /= found.off;
+  const auto rest =
+      std::make_move_iterator(candidates.begin() + static_cast<std::ptrdiff_t>(count));
+  found.best.assign(std::make_move_iterator(candidates.begin()), rest);
+  found.rest.assign(rest, std::make_move_iterator(candidates.end()));
+  sort_by_rate(found.best.begin(), found.best.end());
+  return found;
+}
+
+// Variants of the fastest that are not among the best, with rough predictions: taken out of the
+// rest or, where a closer look found another group to be the fastest, predicted now.
+std::vector<Candidate> other_variants(Ranking& ranking, const SearchSpace& space, const Fit& fit,
+                                      const SampledPrediction& rough) {
+  std::vector<Choice> choices = variants(space, ranking.best.front().choice);
+  const auto drop = [&](const std::vector<Candidate>& known) {
+    for (const Candidate& one : known) std::erase(choices, one.choice);
+  };
+  drop(ranking.best);
+  std::vector<Candidate> others = take_out(ranking.rest, choices);
+  drop(others);
+  std::vector<Candidate> unknown = fitted(choices, fit);
+  rough.of_all(unknown);
+  for (Candidate& one : unknown) one.prediction.slow_down(ranking.off);
+  std::move(unknown.begin(), unknown.end(), std::back_inserter(others));
+  return others;
+}
+
+// Adds variants of the fastest to the best, with careful predictions, and to the rest where rough
+// ones say that they are far slower.
+void add_variants(Ranking& ranking, std::vector<Candidate> others,
+                  const SampledPrediction& careful) {
+  const auto leader =
+      std::find_if(ranking.rough_rates.begin(), ranking.rough_rates.end(),
+                   [&](const auto& one) { return one.first == ranking.best.front().choice; });
+  const double least = kNearVariant * leader->second;
+  const auto far = std::stable_partition(others.begin(), others.end(),
+                                         [&](const Candidate& one) { return rate(one) >= least; });
+  std::move(far, others.end(), std::back_inserter(ranking.rest));
+  others.erase(far, others.end());
   careful.of_all(others);
-  std::move(others.begin(), others.end(), std::back_inserter(best));
-  sort_by_rate(best.begin(), best.end());
+  std::move(others.begin(), others.end(), std::back_inserter(ranking.best));
+  sort_by_rate(ranking.best.begin(), ranking.best.end());
 }
 
 }  // namespace
 
 std::vector<Candidate> search(const PredictionInputs& with, const PlannedWork& work,
                               const SearchSpace& space, const Fit& fit) {
-  std::vector<Candidate> candidates = rough_candidates(with, work, space, fit);
+  const Looks looks(with, work, space.most_experts);
+  std::vector<Candidate> candidates = rough_candidates(looks, space, fit);
   if (candidates.empty()) return {};
   // The candidate that would be chosen now comes first.
   const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(chosen_of(candidates, space));
@@ -270,13 +339,10 @@ std::vector<Candidate> search(const PredictionInputs& with, const PlannedWork& w
   };
   std::stable_partition(candidates.begin() + 1, candidates.end(), says_more);
   const size_t looked_at = add_other_ways(candidates, finalists_of(candidates));
-  const SampledPrediction careful(with, work, space.most_experts, Care::careful);
-  predict_first(candidates, looked_at, careful);
-  const auto finalists = candidates.begin() + static_cast<std::ptrdiff_t>(looked_at);
-  std::vector<Candidate> best(candidates.begin(), finalists);
-  std::vector<Candidate> rest(finalists, candidates.end());
-  sort_by_rate(best.begin(), best.end());
-  add_variants(best, rest, fitted(variants(space, best.front().choice), fit), careful);
+  Ranking ranking = ranking_of(std::move(candidates), looked_at, looks.careful);
+  add_variants(ranking, other_variants(ranking, space, fit, looks.rough), looks.careful);
+  std::vector<Candidate>& best = ranking.best;
+  std::vector<Candidate>& rest = ranking.rest;
   const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best, space));
   std::rotate(best.begin(), chosen, chosen + 1);
   sort_by_rate(rest.begin(), rest.end());
