@@ -12,8 +12,6 @@ namespace klotski {
 
 namespace {
 
-constexpr int64_t kLargestMicroBatch = 128;
-constexpr int64_t kMostMicroBatches = 32;
 constexpr double kAsFast = 0.99;  // share of the fastest rate: the smaller group answers sooner
 constexpr double kNearly = 0.75;  // share of the fastest rough rate: worth a closer look
 // Share of the fastest coarse rate of one way to use the processors: a rough look may find it
@@ -23,96 +21,6 @@ constexpr size_t kLeastPromising = 4;
 // Share of a group's rate, roughly: a variant of it that is slower is not looked at more closely,
 // since predictions of one group that uses the processors alike are off by about one factor.
 constexpr double kNearVariant = 0.9;
-
-std::vector<int64_t> micro_batch_sizes(const SearchSpace& space) {
-  if (space.micro_batch) return {*space.micro_batch};
-  std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= kLargestMicroBatch; size *= 2) {
-    sizes.push_back(std::min(size, space.sequences));
-    if (size >= space.sequences) break;
-  }
-  return sizes;
-}
-
-// The way to use the processors: whether the CPU computes experts, and whether it attends.
-auto processors(const Choice& choice) {
-  return std::pair(properties_of(choice.strategy).divides_experts, choice.cpu_attention);
-}
-
-bool attends_there(Strategy strategy, bool cpu_attention) {
-  return cpu_attention || !properties_of(strategy).needs_cpu_attention;
-}
-
-// A choice for each way to use the processors, by the last strategy that does.
-std::vector<Choice> ways(const SearchSpace& space) {
-  std::vector<Strategy> strategies(space.strategies.rbegin(), space.strategies.rend());
-  if (space.strategy) strategies = {*space.strategy};
-  std::vector<Choice> found;
-  for (const Strategy strategy : strategies) {
-    for (const bool cpu_attention : space.cpu_attention) {
-      const Choice way{.strategy = strategy,
-                       .hot_experts = space.hot_experts.value_or(0),
-                       .cpu_attention = cpu_attention};
-      const bool known = std::any_of(found.begin(), found.end(), [&](const Choice& other) {
-        return processors(other) == processors(way);
-      });
-      const bool can = space.strategy || attends_there(strategy, cpu_attention);
-      if (can && !known) found.push_back(way);
-    }
-  }
-  return found;
-}
-
-}  // namespace
-
-std::vector<Choice> group_sizes(const SearchSpace& space) {
-  std::vector<Choice> choices;
-  for (Choice choice : ways(space)) {
-    const bool one_only = properties_of(choice.strategy).one_micro_batch;
-    for (const int64_t size : micro_batch_sizes(space)) {
-      choice.micro_batch = size;
-      if (space.micro_batches || one_only) {
-        choice.micro_batches = one_only ? 1 : *space.micro_batches;
-        choices.push_back(choice);
-        continue;
-      }
-      for (int64_t n = 1; n <= kMostMicroBatches; n += std::max<int64_t>(1, n / 3)) {
-        choice.micro_batches = n;
-        choices.push_back(choice);
-        if (n * size >= space.sequences) break;
-      }
-    }
-  }
-  return choices;
-}
-
-std::vector<Choice> variants(const SearchSpace& space, const Choice& choice) {
-  std::vector<Choice> others;
-  const auto add = [&](Choice other) {
-    if (other != choice) others.push_back(other);
-  };
-  for (const Strategy strategy : space.strategies) {
-    if (space.strategy) break;
-    Choice other = choice;
-    other.strategy = strategy;
-    if (processors(other) != processors(choice)) continue;
-    if (!attends_there(strategy, other.cpu_attention)) continue;
-    if (properties_of(other.strategy).one_micro_batch) {
-      if (space.micro_batches.value_or(1) > 1) continue;  // the strategy knows one micro-batch only
-      other.micro_batches = 1;
-    }
-    add(other);
-  }
-  if (space.hot_experts || !properties_of(choice.strategy).prefetches_hot) return others;
-  for (const int64_t hot : {space.top_k / 2, 2 * space.top_k, space.most_experts}) {
-    Choice other = choice;
-    other.hot_experts = std::min(hot, space.most_experts);
-    if (hot > 0 && other.hot_experts != space.top_k) add(other);
-  }
-  return others;
-}
-
-namespace {
 
 using Fit = std::function<std::optional<FittedGroup>(const Choice&)>;
 
@@ -146,7 +54,7 @@ size_t promising_first(std::vector<Candidate>& candidates) {
     if (seen++ < kLeastPromising) return true;
     const auto fastest =  // the fastest of its way: itself at the latest
         std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& other) {
-          return processors(other.choice) == processors(one.choice);
+          return processors_of(other.choice) == processors_of(one.choice);
         });
     return rate(one) >= kPromising * rate(*fastest) &&
            rate(one) >= kNearly * kPromising * rate(candidates.front());
@@ -208,7 +116,7 @@ size_t chosen_of(const std::vector<Candidate>& candidates, const SearchSpace& sp
   const auto rank = [&](const Candidate& c) {
     const auto& all = space.strategies;
     const auto from_last = std::find(all.rbegin(), all.rend(), c.choice.strategy) - all.rbegin();
-    return std::tuple(c.choice.group(), processors(c.choice), from_last, c.choice.hot_experts);
+    return std::tuple(c.choice.group(), processors_of(c.choice), from_last, c.choice.hot_experts);
   };
   size_t best = 0;
   for (size_t i = 1; i < candidates.size(); ++i) {
@@ -240,7 +148,7 @@ size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
     const auto here = candidates.begin() + static_cast<std::ptrdiff_t>(i);
     const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(count);
     const bool known = std::any_of(candidates.begin(), end, [&](const Candidate& one) {
-      return processors(one.choice) == processors(here->choice);
+      return processors_of(one.choice) == processors_of(here->choice);
     });
     if (known || rate(*here) < kNearly * rate(candidates.front())) continue;
     std::rotate(end, here, here + 1);
