@@ -110,6 +110,7 @@ int run(int argc, char** argv) {
   add_bench_command(app, action);
   add_trace_command(app, action);
   add_train_predictor_command(app, action);
+  add_replay_command(app, action);
   add_plan_command(app, action);
   add_schedule_command(app, action);
   add_tokenize_command(app, action);

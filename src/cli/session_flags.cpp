@@ -130,8 +130,9 @@ void add_experiment_flags(CLI::App& command, SessionFlags& flags) {
       .add_option("--eviction", limits.eviction,
                   "Expert that leaves memory first: furthest (its next use is furthest away; "
                   "default, but with few sequences on a GPU lfu), lru (least recently used), lfu "
-                  "(least frequently used)")
-      ->check(CLI::IsMember({"furthest", "lru", "lfu"}));
+                  "(least frequently used), activation-aware (least probable, weighed by the "
+                  "layers until its use), plec (not predicted, then completed)")
+      ->check(CLI::IsMember({"furthest", "lru", "lfu", "activation-aware", "plec"}));
   command
       .add_option(
           "--kernels", flags.options.kernels,

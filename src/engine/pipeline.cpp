@@ -190,6 +190,17 @@ void Pipeline::observe_choices() {
   prediction_audit_.chosen(not_observed_.layer, not_observed_.choices);
   predictor_->observe(not_observed_.layer, not_observed_.choices);
   not_observed_.choices.clear();
+  if (residency_.uses_expectations()) tell_expectations();
+}
+
+// Of many tokens nearly every expert is expected, which tells a rule nothing and takes long to say.
+void Pipeline::tell_expectations() {
+  constexpr size_t kMostTokens = 64;
+  constexpr int64_t kHorizonLayers = 4;
+  if (predictor_->tokens().size() > kMostTokens) return;
+  for (const LayerProbabilities& expected : predictor_->coming(kHorizonLayers)) {
+    residency_.expect(expected);
+  }
 }
 
 void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take) {

@@ -88,6 +88,7 @@ class Pipeline {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch);
   void take_choices(LayerId layer);
   void observe_choices();
+  void tell_expectations();
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();
   void lend_slots(int64_t rows);

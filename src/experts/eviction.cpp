@@ -4,7 +4,11 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
+#include "experts/activation_aware_rule.h"
+#include "experts/plec_rule.h"
 
 namespace klotski {
 
@@ -168,13 +172,22 @@ class Furthest : public EvictionRule {
 
 }  // namespace
 
+std::span<const std::string_view> eviction_rule_names() {
+  static constexpr std::string_view kNames[] = {"lru", "lfu", "furthest", "activation-aware",
+                                                "plec"};
+  return kNames;
+}
+
 std::unique_ptr<EvictionRule> make_eviction_rule(std::string_view name, int64_t layer_count,
                                                  int64_t uses_per_halving) {
   UsageTable usage(layer_count, uses_per_halving);
   if (name == "lru") return std::make_unique<LeastRecent>(std::move(usage));
   if (name == "lfu") return std::make_unique<LeastFrequent>(std::move(usage));
   if (name == "furthest") return std::make_unique<Furthest>(std::move(usage), layer_count);
-  fail(ErrorKind::usage, "eviction rule: expected lru, lfu or furthest, found {}", in_quotes(name));
+  if (name == "activation-aware") return make_activation_aware_rule(layer_count);
+  if (name == "plec") return make_plec_rule(layer_count);
+  fail(ErrorKind::usage, "eviction rule: expected one of {}, found {}",
+       fmt::join(eviction_rule_names(), ", "), in_quotes(name));
 }
 
 }  // namespace klotski

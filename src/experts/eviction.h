@@ -35,6 +35,11 @@ class EvictionRule {
   }
   // The layer begins to run.
   virtual void now_at(LayerId) {}
+  // The probability that each expert of the layer is used in the pass at hand, [expert]: a layer
+  // that runs now or later in the pass, told again whenever a gate has changed it.
+  virtual void expect(LayerId, std::span<const double>) {}
+  // Whether expect() has any effect.
+  virtual bool uses_expectations() const { return false; }
   // A number that changes whenever the order in which experts of the layer leave may have changed:
   // until then, equal candidates of that layer have the same victim.
   virtual int64_t order_version(LayerId layer) const = 0;
@@ -44,12 +49,16 @@ class EvictionRule {
 // fades: about ten passes over a model of 48 layers with 128 experts.
 inline constexpr int64_t kUsesPerHalving = 65536;
 
+// The names that make_eviction_rule() knows.
+std::span<const std::string_view> eviction_rule_names();
+
 // "lru": the least recently used. "lfu": the least frequently used, halved as above; ties to the
 // least recent; an expert replaces another only when it is used clearly more often. "furthest":
 // layers run in a cycle, so the expert whose layer comes up last from the running one on; an expert
 // of the running layer counts as furthest once it was used in this pass and as nearest before. Ties
-// to the least frequent, then to the lowest key. An expert that was never used counts as used
-// before all others. Throws for other names.
+// to the least frequent, then to the lowest key. "activation-aware": see activation_aware_rule.h.
+// "plec": see plec_rule.h. An expert that was never used counts as used before all others. Throws
+// for other names.
 std::unique_ptr<EvictionRule> make_eviction_rule(std::string_view name, int64_t layer_count,
                                                  int64_t uses_per_halving = kUsesPerHalving);
 

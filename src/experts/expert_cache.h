@@ -81,6 +81,11 @@ class ExpertCache {
   void withhold(int64_t slots);
 
   void now_at(LayerId layer) { rule_->now_at(layer); }
+  // See EvictionRule::expect() and uses_expectations().
+  void expect(LayerId layer, std::span<const double> probability) {
+    rule_->expect(layer, probability);
+  }
+  bool uses_expectations() const { return rule_->uses_expectations(); }
 
   bool resident(ExpertKey key) const { return slot_of(key) != kNoSlot; }
   // The slot of an expert under lease; nothing where it is not resident or not under lease.

@@ -105,7 +105,8 @@ TEST(Eviction, UnknownNamesAreRefused) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_NE(std::string(error.what()).find("lru, lfu or furthest"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("lru, lfu, furthest, activation-aware, plec"),
+              std::string::npos);
   }
 }
 

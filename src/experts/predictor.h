@@ -23,12 +23,6 @@ struct PassToken {
   bool decodes = false;  // computed alone after its prompt; false: one of the prompt's tokens
 };
 
-// The probabilities that a layer's experts are chosen.
-struct LayerProbabilities {
-  LayerId layer;
-  std::vector<double> probability;  // [expert], 0 to 1
-};
-
 // Predicts which experts of coming layers the tokens of a pass will choose. A run and the
 // simulation of one ask through this seam, so that a new way to predict is one new subclass and one
 // line where the predictor is made. Asking changes nothing; a predictor learns by observe() and

@@ -31,6 +31,10 @@ class SomeLeaveFirst : public EvictionRule {
     return rule_->worth_replacing(leaving, key);
   }
   void now_at(LayerId layer) override { rule_->now_at(layer); }
+  void expect(LayerId layer, std::span<const double> probability) override {
+    rule_->expect(layer, probability);
+  }
+  bool uses_expectations() const override { return rule_->uses_expectations(); }
   int64_t order_version(LayerId layer) const override { return rule_->order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
     first_.clear();
@@ -293,6 +297,18 @@ void Residency::now_at(LayerId layer) {
       if (of_kind.cache) of_kind.cache->now_at(layer);
     }
   }
+}
+
+void Residency::expect(const LayerProbabilities& expected) {
+  for (Shelves& shelves : shelves_) {
+    ExpertCache* cache = shelves.of_kind[index_of(UnitKind::expert)].cache.get();
+    if (cache) cache->expect(expected.layer, expected.probability);
+  }
+}
+
+bool Residency::uses_expectations() const {
+  const ExpertCache* cache = shelf(UnitKind::expert).cache.get();
+  return cache && cache->uses_expectations();
 }
 
 CacheCounters Residency::counters(UnitKind kind) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "experts/expected_expert.h"
 #include "experts/expert_cache.h"
 #include "model/description.h"
 #include "schedule/policy.h"
@@ -93,6 +94,10 @@ class Residency {
   std::vector<WeightUnit> leased_of(UnitKind kind, LayerId layer) const;
 
   void now_at(LayerId layer);
+  // Tells the experts' eviction rules of a layer's probabilities (EvictionRule::expect).
+  void expect(const LayerProbabilities& expected);
+  // Whether a rule of the experts' slots uses them.
+  bool uses_expectations() const;
   // Forgets the contents of all slots, which are not known after a pass failed half-way.
   void forget_everything();
 

@@ -25,6 +25,13 @@ class ExtensionPoints(unittest.TestCase):
             {"experts/eviction.cpp", "experts/eviction.h", "cli/session_flags.cpp", "planner/run_plan.cpp"},
         )
 
+    def test_a_predictor(self):
+        self.assertLessEqual(
+            files_with(r"\bTokenPredictor\b"),
+            {"experts/token_predictor.h", "experts/token_predictor.cpp", "experts/replay.cpp",
+             "engine/pipeline.cpp", "planner/pass_simulator.cpp"},
+        )
+
     def test_a_weight_format(self):
         allowed = {
             "tensor/dtype.h", "tensor/compact.h", "tensor/compact.cpp", "tensor/compact_format.cpp",

@@ -1,0 +1,254 @@
+#include "experts/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/numbers.h"
+#include "cli/command.h"
+#include "experts/oracle.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr uint64_t kAssumedExpertBytes = 1 * kMiB;
+constexpr double kGigabyte = 1e9;
+constexpr int64_t kMostSlots = 1 << 24;
+constexpr std::string_view kOracle = "belady";
+constexpr std::string_view kNoPredictor = "none";
+
+struct ReplayOptions {
+  std::vector<std::string> traces;
+  std::vector<std::string> learn_from;
+  std::vector<int64_t> experts_in_memory;
+  std::optional<uint64_t> expert_bytes;
+  double link_gigabytes = 25.0;  // a second
+  std::string history;
+  int64_t capacity = kActivationCapacity;
+  bool json = false;
+};
+
+struct ReplayResult {
+  std::string_view rule;
+  std::string_view predictor;
+  int64_t experts_in_memory = 0;
+  CacheCounters counters;
+};
+
+std::vector<int64_t> parse_slots(const std::string& text) {
+  std::vector<int64_t> slots;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    const auto number = parse_int(part);
+    if (!number || *number < 1 || *number > kMostSlots) {
+      fail(ErrorKind::usage,
+           "--experts-in-memory: expected integers from 1 to {} with commas between, found {}",
+           kMostSlots, in_quotes(part));
+    }
+    slots.push_back(*number);
+  }
+  return slots;
+}
+
+// Plays the trace through a cache of every size for every rule, with one predictor or with none.
+class Replays {
+ public:
+  explicit Replays(const ReplayOptions& options)
+      : options_(options),
+        trace_(options.traces),
+        history_(trace_.shape(), options.capacity),
+        predictors_(trace_.shape(), history_) {
+    if (!options.learn_from.empty()) learn_from_.emplace_back(options.learn_from);
+    for (const ReplayTrace& trace : learn_from_) {
+      if (trace.shape().layers == trace_.shape().layers) continue;
+      fail(ErrorKind::usage,
+           "--learn: expected traces of the routed layers that are replayed, found others");
+    }
+    if (!options.history.empty() && std::filesystem::exists(options.history)) {
+      history_ = ActivationHistory::load(options.history, trace_.shape(), options.capacity);
+    }
+  }
+
+  const ReplayTrace& trace() const { return trace_; }
+
+  std::vector<ReplayResult> run() {
+    play(kNoPredictor, nullptr);
+    for (const std::string_view name : ReplayPredictors::names()) {
+      const auto predictor = predictors_.make(name, learn_from_);
+      play(name, predictor.get());
+    }
+    if (!options_.history.empty()) history_.save(options_.history);
+    return std::move(results_);
+  }
+
+ private:
+  // Rules that do not ask predictors are played once, without one; so is the oracle.
+  void play(std::string_view predictor_name, ExpertPredictor* predictor) {
+    std::vector<std::unique_ptr<ExpertCache>> caches;
+    std::vector<ReplayResult> results;
+    const auto layers = int64_t{trace_.shape().layers.back().layer.value} + 1;
+    const auto add = [&](std::string_view name, int64_t slots, std::unique_ptr<EvictionRule> rule) {
+      if (predictor && !rule->uses_expectations()) return;
+      // More slots than experts stay empty.
+      caches.push_back(
+          std::make_unique<ExpertCache>(std::min(slots, trace_.experts()), std::move(rule)));
+      results.push_back({name, predictor_name, slots, {}});
+    };
+    for (const int64_t slots : options_.experts_in_memory) {
+      for (const std::string_view name : eviction_rule_names()) {
+        add(name, slots, make_eviction_rule(name, layers));
+      }
+      if (!predictor) add(kOracle, slots, make_oracle_rule(trace_.requests()));
+    }
+    replay(trace_, predictor, caches);
+    for (size_t i = 0; i < results.size(); ++i) {
+      results[i].counters = caches[i]->counters();
+      results_.push_back(results[i]);
+    }
+  }
+
+  const ReplayOptions& options_;
+  ReplayTrace trace_;
+  std::vector<ReplayTrace> learn_from_;
+  ActivationHistory history_;
+  ReplayPredictors predictors_;
+  std::vector<ReplayResult> results_;
+};
+
+// The part of the distance between lru and the oracle that a result closes, by cache size; none
+// where the two are the same.
+class Closed {
+ public:
+  explicit Closed(const std::vector<ReplayResult>& results) {
+    for (const ReplayResult& result : results) {
+      if (result.rule == "lru") lru_[result.experts_in_memory] = result.counters.hits;
+      if (result.rule == kOracle) oracle_[result.experts_in_memory] = result.counters.hits;
+    }
+  }
+  std::optional<double> by(const ReplayResult& result) const {
+    const int64_t lru = lru_.at(result.experts_in_memory);
+    const int64_t distance = oracle_.at(result.experts_in_memory) - lru;
+    if (distance == 0) return std::nullopt;
+    return static_cast<double>(result.counters.hits - lru) / static_cast<double>(distance);
+  }
+
+ private:
+  std::map<int64_t, int64_t> lru_;  // hits by experts in memory
+  std::map<int64_t, int64_t> oracle_;
+};
+
+uint64_t loaded_bytes(const ReplayOptions& options, const ReplayResult& result) {
+  return static_cast<uint64_t>(result.counters.misses) *
+         options.expert_bytes.value_or(kAssumedExpertBytes);
+}
+
+double stall_seconds(const ReplayOptions& options, const ReplayResult& result) {
+  return static_cast<double>(loaded_bytes(options, result)) / (options.link_gigabytes * kGigabyte);
+}
+
+std::string as_json(const ReplayOptions& options, const ReplayTrace& trace,
+                    const std::vector<ReplayResult>& results) {
+  const Closed closed(results);
+  Json list = Json::array();
+  for (const ReplayResult& result : results) {
+    const std::optional<double> part = closed.by(result);
+    list.push_back({{"rule", result.rule},
+                    {"predictor", result.predictor},
+                    {"experts_in_memory", result.experts_in_memory},
+                    {"requests", result.counters.requests()},
+                    {"hits", result.counters.hits},
+                    {"hit_share", result.counters.hit_share()},
+                    {"distance_closed", part ? Json(*part) : Json(nullptr)},
+                    {"bytes", loaded_bytes(options, result)},
+                    {"stall_seconds", stall_seconds(options, result)}});
+  }
+  const Json document = {{"model", trace.shape().model},
+                         {"tokens", trace.tokens()},
+                         {"routed_layers", trace.shape().layers.size()},
+                         {"experts", trace.experts()},
+                         {"expert_bytes", options.expert_bytes.value_or(kAssumedExpertBytes)},
+                         {"expert_bytes_assumed", !options.expert_bytes},
+                         {"link_bytes_per_second", options.link_gigabytes * kGigabyte},
+                         {"results", std::move(list)}};
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string as_table(const ReplayOptions& options, const ReplayTrace& trace,
+                     const std::vector<ReplayResult>& results) {
+  const Closed closed(results);
+  std::string text = fmt::format(
+      "{} tokens, {} routed layers, {} experts of {}{}, a link of {:g} GB/s\n"
+      "{:>8} {:<16} {:<16} {:>7} {:>7} {:>12} {:>9}\n",
+      trace.tokens(), trace.shape().layers.size(), trace.experts(),
+      format_bytes(options.expert_bytes.value_or(kAssumedExpertBytes)),
+      options.expert_bytes ? "" : " (assumed; --expert-bytes says)", options.link_gigabytes,
+      "experts", "rule", "predictor", "hits %", "closed", "loaded", "stalled s");
+  for (const ReplayResult& result : results) {
+    const std::optional<double> part = closed.by(result);
+    text += fmt::format(
+        "{:>8} {:<16} {:<16} {:>7.2f} {:>7} {:>12} {:>9.3f}\n", result.experts_in_memory,
+        result.rule, result.predictor, 100.0 * result.counters.hit_share(),
+        part ? fmt::format("{:.1f}%", 100.0 * *part) : "-",
+        format_bytes(loaded_bytes(options, result)), stall_seconds(options, result));
+  }
+  return text;
+}
+
+int replay_command(const ReplayOptions& options) {
+  Replays replays(options);
+  const std::vector<ReplayResult> results = replays.run();
+  write_out(options.json ? as_json(options, replays.trace(), results)
+                         : as_table(options, replays.trace(), results));
+  return 0;
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<ReplayOptions>();
+  CLI::App* command = app.add_subcommand(
+      "replay",
+      "Play routing traces through expert caches: every rule and predictor, and an oracle");
+  command->add_option("TRACE", options->traces, "Routing traces of one model, in this order")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option_function<std::string>(
+          "--experts-in-memory",
+          [options](const std::string& text) { options->experts_in_memory = parse_slots(text); },
+          "Experts that a cache holds, over all layers; several with commas between")
+      ->required()
+      ->type_name("N,N,...");
+  command
+      ->add_option("--learn", options->learn_from,
+                   "Trace that predictors learn from first, several times for several; the caches "
+                   "begin empty")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  add_size(*command, "--expert-bytes", "Bytes of an expert (default: 1MiB is assumed)",
+           [options](uint64_t bytes) { options->expert_bytes = bytes; });
+  add_number(*command, "--link-gbps", {1e-6, 1e6},
+             "Gigabytes a second over which a missing expert comes (default 25)",
+             [options](double value) { options->link_gigabytes = value; });
+  command
+      ->add_option("--eamc", options->history,
+                   "Activation matrices of past requests (EAMC): read where the file exists, kept "
+                   "there at the end")
+      ->type_name("FILE");
+  add_integer(*command, "--eamc-capacity", {1, 1 << 16},
+              "Requests whose activation matrices are kept (default 120)",
+              [options](int64_t value) { options->capacity = value; });
+  command->add_flag("--json", options->json, "Print the results as JSON");
+  command->callback(
+      [options, &action] { action = [options] { return replay_command(*options); }; });
+}
+
+}  // namespace klotski
