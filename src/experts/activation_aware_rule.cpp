@@ -63,6 +63,9 @@ class ActivationAware : public EvictionRule {
   void expect(LayerId layer, std::span<const double> probability) override {
     expectations_.expect(layer, probability);
   }
+  void expect_in_next_pass(LayerId layer, std::span<const double> probability) override {
+    expectations_.expect_in_next_pass(layer, probability);
+  }
   bool uses_expectations() const override { return true; }
   int64_t order_version(LayerId layer) const override { return expectations_.order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
@@ -81,7 +84,8 @@ class ActivationAware : public EvictionRule {
   double priority(ExpertKey key) const {
     const auto layers = static_cast<double>(expectations_.layer_count());
     const int64_t ahead = expectations_.ahead(key.layer);
-    const double p = shares_.share(key, std::max<int64_t>(expectations_.pass(), 1));
+    const double share = shares_.share(key, std::max<int64_t>(expectations_.pass(), 1));
+    const double p = (share + expectations_.next_pass_probability(key).value_or(share)) / 2;
     const double favour = 1.0 + kInitialLayerFavour * (1.0 - key.layer.value / layers);
     const bool told = expectations_.told(key.layer);
     const bool comes = ahead > 0 || (ahead == 0 && told && !expectations_.used_in_this_pass(key));

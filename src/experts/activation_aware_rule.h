@@ -9,7 +9,8 @@ namespace klotski {
 
 // "activation-aware" (MoE-Infinity, section 5): the expert with the least probability of use,
 // weighed down by the layers until it can be used, leaves first.
-//   p  share of the passes that used the expert; a pass counts half after kHalfLifePasses
+//   p  share of the passes that used the expert; a pass counts half after kHalfLifePasses. Where
+//      expect_in_next_pass() told a probability (the request-level matrix), the mean of both
 //   q  probability of use in this pass as expect() told; p where nothing was told
 //   d  layers until the expert's layer runs next, L layers in all
 // An expert of a layer to come has the priority q / sqrt(d) + (1 - q) p / sqrt(d + L), another

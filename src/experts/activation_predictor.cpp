@@ -131,6 +131,23 @@ std::vector<double> ActivationPredictor::estimate(size_t routed_layer, int64_t t
   return probability;
 }
 
+// A sequence's tokens choose alike: what is estimated for the token at hand holds for the next.
+std::vector<double> ActivationPredictor::next_pass_probabilities(LayerId layer) const {
+  const int64_t routed = routed_index(layer);
+  if (routed < 0) return {};
+  std::vector<double> none;
+  for (int64_t i = 0; i < std::ssize(tokens()); ++i) {
+    // Each sequence has one token in the next pass; in this one its tokens follow each other.
+    const auto at = static_cast<size_t>(i);
+    if (i > 0 && tokens()[at].sequence == tokens()[at - 1].sequence) continue;
+    const std::vector<double> of_token = estimate(static_cast<size_t>(routed), i);
+    none.resize(of_token.size(), 1.0);
+    for (size_t e = 0; e < none.size(); ++e) none[e] *= 1.0 - of_token[e];
+  }
+  for (double& probability : none) probability = 1.0 - probability;
+  return none;
+}
+
 void ActivationPredictor::end_sequence(int64_t sequence) {
   const auto found = running_.find(sequence);
   if (found == running_.end()) return;

@@ -21,6 +21,7 @@ class ActivationPredictor : public ExpertPredictor {
   explicit ActivationPredictor(ActivationHistory& history);
 
   void end_sequence(int64_t sequence) override;
+  std::vector<double> next_pass_probabilities(LayerId layer) const override;
 
  private:
   // A prompt or the decoding of a sequence that runs. `dots` and `seen_squared` follow `request`

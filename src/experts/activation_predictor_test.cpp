@@ -97,6 +97,11 @@ TEST_F(ActivationPrediction, MatchesByTheLayersKnownSoFar) {
   const std::vector<double> found = predictor.group_probabilities(LayerId(2));
   EXPECT_NEAR(found[1], 0.75 * 16 / 17, 1e-12);
   EXPECT_NEAR(found[2], (0.25 * 16 + 1) / 17, 1e-12);
+  predictor.observe(LayerId(0), ids({1}));
+  EXPECT_EQ(predictor.next_pass_probabilities(LayerId(2)),
+            predictor.group_probabilities(LayerId(2)));
+  EXPECT_NEAR(predictor.next_pass_probabilities(LayerId(0))[1], 1.0, 1e-12)
+      << "of a layer that is over as well";
 }
 
 TEST_F(ActivationPrediction, PromptsAndDecodingAreTracedApart) {

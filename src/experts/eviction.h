@@ -38,7 +38,9 @@ class EvictionRule {
   // The probability that each expert of the layer is used in the pass at hand, [expert]: a layer
   // that runs now or later in the pass, told again whenever a gate has changed it.
   virtual void expect(LayerId, std::span<const double>) {}
-  // Whether expect() has any effect.
+  // The probability that each expert of the layer is used in the next pass, [expert].
+  virtual void expect_in_next_pass(LayerId, std::span<const double>) {}
+  // Whether expect() and expect_in_next_pass() have any effect.
   virtual bool uses_expectations() const { return false; }
   // A number that changes whenever the order in which experts of the layer leave may have changed:
   // until then, equal candidates of that layer have the same victim.

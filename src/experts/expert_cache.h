@@ -85,6 +85,9 @@ class ExpertCache {
   void expect(LayerId layer, std::span<const double> probability) {
     rule_->expect(layer, probability);
   }
+  void expect_in_next_pass(LayerId layer, std::span<const double> probability) {
+    rule_->expect_in_next_pass(layer, probability);
+  }
   bool uses_expectations() const { return rule_->uses_expectations(); }
 
   bool resident(ExpertKey key) const { return slot_of(key) != kNoSlot; }

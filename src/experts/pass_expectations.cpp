@@ -58,6 +58,18 @@ void PassExpectations::expect(LayerId layer, std::span<const double> probability
   ++told.version;
 }
 
+void PassExpectations::expect_in_next_pass(LayerId layer, std::span<const double> probability) {
+  of(layer).next_pass.assign(probability.begin(), probability.end());
+  ++of(layer).version;
+}
+
+std::optional<double> PassExpectations::next_pass_probability(ExpertKey key) const {
+  const std::vector<double>& told = of(key.layer).next_pass;
+  const auto expert = static_cast<size_t>(key.expert.value);
+  if (expert >= told.size()) return std::nullopt;
+  return told[expert];
+}
+
 void PassExpectations::used(ExpertKey key) {
   Layer& layer = of(key.layer);
   const auto expert = static_cast<size_t>(key.expert.value);

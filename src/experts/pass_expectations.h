@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,8 @@ class PassExpectations {
   void now_at(LayerId layer);
   // The probability of each expert of the layer in this pass, [expert].
   void expect(LayerId layer, std::span<const double> probability);
+  // The probability of each expert of the layer in the next pass, [expert]; told again each pass.
+  void expect_in_next_pass(LayerId layer, std::span<const double> probability);
   // The expert was used: in its layer's present run it is not needed any more.
   void used(ExpertKey key);
 
@@ -31,6 +34,8 @@ class PassExpectations {
   bool told(LayerId layer) const { return !of(layer).probability.empty(); }
   // As expect() told, 0 once the expert was used.
   double probability(ExpertKey key) const;
+  // As expect_in_next_pass() told last; nothing where it did not.
+  std::optional<double> next_pass_probability(ExpertKey key) const;
   // As many of the layer's experts as are expected in all, likeliest first, are predicted active.
   bool predicted_active(ExpertKey key) const;
   // Whether the expert was predicted active, until its layer's gates left it out: told again while
@@ -46,6 +51,7 @@ class PassExpectations {
   struct Layer {
     std::vector<double> probability;  // [expert]; empty: not told
     double least_active = 0.0;        // probability from which on an expert is predicted active
+    std::vector<double> next_pass;    // [expert]; empty: not told
     std::vector<bool> mispredicted;   // [expert]; empty: none
     std::vector<int64_t> last_pass;   // [expert]: pass of the last use; 0: never
     int64_t version = 0;

@@ -78,6 +78,21 @@ TEST(ActivationAware, ProbabilityAndDistanceDecide) {
             (std::vector<ExpertKey>{rule_key(2, 0), rule_key(3, 0), rule_key(2, 1)}));
 }
 
+// Both experts were used in every pass; the sequence at hand is not expected to use expert 1 again:
+// the mean of 1 and 0 is less than that of 1 and 0.2.
+TEST(ActivationAware, TheSequencesOwnProbabilityCountsForTheNextPass) {
+  const auto rule = make_eviction_rule("activation-aware", 1);
+  for (int pass = 0; pass < 3; ++pass) {
+    rule->now_at(LayerId(0));
+    rule->used(rule_key(0, 0), 1);
+    rule->used(rule_key(0, 1), 1);
+  }
+  const std::vector<ExpertKey> both = {rule_key(0, 1), rule_key(0, 0)};
+  EXPECT_EQ(rule->victim(both), 1u) << "ties to the lower key";
+  rule->expect_in_next_pass(LayerId(0), std::vector<double>{0.2, 0.0});
+  EXPECT_EQ(rule->victim(both), 0u);
+}
+
 TEST(ActivationAware, WhatTheGatesChoseStaysUntilItIsUsed) {
   const auto rule = make_eviction_rule("activation-aware", 2);
   for (int pass = 0; pass < 9; ++pass) {

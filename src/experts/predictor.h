@@ -53,6 +53,10 @@ class ExpertPredictor {
   // not observed yet; fewer at the end of the pass. They change with every observe().
   std::vector<LayerProbabilities> coming(int64_t horizon) const;
 
+  // The group's probabilities in the next pass of the same sequences, whatever their next tokens
+  // are; empty where the predictor knows nothing about a sequence beyond the pass at hand.
+  virtual std::vector<double> next_pass_probabilities(LayerId) const { return {}; }
+
   // At most `count` experts of the layer, those that take most tokens of the group first; fewer
   // where nothing speaks for more. For a layer that is not routed, its one expert.
   std::vector<ExpectedExpert> predict(LayerId layer, int64_t count) const;
@@ -62,6 +66,10 @@ class ExpertPredictor {
   // The choices observed since begin_pass().
   const GroupChoices& choices() const { return choices_; }
   const RoutingTraceShape& shape() const { return shape_; }
+
+ protected:
+  // The layer's number among the routed layers; -1: the layer is not routed.
+  int64_t routed_index(LayerId layer) const;
 
  private:
   // The routed layers below count the routed layers only, as in RoutingTraceShape.
@@ -75,9 +83,6 @@ class ExpertPredictor {
   // The experts with the largest sum of the tokens' estimates, ties to the lower expert, without
   // those of sum zero. A predictor overrides it to find them in fewer steps.
   virtual std::vector<ExpectedExpert> predict_routed(size_t routed_layer, int64_t count) const;
-
-  // The layer's number among the routed layers; -1: the layer is not routed.
-  int64_t routed_index(LayerId layer) const;
 
   RoutingTraceShape shape_;
   std::vector<int64_t> routed_index_;  // [layer up to the last routed one]; -1: not routed

@@ -132,9 +132,12 @@ void replay(const ReplayTrace& trace, ExpertPredictor* predictor,
         expected = predictor->coming(std::ssize(trace.shape().layers));
         expected.push_back({layer, predictor->group_probabilities(layer)});
       }
+      const std::vector<double> later =
+          predictor ? predictor->next_pass_probabilities(layer) : std::vector<double>();
       for (const std::unique_ptr<ExpertCache>& cache : caches) {
         cache->now_at(layer);
         for (const LayerProbabilities& one : expected) cache->expect(one.layer, one.probability);
+        if (!later.empty()) cache->expect_in_next_pass(layer, later);
         ask_for(*cache, layer, experts);
       }
     });

@@ -34,6 +34,9 @@ class SomeLeaveFirst : public EvictionRule {
   void expect(LayerId layer, std::span<const double> probability) override {
     rule_->expect(layer, probability);
   }
+  void expect_in_next_pass(LayerId layer, std::span<const double> probability) override {
+    rule_->expect_in_next_pass(layer, probability);
+  }
   bool uses_expectations() const override { return rule_->uses_expectations(); }
   int64_t order_version(LayerId layer) const override { return rule_->order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
