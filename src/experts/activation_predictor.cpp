@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace klotski {
 
 namespace {
 
-// Sequences that are traced at the same time; of more the one with the lowest number ends.
+// Sequences that are traced at the same time; of more those end that have the lowest numbers and
+// are not in the pass at hand.
 constexpr size_t kMostRunning = 4096;
 // Tokens of a sequence with which its own matrix counts as much as the matched ones.
 constexpr double kTokensLikeMatch = 16;
@@ -37,9 +39,19 @@ ActivationPredictor::Trace& ActivationPredictor::trace_of(const PassToken& token
   return running_.at(token.sequence)[token.decodes ? 1 : 0];
 }
 
-void ActivationPredictor::pass_begun() {
+std::vector<PassToken> ActivationPredictor::sequences() const {
+  std::vector<PassToken> first;
   for (const PassToken& token : tokens()) {
-    running_.try_emplace(token.sequence, Traces{Trace(shape()), Trace(shape())});
+    if (first.empty() || first.back().sequence != token.sequence) first.push_back(token);
+  }
+  return first;
+}
+
+void ActivationPredictor::pass_begun() {
+  for (const PassToken& token : sequences()) {
+    if (!running_.contains(token.sequence)) {
+      running_.emplace(token.sequence, Traces{Trace(shape()), Trace(shape())});
+    }
     Trace& trace = trace_of(token);
     // A pass that was given up left an iteration behind.
     if (!trace.iteration.empty()) {
@@ -48,8 +60,19 @@ void ActivationPredictor::pass_begun() {
     }
     match(trace, collection(token.decodes), 0);
   }
-  while (running_.size() > std::max(kMostRunning, tokens().size())) {
-    end_sequence(running_.begin()->first);
+  if (running_.size() > kMostRunning) end_oldest();
+}
+
+void ActivationPredictor::end_oldest() {
+  std::set<int64_t> in_pass;
+  for (const PassToken& token : sequences()) in_pass.insert(token.sequence);
+  std::vector<int64_t> others;
+  for (const auto& [sequence, traces] : running_) {
+    if (!in_pass.contains(sequence)) others.push_back(sequence);
+  }
+  for (const int64_t sequence : others) {
+    if (running_.size() <= kMostRunning) return;
+    end_sequence(sequence);
   }
 }
 
@@ -63,7 +86,7 @@ void ActivationPredictor::learn(size_t routed_layer) {
     }
     if (last) ++trace.tokens;
   }
-  for (const PassToken& token : tokens()) {
+  for (const PassToken& token : sequences()) {
     Trace& trace = trace_of(token);
     if (last && !trace.iteration.empty()) {
       trace.request.add(trace.iteration);

@@ -47,10 +47,13 @@ class ActivationPredictor : public ExpertPredictor {
   ActivationCollection& collection(bool decodes) {
     return decodes ? history_.decode : history_.prompt;
   }
+  // The first token in the pass of each sequence: the tokens of one follow each other.
+  std::vector<PassToken> sequences() const;
   const Trace& trace_of(const PassToken& token) const;
   Trace& trace_of(const PassToken& token);
   void add_choice(Trace& trace, const ActivationCollection& past, size_t routed_layer,
                   ExpertId expert);
+  void end_oldest();
   void match(Trace& trace, const ActivationCollection& past, size_t known_layers);
 
   ActivationHistory& history_;

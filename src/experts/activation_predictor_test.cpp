@@ -141,6 +141,24 @@ TEST_F(ActivationPrediction, APassGivenUpIsNotCounted) {
   EXPECT_EQ(history.decode[0].layer(0)[2], 1.0f);
 }
 
+// Nobody says that these sequences end: the oldest join the history, one that runs does not.
+TEST_F(ActivationPrediction, SequencesThatNobodyEndsAreBounded) {
+  const RoutingTraceShape shape = activation_shape(1, 2, 1);
+  ActivationHistory history(shape, 8);
+  ActivationPredictor predictor(history);
+  const auto pass = [&](int64_t sequence) {
+    predictor.begin_pass({of(1, 0, true), of(sequence, 0, true)});
+    predictor.observe(LayerId(0), ids({1, 0}));
+  };
+  for (int64_t sequence = 2; sequence <= 4096; ++sequence) pass(sequence);
+  EXPECT_EQ(history.decode.size(), 0);
+  for (int64_t sequence = 4097; sequence <= 4100; ++sequence) pass(sequence);
+  EXPECT_EQ(history.decode.size(), 4) << "sequences 2 to 5";
+  predictor.end_sequence(1);
+  EXPECT_EQ(history.decode.size(), 5);
+  EXPECT_EQ(history.decode[4].layer(0)[1], 4099.0f);
+}
+
 // The sums kept from gate to gate equal the paper's distance computed from scratch.
 TEST_F(ActivationPrediction, MatchingEqualsComparingWholeMatrices) {
   std::mt19937 random(4);
