@@ -114,7 +114,8 @@ TEST_F(PathTrainingTest, CheckpointsOfOthersAndDamagedOnesAreRefused) {
   EXPECT_NE(loading_refused(longer, small_).find("other traces or options"), std::string::npos);
   SplitSequences changed = small_;
   changed.training.sequences[3].choices[2] ^= 1;
-  EXPECT_NE(loading_refused(short_training(), changed).find("other traces or options"), std::string::npos);
+  EXPECT_NE(loading_refused(short_training(), changed).find("other traces or options"),
+            std::string::npos);
   const std::string bytes = read_text_file(checkpoint_, 1 << 24);
   for (size_t size = 0; size < bytes.size(); size += 1 + bytes.size() / 60) {
     std::ofstream(checkpoint_, std::ios::binary) << bytes.substr(0, size);

@@ -431,7 +431,7 @@ class OutputFiles(Cli):
         file = self.folder / "file"
         file.touch()
         options = (("plan", "--html"), ("bench", "--json-file"), ("bench", "--markdown"), ("run", "--trace"),
-                   ("run", "--timeline"), ("run", "--save-correlation"), ("trace", "-o"))
+                   ("run", "--timeline"), ("run", "--save-correlation"), ("trace", "-o"), ("train-predictor", "-o"))
         for command, option in options:
             for path in (self.folder / "no" / "such", self.folder, file / "below", ""):
                 self.refused(2, command, "no-such-model", option, str(path), says=option)

@@ -1,0 +1,64 @@
+#include "experts/path_predictor.h"
+
+#include <algorithm>
+
+namespace klotski {
+
+PathPredictor::PathPredictor(PathNetwork& network)
+    : ExpertPredictor(network.shape().routing), network_(network) {
+  for (size_t i = 0; i < shape().layers.size(); ++i) {
+    first_expert_.push_back(network.shape().first_expert(i));
+  }
+}
+
+int64_t PathPredictor::run_length(int64_t first) const {
+  int64_t length = 1;
+  for (; first + length < std::ssize(tokens()); ++length) {
+    const PassToken& last = tokens()[static_cast<size_t>(first + length - 1)];
+    const PassToken& next = tokens()[static_cast<size_t>(first + length)];
+    if (next.sequence != last.sequence || next.position != last.position + 1) break;
+  }
+  return length;
+}
+
+// Where the sequence stands before the token. A sequence whose earlier tokens are not known is read
+// as if it began here.
+PathPredictor::Place& PathPredictor::place_for(const PassToken& first) {
+  Sequence& sequence = sequences_[first.sequence];
+  if (sequence.last_pass != passes_) {
+    sequence.last_pass = passes_;
+    if (first.position == sequence.before.next_position) sequence.now = sequence.before;
+    if (first.position != sequence.now.next_position) sequence.now = {};
+    sequence.before = sequence.now;
+    sequence.before.next_position = first.position;
+  } else if (first.position != sequence.now.next_position) {
+    sequence.now = {};
+  }
+  return sequence.now;
+}
+
+void PathPredictor::pass_begun() {
+  ++passes_;
+  const int64_t count = std::ssize(tokens());
+  probabilities_ = neural::Matrix(count, network_.shape().experts());
+  for (int64_t first = 0; first < count;) {
+    const int64_t length = run_length(first);
+    std::vector<TokenId> run;
+    for (int64_t i = first; i < first + length; ++i) {
+      run.push_back(tokens()[static_cast<size_t>(i)].token);
+    }
+    const PassToken& begin = tokens()[static_cast<size_t>(first)];
+    Place& place = place_for(begin);
+    const neural::Matrix rows = network_.extend(place.state, run);
+    place.next_position = begin.position + length;
+    std::copy(rows.values.begin(), rows.values.end(), probabilities_.row(first));
+    first += length;
+  }
+}
+
+std::vector<double> PathPredictor::estimate(size_t routed_layer, int64_t token) const {
+  const float* first = probabilities_.row(token) + first_expert_[routed_layer];
+  return {first, first + shape().layers[routed_layer].experts};
+}
+
+}  // namespace klotski
