@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -54,19 +55,25 @@ std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& name
   return {names.begin(), names.end()};
 }
 
-// What predicting takes beside a run that decodes: one token at a time, on one thread. The fastest
-// of some sequences counts, since other programs may be running.
+double processor_seconds_of_thread() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Processor time that predicting takes beside a run that decodes: one token at a time, on one
+// thread.
 double microseconds_per_token(PathNetwork& network, const TracedSequences& judged) {
-  constexpr size_t kMostSequences = 16;
-  double fastest = 1e9;
-  for (size_t i = 0; i < std::min(kMostSequences, judged.sequences.size()); ++i) {
-    const std::vector<TokenId>& tokens = judged.sequences[i].tokens;
+  constexpr int64_t kMostTokens = 4096;
+  int64_t count = 0;
+  const double begin = processor_seconds_of_thread();
+  for (const TracedSequence& sequence : judged.sequences) {
+    if (count >= kMostTokens) break;
     PathState state;
-    const double begin = steady_seconds();
-    for (const TokenId& token : tokens) network.extend(state, std::span(&token, 1));
-    fastest = std::min(fastest, (steady_seconds() - begin) / static_cast<double>(tokens.size()));
+    for (const TokenId& token : sequence.tokens) network.extend(state, std::span(&token, 1));
+    count += std::ssize(sequence.tokens);
   }
-  return 1e6 * fastest;
+  return 1e6 * (processor_seconds_of_thread() - begin) / static_cast<double>(count);
 }
 
 Judgement judged(PathNetwork& network, const TracedSequences& learnt,

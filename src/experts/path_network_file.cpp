@@ -29,6 +29,7 @@ constexpr int64_t kMaxKnownTokens = 1 << 24;
 // Takes `count` numbers from the front of the bytes, whose size was checked before.
 template <typename Number>
 void take(std::span<const std::byte>& bytes, Number* to, size_t count) {
+  if (count == 0) return;  // `to` may be null, which memcpy does not allow
   std::memcpy(to, bytes.data(), count * sizeof(Number));
   bytes = bytes.subspan(count * sizeof(Number));
 }
