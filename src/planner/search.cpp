@@ -18,8 +18,8 @@ constexpr double kNearly = 0.75;  // share of the fastest rough rate: worth a cl
 // faster.
 constexpr double kPromising = 0.85;
 constexpr size_t kLeastPromising = 4;
-// Share of a group's rate, roughly: a variant of it that is slower is not looked at more closely,
-// since predictions of one group that uses the processors alike are off by about one factor.
+// Share of a group's rate that a variant of it must roughly come to for a closer look: rough
+// predictions find variants too slow by a few hundredths, but may find them far too fast.
 constexpr double kNearVariant = 0.9;
 
 using Fit = std::function<std::optional<FittedGroup>(const Choice&)>;
@@ -218,7 +218,10 @@ void add_variants(Ranking& ranking, std::vector<Candidate> others,
   const auto leader =
       std::find_if(ranking.rough_rates.begin(), ranking.rough_rates.end(),
                    [&](const auto& one) { return one.first == ranking.best.front().choice; });
-  const double least = kNearVariant * leader->second;
+  // The rough prediction of the fastest may be too fast, and those of its variants right: with few
+  // layers all weights may lie in the two buffers of a strategy that loads by layer.
+  const double careful_rate = rate(ranking.best.front()) / ranking.off;
+  const double least = kNearVariant * std::min(leader->second, careful_rate);
   const auto far = std::stable_partition(others.begin(), others.end(),
                                          [&](const Candidate& one) { return rate(one) >= least; });
   std::move(far, others.end(), std::back_inserter(ranking.rest));

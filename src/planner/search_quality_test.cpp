@@ -169,5 +169,25 @@ TEST(Search, FindsWhatAnExhaustiveOneFinds) {
   }
 }
 
+// Rough predictions are made on two layers of such a model. A strategy with buffers for two layers
+// is then predicted as if all weights stayed in memory.
+TEST(Search, NoVariantOfTheChosenGroupIsFasterInALargeModel) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    RandomSetting setting(seed);
+    setting.on_device = true;
+    setting.model = shape_of(24, 128, 8);
+    setting.profile = setting.random_profile();
+    setting.shares = setting.random_shares();
+    setting.work = {.sequences = 4, .prompt_tokens = 64, .generated_tokens = 8};
+    setting.slots_without_sequences = setting.units() / 2;
+    const std::vector<Candidate> found =
+        search(setting.prediction_inputs(), setting.work, setting.space(),
+               [&](const Choice& choice) { return setting.fit(choice); });
+    ASSERT_FALSE(found.empty());
+    const auto [other, seconds] = setting.fastest(variants(setting.space(), found.front().choice));
+    EXPECT_LE(setting.careful_seconds(found.front().group), 1.02 * seconds) << "seed " << seed;
+  }
+}
+
 }  // namespace
 }  // namespace klotski
