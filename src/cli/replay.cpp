@@ -30,6 +30,7 @@ struct ReplayOptions {
   std::optional<uint64_t> expert_bytes;
   double link_gigabytes = 25.0;  // a second
   std::string history;
+  std::string network;
   int64_t capacity = kActivationCapacity;
   bool json = false;
 };
@@ -58,22 +59,31 @@ std::vector<int64_t> parse_slots(const std::string& text) {
   return slots;
 }
 
+PredictorChoice kept_state(const ReplayOptions& options, const RoutingTraceShape& shape) {
+  PredictorChoice kept;
+  const bool has_history = !options.history.empty() && std::filesystem::exists(options.history);
+  kept.history = std::make_shared<ActivationHistory>(
+      has_history ? ActivationHistory::load(options.history, shape, options.capacity)
+                  : ActivationHistory(shape, options.capacity));
+  if (!options.network.empty()) {
+    kept.network = std::make_shared<PathNetwork>(PathNetwork::load(options.network, shape));
+  }
+  return kept;
+}
+
 // Plays the trace through a cache of every size for every rule, with one predictor or with none.
 class Replays {
  public:
   explicit Replays(const ReplayOptions& options)
       : options_(options),
         trace_(options.traces),
-        history_(trace_.shape(), options.capacity),
-        predictors_(trace_.shape(), history_) {
+        kept_(kept_state(options, trace_.shape())),
+        predictors_(trace_.shape(), kept_) {
     if (!options.learn_from.empty()) learn_from_.emplace_back(options.learn_from);
     for (const ReplayTrace& trace : learn_from_) {
       if (trace.shape().layers == trace_.shape().layers) continue;
       fail(ErrorKind::usage,
            "--learn: expected traces of the routed layers that are replayed, found others");
-    }
-    if (!options.history.empty() && std::filesystem::exists(options.history)) {
-      history_ = ActivationHistory::load(options.history, trace_.shape(), options.capacity);
     }
   }
 
@@ -81,11 +91,11 @@ class Replays {
 
   std::vector<ReplayResult> run() {
     play(kNoPredictor, nullptr);
-    for (const std::string_view name : ReplayPredictors::names()) {
+    for (const std::string_view name : predictors_.names()) {
       const auto predictor = predictors_.make(name, learn_from_);
       play(name, predictor.get());
     }
-    if (!options_.history.empty()) history_.save(options_.history);
+    if (!options_.history.empty()) kept_.history->save(options_.history);
     return std::move(results_);
   }
 
@@ -118,7 +128,7 @@ class Replays {
   const ReplayOptions& options_;
   ReplayTrace trace_;
   std::vector<ReplayTrace> learn_from_;
-  ActivationHistory history_;
+  PredictorChoice kept_;
   ReplayPredictors predictors_;
   std::vector<ReplayResult> results_;
 };
@@ -242,6 +252,11 @@ void add_replay_command(CLI::App& app, Action& action) {
       ->add_option("--eamc", options->history,
                    "Activation matrices of past requests (EAMC): read where the file exists, kept "
                    "there at the end")
+      ->type_name("FILE");
+  command
+      ->add_option("--predictor-file", options->network,
+                   "Network of the predictor path, written by klotski train-predictor; without it "
+                   "path is left out")
       ->type_name("FILE");
   add_integer(*command, "--eamc-capacity", {1, 1 << 16},
               "Requests whose activation matrices are kept (default 120)",

@@ -91,6 +91,22 @@ void add_file_flags(CLI::App& command, SessionFlags& flags) {
                   "Before the work, learn the expert correlation table from the text in this file; "
                   "\"sample\" is a built-in text")
       ->type_name("FILE");
+  std::vector<std::string> predictors(predictor_names().begin(), predictor_names().end());
+  command
+      .add_option("--predictor", flags.options.predictor,
+                  "How the experts of coming layers are predicted: correlation (default: by the "
+                  "layer before), token (by the token), activation-aware (by similar past "
+                  "requests), path (by the network of --predictor-file)")
+      ->check(CLI::IsMember(predictors));
+  command
+      .add_option("--predictor-file", flags.options.predictor_file,
+                  "Network of --predictor path, written by klotski train-predictor")
+      ->type_name("FILE");
+  command
+      .add_option("--eamc", flags.options.activation_file,
+                  "With --predictor activation-aware, file that keeps the activation matrices of "
+                  "past requests: read where it exists, written at the end")
+      ->type_name("FILE");
   command.add_flag("--plan", flags.show_plan, "Print the memory plan before any weight is read");
 }
 

@@ -66,6 +66,7 @@ void write_session_files(const SessionFlags& flags, Session& session) {
   if (!flags.save_correlation_file.empty()) {
     session.save_correlation_table(flags.save_correlation_file);
   }
+  session.save_activation_history();
 }
 
 std::string format_summary(PreparedModel& model) {

@@ -122,10 +122,15 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
       slots_(*source_, layouts, policy, memory, ops),
       residency_(model, policy_),
       correlations_(routing_shape(model), policy.cache.path_length),
-      predictor_(std::make_unique<CorrelationPredictor>(correlations_)),
+      predictor_choice_(options.predictor),
+      correlation_(std::make_unique<CorrelationPredictor>(correlations_)),
+      own_predictor_(predictor_choice_.name == "correlation"
+                         ? nullptr
+                         : make_predictor(predictor_choice_, correlations_)),
+      predictor_(own_predictor_ ? *own_predictor_ : *correlation_),
       sources_{.model = model,
                .rule = policy_.cache,
-               .predictor = *predictor_,
+               .predictor = predictor_,
                .facts = [this](const WeightUnit& unit) { return facts_of(layouts_, unit); },
                .rows =
                    [this](ExpertId expert) {
@@ -188,19 +193,28 @@ void Pipeline::take_choices(LayerId layer) {
 void Pipeline::observe_choices() {
   if (not_observed_.choices.empty()) return;
   prediction_audit_.chosen(not_observed_.layer, not_observed_.choices);
-  predictor_->observe(not_observed_.layer, not_observed_.choices);
+  correlation_->observe(not_observed_.layer, not_observed_.choices);
+  if (own_predictor_) own_predictor_->observe(not_observed_.layer, not_observed_.choices);
   not_observed_.choices.clear();
-  if (residency_.uses_expectations()) tell_expectations();
+  if (residency_.uses_expectations()) tell_expectations(not_observed_.layer);
 }
 
-// Of many tokens nearly every expert is expected, which tells a rule nothing and takes long to say.
-void Pipeline::tell_expectations() {
+// A group of many tokens is expected to use nearly every expert, which tells a rule nothing and
+// takes long to say.
+void Pipeline::tell_expectations(LayerId observed) {
   constexpr size_t kMostTokens = 64;
   constexpr int64_t kHorizonLayers = 4;
-  if (predictor_->tokens().size() > kMostTokens) return;
-  for (const LayerProbabilities& expected : predictor_->coming(kHorizonLayers)) {
+  if (predictor_.tokens().size() > kMostTokens) return;
+  for (const LayerProbabilities& expected : predictor_.coming(kHorizonLayers)) {
     residency_.expect(expected);
   }
+  residency_.expect({observed, predictor_.group_probabilities(observed)});
+  residency_.expect_in_next_pass({observed, predictor_.next_pass_probabilities(observed)});
+}
+
+void Pipeline::end_sequence(const KvSequence& sequence) {
+  correlation_->end_sequence(sequence.number());
+  if (own_predictor_) own_predictor_->end_sequence(sequence.number());
 }
 
 void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take) {
@@ -227,7 +241,8 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
-  predictor_->begin_pass(tokens_of(group));
+  correlation_->begin_pass(tokens_of(group));
+  if (own_predictor_) own_predictor_->begin_pass(tokens_of(group));
   router_gaps_.clear();
   executor_.set_step(passes_);
   FragmentBuilder build(policy_, residency_, context(group));

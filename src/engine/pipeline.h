@@ -13,6 +13,7 @@
 #include "executor/prefetch_audit.h"
 #include "executor/weight_slots.h"
 #include "experts/correlation_predictor.h"
+#include "experts/predictor_choice.h"
 #include "memory/spill_file.h"
 #include "schedule/pass.h"
 
@@ -21,13 +22,14 @@ namespace klotski {
 struct PipelineOptions {
   ExecutorOptions executor;
   DiskReaderOptions disk;
-  std::shared_ptr<UnitSource> source;               // weights; null: the checkpoint's files
-  int64_t keep_spans = 0;                           // spans kept for traces and drawings
-  bool router_gaps = false;                         // whether Pipeline::router_gaps() is filled
+  std::shared_ptr<UnitSource> source;  // weights; null: the checkpoint's files
+  int64_t keep_spans = 0;              // spans kept for traces and drawings
+  bool router_gaps = false;            // whether Pipeline::router_gaps() is filled
   // Choices that sequences follow in place of their gates', in the order in which they are placed
   // in the KV cache; null: the gates choose.
   std::shared_ptr<const RecordedRouting> recorded_routing;
-  std::filesystem::path spill_folder;               // for keys and values beyond the compute tier
+  PredictorChoice predictor;           // asked for the experts to bring ahead and to keep
+  std::filesystem::path spill_folder;  // for keys and values beyond the compute tier
   SpillCalls* spill_calls = &SpillCalls::system();  // tests make it fail
 };
 
@@ -57,7 +59,7 @@ class Pipeline {
   // The table by which experts are predicted; it learns from every pass.
   CorrelationTable& correlations() { return correlations_; }
   // The experts that the last pass's rows chose.
-  const GroupChoices& choices() const { return predictor_->choices(); }
+  const GroupChoices& choices() const { return predictor_.choices(); }
   // How far the last pass's choices() were from others: [routed layer][row].
   const std::vector<std::vector<float>>& router_gaps() const { return router_gaps_; }
   const Timeline& timeline() const { return timeline_; }
@@ -77,7 +79,7 @@ class Pipeline {
   void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
 
   // Tells predictors that the sequence is over; it is still placed in the cache.
-  void end_sequence(const KvSequence& sequence) { predictor_->end_sequence(sequence.number()); }
+  void end_sequence(const KvSequence& sequence);
 
   PipelineReport report() const;
 
@@ -88,7 +90,7 @@ class Pipeline {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch);
   void take_choices(LayerId layer);
   void observe_choices();
-  void tell_expectations();
+  void tell_expectations(LayerId observed);
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();
   void lend_slots(int64_t rows);
@@ -103,7 +105,10 @@ class Pipeline {
   WeightSlots slots_;
   Residency residency_;
   CorrelationTable correlations_;
-  std::unique_ptr<ExpertPredictor> predictor_;
+  PredictorChoice predictor_choice_;                // keeps the state of the predictor
+  std::unique_ptr<ExpertPredictor> correlation_;    // teaches the table, whoever predicts
+  std::unique_ptr<ExpertPredictor> own_predictor_;  // null: correlation_ predicts
+  ExpertPredictor& predictor_;
   ContextSources sources_;
   PredictionAudit prediction_audit_;
   PrefetchAudit audit_;

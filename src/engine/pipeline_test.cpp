@@ -21,30 +21,45 @@ int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
   return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
 }
 
-Settings random_settings(std::mt19937_64& random) {
+// Any predictor; the network of "path" has not been trained, so that it is mostly wrong.
+PredictorChoice random_predictor(std::mt19937_64& random, const RoutingTraceShape& shape) {
+  const std::span<const std::string_view> names = predictor_names();
+  PredictorChoice choice{.name = std::string(names[random() % names.size()])};
+  choice.history = std::make_shared<ActivationHistory>(shape, 4);
+  choice.network = std::make_shared<PathNetwork>(
+      PathNetworkShape{.routing = shape, .width = 8, .heads = 2, .inner = 8, .chunk = 4});
+  choice.network->initialise(
+      random(), std::vector<double>(static_cast<size_t>(choice.network->shape().experts()), 0.1));
+  return choice;
+}
+
+Settings random_settings(std::mt19937_64& random, const ModelDescription& model) {
   Settings settings;
+  settings.options.predictor = random_predictor(random, routing_shape(model));
   settings.limits.strategy = static_cast<Strategy>(between(random, 0, kStrategies - 1));
   settings.limits.expert_slots = between(random, 1, 40);
   settings.limits.micro_batch = between(random, 1, 4);
   settings.limits.micro_batches = between(random, 1, 4);
   settings.limits.hot_experts = between(random, 1, 4);
-  settings.limits.eviction = std::array{"furthest", "lru", "lfu"}[random() % 3];
+  settings.limits.eviction =
+      std::array{"furthest", "lru", "lfu", "activation-aware", "plec"}[random() % 5];
   settings.limits.precision = std::array{Precision::f32, Precision::bf16}[random() % 2];
   settings.options.executor.stress_delay = std::chrono::microseconds(20);
   if (random() % 2 == 0) settings.options.executor.stress_seed = random();
   return settings;
 }
 
-// Whatever the strategy, the slots, the grouping, the eviction rule, the precision and the timing,
-// the logits are bit for bit those of the plain loop with everything in memory: with the reference
-// and with the fast operations, for which weights that stay are arranged and others are not.
+// Whatever the strategy, the slots, the grouping, the eviction rule, the predictor, the precision
+// and the timing, the logits are bit for bit those of the plain loop with everything in memory:
+// with the reference and with the fast operations, for which weights that stay are arranged and
+// others are not.
 void expect_equal_runs(const std::string& folder, const std::string& plain_folder, int trials) {
   const TestModel test(folder);
   const TestModel plain(plain_folder);
   std::mt19937_64 random(17);
   for (int trial = 0; trial < trials; ++trial) {
     const Texts texts = random_texts(random, 1 + random() % 6, test.description.vocabulary);
-    const Settings settings = random_settings(random);
+    const Settings settings = random_settings(random, test.description);
     const Processor& ops = trial % 2 == 0 ? reference_processor() : cpu_processor();
     const std::vector<Logits> expected = run_resident(plain, texts, settings.limits.precision, ops);
     SCOPED_TRACE(std::string(strategy_name(*settings.limits.strategy)));
@@ -79,7 +94,7 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
   int64_t spilled = 0;
   for (int trial = 0; trial < 6; ++trial) {
     const Texts texts = random_texts(random, 2 + random() % 6, test.description.vocabulary, 40);
-    Settings settings = random_settings(random);
+    Settings settings = random_settings(random, test.description);
     const std::vector<Logits> expected = run_resident(test, texts, settings.limits.precision);
     settings.options.spill_folder = ::testing::TempDir();
     const auto pages = static_cast<uint64_t>(PagedKvCache::pages_for(texts.longest()));

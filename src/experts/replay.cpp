@@ -1,15 +1,11 @@
 #include "experts/replay.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
-#include "experts/activation_predictor.h"
-#include "experts/correlation_predictor.h"
 #include "experts/popularity_predictor.h"
-#include "experts/token_predictor.h"
 
 namespace klotski {
 
@@ -145,13 +141,17 @@ void replay(const ReplayTrace& trace, ExpertPredictor* predictor,
   }
 }
 
-ReplayPredictors::ReplayPredictors(const RoutingTraceShape& shape, ActivationHistory& history)
-    : shape_(shape), history_(history), correlations_(shape) {}
+ReplayPredictors::ReplayPredictors(const RoutingTraceShape& shape, PredictorChoice kept)
+    : shape_(shape), kept_(std::move(kept)), correlations_(shape) {}
 
-std::span<const std::string_view> ReplayPredictors::names() {
-  static constexpr std::string_view kNames[] = {"popularity", "correlation", "activation-aware",
-                                                "token"};
-  return kNames;
+std::vector<std::string_view> ReplayPredictors::names() const {
+  std::vector<std::string_view> names = {"popularity"};
+  for (const std::string_view name : predictor_names()) {
+    const bool lacks_state =
+        (name == "path" && !kept_.network) || (name == "activation-aware" && !kept_.history);
+    if (!lacks_state) names.push_back(name);
+  }
+  return names;
 }
 
 std::unique_ptr<ExpertPredictor> ReplayPredictors::make(std::string_view name,
@@ -159,16 +159,10 @@ std::unique_ptr<ExpertPredictor> ReplayPredictors::make(std::string_view name,
   std::unique_ptr<ExpertPredictor> predictor;
   if (name == "popularity") {
     predictor = std::make_unique<PopularityPredictor>(shape_, shares_in(shape_, learn_from));
-  } else if (name == "correlation") {
-    correlations_ = CorrelationTable(shape_);
-    predictor = std::make_unique<CorrelationPredictor>(correlations_);
-  } else if (name == "activation-aware") {
-    predictor = std::make_unique<ActivationPredictor>(history_);
-  } else if (name == "token") {
-    predictor = std::make_unique<TokenPredictor>(shape_);
   } else {
-    fail(ErrorKind::usage, "predictor: expected one of {}, found {}", fmt::join(names(), ", "),
-         in_quotes(name));
+    correlations_ = CorrelationTable(shape_);
+    kept_.name = name;
+    predictor = make_predictor(kept_, correlations_);
   }
   for (const ReplayTrace& trace : learn_from) learn(*predictor, trace);
   return predictor;

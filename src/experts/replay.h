@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "experts/activation_collection.h"
 #include "experts/correlation_table.h"
 #include "experts/expert_cache.h"
 #include "experts/predictor.h"
+#include "experts/predictor_choice.h"
 #include "experts/routing_trace.h"
 
 namespace klotski {
@@ -55,18 +55,19 @@ void replay(const ReplayTrace& trace, ExpertPredictor* predictor,
 // The predictors that a replay can ask, with the state in which they begin.
 class ReplayPredictors {
  public:
-  // `history` is what "activation-aware" begins with, and must live longer.
-  ReplayPredictors(const RoutingTraceShape& shape, ActivationHistory& history);
+  // `kept` has the state of those that need some; its name does not count.
+  ReplayPredictors(const RoutingTraceShape& shape, PredictorChoice kept);
 
-  // "popularity" (shares of the traces learnt from), "correlation", "activation-aware", "token".
-  static std::span<const std::string_view> names();
+  // "popularity" (shares of the traces learnt from) and the names that make_predictor() knows, but
+  // those whose state was not kept.
+  std::vector<std::string_view> names() const;
   // The predictor after it has learnt from the traces. Throws for other names.
   std::unique_ptr<ExpertPredictor> make(std::string_view name,
                                         std::span<const ReplayTrace> learn_from);
 
  private:
   RoutingTraceShape shape_;
-  ActivationHistory& history_;
+  PredictorChoice kept_;
   CorrelationTable correlations_;
 };
 

@@ -74,8 +74,10 @@ TEST_F(Replay, PredictorsChangeOnlyRulesThatAsk) {
   }
   write(records);
   const std::vector<ReplayTrace> learn_from = {ReplayTrace(std::vector{path_})};
-  ActivationHistory history(shape_, 4);
-  ReplayPredictors predictors(shape_, history);
+  const PredictorChoice kept{
+      .history = std::make_shared<ActivationHistory>(shape_, 4),
+      .network = std::make_shared<PathNetwork>(PathNetworkShape{.routing = shape_})};
+  ReplayPredictors predictors(shape_, kept);
   const auto hits = [&](ExpertPredictor* predictor) {
     std::vector<std::unique_ptr<ExpertCache>> caches;
     std::vector<int64_t> found;
@@ -90,10 +92,10 @@ TEST_F(Replay, PredictorsChangeOnlyRulesThatAsk) {
     return found;
   };
   const std::vector<int64_t> without = hits(nullptr);
-  for (const std::string_view name : ReplayPredictors::names()) {
+  for (const std::string_view name : predictors.names()) {
     EXPECT_EQ(hits(predictors.make(name, learn_from).get()), without) << name;
   }
-  EXPECT_EQ(history.decode.size(), 4);
+  EXPECT_EQ(kept.history->decode.size(), 4);
   EXPECT_THROW(predictors.make("none", learn_from), Error);
 }
 

@@ -309,6 +309,14 @@ void Residency::expect(const LayerProbabilities& expected) {
   }
 }
 
+void Residency::expect_in_next_pass(const LayerProbabilities& expected) {
+  if (expected.probability.empty()) return;
+  for (Shelves& shelves : shelves_) {
+    ExpertCache* cache = shelves.of_kind[index_of(UnitKind::expert)].cache.get();
+    if (cache) cache->expect_in_next_pass(expected.layer, expected.probability);
+  }
+}
+
 bool Residency::uses_expectations() const {
   const ExpertCache* cache = shelf(UnitKind::expert).cache.get();
   return cache && cache->uses_expectations();

@@ -37,6 +37,7 @@ Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
   check_options(options_);
   check_options_on_target(options_, target_.target);
   options_.pipeline.source = model_->source;
+  options_.pipeline.predictor = read_predictor(description(), options_);
   table_ = read_correlation_table(description(), options_);
 }
 
@@ -144,6 +145,12 @@ void Session::warm_up(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::vector<TokenId>> sequences = cut_into_sequences(tokens, length);
   sequences.resize(std::min(sequences.size(), kWarmUpSequences));
   pass_texts(pipeline(), sequences);
+}
+
+void Session::save_activation_history() const {
+  if (!options_.activation_file.empty()) {
+    options_.pipeline.predictor.history->save(options_.activation_file);
+  }
 }
 
 void Session::save_correlation_table(const std::filesystem::path& file) {

@@ -88,6 +88,8 @@ class Session {
   // experts to expect. Only while loaded.
   void warm_up(const Tokenizer& tokenizer, std::string_view text);
   void save_correlation_table(const std::filesystem::path& file);
+  // Writes the matrices of past requests to the options' file, if they name one.
+  void save_activation_history() const;
 
  private:
   // A prepared model with the engine that uses it.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 
 namespace klotski {
@@ -43,6 +45,36 @@ std::vector<std::string> losses(const RunLimits& limits) {
   if (limits.attention_window == 0) return {};
   return {fmt::format("attention to the first {} and the last {} tokens only",
                       limits.attention_sinks, limits.attention_window)};
+}
+
+PredictorChoice read_predictor(const ModelDescription& model, const SessionOptions& options) {
+  const auto only_for = [&](const std::string& file, std::string_view option,
+                            std::string_view predictor) {
+    if (file.empty() || options.predictor == predictor) return;
+    fail(ErrorKind::usage, "{} is read by --predictor {}: expected that, found {}", option,
+         predictor, in_quotes(options.predictor));
+  };
+  only_for(options.predictor_file, "--predictor-file", "path");
+  only_for(options.activation_file, "--eamc", "activation-aware");
+  const RoutingTraceShape shape = routing_shape(model);
+  PredictorChoice choice{.name = options.predictor};
+  if (options.predictor == "path") {
+    if (options.predictor_file.empty()) {
+      fail(ErrorKind::usage,
+           "--predictor path: expected --predictor-file with a network that klotski "
+           "train-predictor has written");
+    }
+    choice.network =
+        std::make_shared<PathNetwork>(PathNetwork::load(options.predictor_file, shape));
+  }
+  if (options.predictor == "activation-aware") {
+    const bool kept =
+        !options.activation_file.empty() && std::filesystem::exists(options.activation_file);
+    choice.history = std::make_shared<ActivationHistory>(
+        kept ? ActivationHistory::load(options.activation_file, shape, kActivationCapacity)
+             : ActivationHistory(shape, kActivationCapacity));
+  }
+  return choice;
 }
 
 std::optional<CorrelationTable> read_correlation_table(const ModelDescription& model,

@@ -13,10 +13,15 @@ namespace klotski {
 // Limits and choices of a session, as plain data.
 struct SessionOptions {
   RunLimits limits;
-  PipelineOptions pipeline;      // the session itself sets its source of weights
-  std::string device = "auto";   // see open_target
-  std::string kernels = "cpu";   // see open_target
-  std::string correlation_file;  // correlation table to begin with; empty: an empty table
+  PipelineOptions pipeline;  // the session itself sets its source of weights and predictor
+  std::string predictor = "correlation";  // see make_predictor
+  std::string device = "auto";            // see open_target
+  std::string kernels = "cpu";            // see open_target
+  std::string correlation_file;           // correlation table to begin with; empty: an empty table
+  std::string predictor_file;             // trained network of the predictor "path"
+  // Matrices of past requests for the predictor "activation-aware": read where the file exists, and
+  // written by save_activation_history(). Empty: none are kept.
+  std::string activation_file;
 };
 
 // Refuses (usage) options that contradict each other, whatever the target is.
@@ -34,5 +39,10 @@ std::vector<std::string> losses(const RunLimits& limits);
 // of another path length than the limits' (usage).
 std::optional<CorrelationTable> read_correlation_table(const ModelDescription& model,
                                                        const SessionOptions& options);
+
+// The predictor that the options name with the state that its files hold. Refuses (usage) files
+// without the predictor that reads them and a path predictor without its file; (bad_model) files of
+// another model.
+PredictorChoice read_predictor(const ModelDescription& model, const SessionOptions& options);
 
 }  // namespace klotski

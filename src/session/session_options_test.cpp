@@ -70,6 +70,35 @@ TEST(SessionOptionsTest, ACorrelationTableMustBeOfTheModelAndThePathLength) {
   EXPECT_NE(refusal([&] { read_correlation_table(other->description, options); }), "");
 }
 
+TEST(SessionOptionsTest, APredictorBeginsWithTheStateOfItsFile) {
+  const testing_files::ScratchFolder scratch;
+  const ModelDescription model = testing::tiny_model()->description;
+  const RoutingTraceShape shape = routing_shape(model);
+  SessionOptions options;
+  EXPECT_EQ(read_predictor(model, options).name, "correlation");
+
+  options.activation_file = scratch.path() / "eamc.json";
+  EXPECT_NE(refusal([&] { read_predictor(model, options); }).find("--predictor activation-aware"),
+            std::string::npos);
+  options.predictor = "activation-aware";
+  const PredictorChoice fresh = read_predictor(model, options);  // the file does not exist yet
+  EXPECT_EQ(fresh.history->decode.size(), 0);
+  ActivationMatrix request(shape);
+  request.count(0, std::vector{ExpertId(1), ExpertId(1)});
+  fresh.history->decode.add(request);
+  fresh.history->save(options.activation_file);
+  EXPECT_EQ(read_predictor(model, options).history->decode.size(), 1);
+
+  options = {.predictor = "path"};
+  EXPECT_NE(refusal([&] { read_predictor(model, options); }).find("--predictor-file"),
+            std::string::npos);
+  options.predictor_file = scratch.path() / "network";
+  PathNetwork({.routing = shape}).save(options.predictor_file);
+  EXPECT_NE(read_predictor(model, options).network, nullptr);
+  const auto other = open_model(std::string(KLOTSKI_TEST_DATA) + "/models/qwen3_moe");
+  EXPECT_NE(refusal([&] { read_predictor(other->description, options); }), "");
+}
+
 TEST(SessionOptionsTest, TheTargetIsChosenByName) {
   EXPECT_EQ(open_target("cpu", "cpu", {}).target.device, nullptr);
   EXPECT_NE(refusal([] { open_target("neither", "cpu", {}); }).find("auto, cpu, gpu"),

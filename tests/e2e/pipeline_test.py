@@ -339,6 +339,25 @@ class Measuring(Pipeline):
         self.klotski("bench", "tiny", "--routing", trace, "--text", text, code=2)
         self.klotski("bench", "tiny", "--routing", trace, "--prompt-tokens", "5000", code=2)
 
+    def test_tokens_do_not_depend_on_the_predictor(self):
+        trace, network, eamc = (self.folder / name for name in ("t.trace", "network", "eamc.json"))
+        self.klotski("trace", "tiny", "-o", trace, "--sequence-tokens", "64")
+        self.klotski("train-predictor", trace, "-o", network, "--epochs", "1")
+        common = ["run", "tiny", "-p", "The old stone bridge", "--max-tokens", "12",
+                  "--expert-slots", "12", "--json"]
+        expected = json.loads(self.klotski(*common)[0])["text"]
+        for flags in (["--predictor", "token"], ["--predictor", "activation-aware", "--eamc", eamc],
+                      ["--predictor", "path", "--predictor-file", network]):
+            for rule in ("activation-aware", "plec", "furthest"):
+                found = self.klotski(*common, *flags, "--eviction", rule)[0]
+                self.assertEqual(json.loads(found)["text"], expected, (flags, rule))
+        kept = json.loads(eamc.read_text())
+        self.assertEqual((len(kept["prompt"]), len(kept["decode"])), (3, 3))
+        eamc.write_text("{}")
+        self.klotski(*common, "--predictor", "activation-aware", "--eamc", eamc, code=3)
+        self.klotski(*common, "--predictor", "path", code=2)
+        self.klotski(*common, "--eamc", eamc, code=2)
+
     def test_sweep(self):
         table = self.folder / "table.md"
         text = self.klotski("bench", "tiny", "--sweep", "n,batch", "--n-values", "1,2",
