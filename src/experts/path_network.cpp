@@ -40,7 +40,7 @@ double log_odds(double share) {
 
 }  // namespace
 
-// What the decoder reads of a batch of tokens, or of the last tokens of a sequence.
+// Input of the decoder: a batch of tokens, or the last tokens of a sequence.
 struct PathNetwork::DecoderInput {
   Node tokens{};   // embedded
   Node queries{};  // normalised

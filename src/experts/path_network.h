@@ -46,8 +46,8 @@ struct PathChunk {
   std::span<const TokenId> tokens;
 };
 
-// What the network keeps of a sequence that grows: the chunk before, encoded, and the decoder's
-// keys and values of the chunk at hand. A copy is a sequence that goes on elsewhere.
+// State of a sequence that grows: the chunk before, encoded, and the decoder's keys and values of
+// the chunk at hand. A copy is a sequence that goes on elsewhere.
 struct PathState {
   neural::Matrix context_keys{};
   neural::Matrix context_values{};

@@ -64,7 +64,7 @@ class PathTraining {
   PathNetwork& best() { return best_; }
   double best_recall() const { return best_recall_; }
 
-  // What a later process needs to go on as if it had not been interrupted, bit for bit.
+  // Writes all that a later process needs to go on bit for bit as if training had not stopped.
   void save_checkpoint(const std::filesystem::path& path) const;
   // Throws where the checkpoint is damaged or of other traces or options.
   void load_checkpoint(const std::filesystem::path& path);

@@ -38,7 +38,7 @@ class Plec : public EvictionRule {
  private:
   enum class State { misprefetched, not_needed, active };
 
-  // What leaves first has the least rank.
+  // The expert with the least rank leaves first.
   std::tuple<State, int64_t, int64_t, ExpertKey> rank(ExpertKey key) const {
     const State state = state_of(key);
     const int64_t layers_until = state == State::active ? expectations_.ahead(key.layer) : 0;

@@ -136,9 +136,9 @@ TEST(ActivationAware, APromptDoesNotFlushWhatDecodingNeeds) {
   EXPECT_GE(hits["activation-aware"], 5);
 }
 
-// Of the running layer 2, expert 1 was predicted and not chosen: it leaves first. Then what this
-// pass does not need any more, the least recently used first (3.2 was never used); then
-// predictions, far ones first, and last 2.3, which the gates chose.
+// Expert 1 of the running layer 2 was predicted and not chosen: it leaves first. Then go experts
+// that this pass does not need any more, the least recently used first (3.2 was never used); then
+// predicted ones, far layers first, and last 2.3, which the gates chose.
 TEST(Plec, MisprefetchedLeaveBeforeCompletedBeforePredicted) {
   const auto rule = make_eviction_rule("plec", 4);
   for (int64_t layer = 0; layer < 2; ++layer) {

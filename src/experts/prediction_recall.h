@@ -15,12 +15,12 @@ struct Recall {
   double all = 0.0;              // over the choices of all layers
 };
 
-// Of a network, which sees the tokens up to the one it predicts for. `pool` may be null.
+// Recall of a network, which sees the tokens up to the one it predicts for. `pool` may be null.
 Recall path_recall(PathNetwork& network, const TracedSequences& judged, ThreadPool* pool);
-// Of naming each layer's most popular experts of other sequences.
+// Recall of naming the experts of each layer that other sequences choose most.
 Recall popularity_recall(const TracedSequences& learnt, const TracedSequences& judged);
-// Of a correlation table learnt from other sequences, which sees the token's own choices in the
-// layer before; popularity in the first layer.
+// Recall of a correlation table learnt from other sequences, which sees the token's own choices in
+// the layer before; popularity in the first layer.
 Recall correlation_recall(const TracedSequences& learnt, const TracedSequences& judged);
 
 }  // namespace klotski

@@ -25,8 +25,8 @@ class Adam {
   void step(double scale, ThreadPool* pool = nullptr);
 
   int64_t steps() const { return steps_; }
-  // What a resumed training needs beside the parameters: the number of steps, and the first moments
-  // of all parameters in their order, then the second ones.
+  // State that a resumed training needs besides the parameters: the number of steps, and the first
+  // moments of all parameters in their order, then the second ones.
   void set_steps(int64_t steps) { steps_ = steps; }
   std::vector<Matrix*> moments();
   std::vector<const Matrix*> moments() const;

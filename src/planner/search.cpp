@@ -172,7 +172,7 @@ struct Ranking {
   std::vector<Candidate> best;  // predicted with care
   std::vector<Candidate> rest;  // predicted coarsely or roughly, then scaled by `off`
   double off = 1.0;             // of the first: careful seconds by rough ones
-  // Of the best: the rates by rough predictions, scaled likewise.
+  // Rates of the best by rough predictions, scaled by `off`.
   std::vector<std::pair<Choice, double>> rough_rates;
 };
 

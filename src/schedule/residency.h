@@ -96,7 +96,8 @@ class Residency {
   void now_at(LayerId layer);
   // Tells the experts' eviction rules of a layer's probabilities (EvictionRule::expect).
   void expect(const LayerProbabilities& expected);
-  // Likewise of the next pass (EvictionRule::expect_in_next_pass); nothing where none are known.
+  // Tells them of a layer's probabilities in the next pass (EvictionRule::expect_in_next_pass);
+  // without probabilities nothing.
   void expect_in_next_pass(const LayerProbabilities& expected);
   // Whether a rule of the experts' slots uses them.
   bool uses_expectations() const;
