@@ -89,7 +89,8 @@ TEST(SessionOptionsTest, APredictorBeginsWithTheStateOfItsFile) {
   fresh.history->save(options.activation_file);
   EXPECT_EQ(read_predictor(model, options).history->decode.size(), 1);
 
-  options = {.predictor = "path"};
+  options = SessionOptions();
+  options.predictor = "path";
   EXPECT_NE(refusal([&] { read_predictor(model, options); }).find("--predictor-file"),
             std::string::npos);
   options.predictor_file = scratch.path() / "network";
