@@ -173,8 +173,9 @@ int bench_command(const BenchOptions& options) {
   session_options.pipeline.recorded_routing = recorded_routing(options, model->description);
   Session session(model, session_options, events_on_stderr(options.flags));
   std::vector<Setting> settings = settings_of(options, session.on_device());
+  const auto work_of = work_source(options, session);
   session.foresight_or_none();  // before anything is loaded: the machine is measured undisturbed
-  run_settings(settings, session, options, work_source(options, session));
+  run_settings(settings, session, options, work_of);
   const std::string markdown = markdown_of(settings, options, session);
   const std::string json = json_of(settings, options, session);
   write_out(options.json ? json : markdown);

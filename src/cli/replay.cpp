@@ -95,8 +95,11 @@ class Replays {
       const auto predictor = predictors_.make(name, learn_from_);
       play(name, predictor.get());
     }
-    if (!options_.history.empty()) kept_.history->save(options_.history);
     return std::move(results_);
+  }
+
+  void save_history() const {
+    if (!options_.history.empty()) kept_.history->save(options_.history);
   }
 
  private:
@@ -156,8 +159,13 @@ class Closed {
 };
 
 uint64_t loaded_bytes(const ReplayOptions& options, const ReplayResult& result) {
-  return static_cast<uint64_t>(result.counters.misses) *
-         options.expert_bytes.value_or(kAssumedExpertBytes);
+  uint64_t bytes = 0;
+  if (!multiply_checked(static_cast<uint64_t>(result.counters.misses),
+                        options.expert_bytes.value_or(kAssumedExpertBytes), &bytes)) {
+    fail(ErrorKind::usage, "--expert-bytes: {} experts of that size are more bytes than counted",
+         result.counters.misses);
+  }
+  return bytes;
 }
 
 double stall_seconds(const ReplayOptions& options, const ReplayResult& result) {
@@ -217,6 +225,7 @@ int replay_command(const ReplayOptions& options) {
   const std::vector<ReplayResult> results = replays.run();
   write_out(options.json ? as_json(options, replays.trace(), results)
                          : as_table(options, replays.trace(), results));
+  replays.save_history();
   return 0;
 }
 
@@ -248,11 +257,10 @@ void add_replay_command(CLI::App& app, Action& action) {
   add_number(*command, "--link-gbps", {1e-6, 1e6},
              "Gigabytes a second over which a missing expert comes (default 25)",
              [options](double value) { options->link_gigabytes = value; });
-  command
-      ->add_option("--eamc", options->history,
-                   "Activation matrices of past requests (EAMC): read where the file exists, kept "
-                   "there at the end")
-      ->type_name("FILE");
+  add_output_file(*command, "--eamc", "FILE",
+                  "Activation matrices of past requests (EAMC): read where the file exists, kept "
+                  "there at the end",
+                  options->history);
   command
       ->add_option("--predictor-file", options->network,
                    "Network of the predictor path, written by klotski train-predictor; without it "

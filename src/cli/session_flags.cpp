@@ -102,11 +102,10 @@ void add_file_flags(CLI::App& command, SessionFlags& flags) {
       .add_option("--predictor-file", flags.options.predictor_file,
                   "Network of --predictor path, written by klotski train-predictor")
       ->type_name("FILE");
-  command
-      .add_option("--eamc", flags.options.activation_file,
+  add_output_file(command, "--eamc", "FILE",
                   "With --predictor activation-aware, file that keeps the activation matrices of "
-                  "past requests: read where it exists, written at the end")
-      ->type_name("FILE");
+                  "past requests: read where it exists, written at the end",
+                  flags.options.activation_file);
   command.add_flag("--plan", flags.show_plan, "Print the memory plan before any weight is read");
 }
 

@@ -85,8 +85,10 @@ Judgement judged(PathNetwork& network, const TracedSequences& learnt,
           .correlation = correlation_recall(learnt, sequences)};
 }
 
+std::string checkpoint_of(const TrainOptions& options) { return options.output + ".checkpoint"; }
+
 bool train(PathTraining& training, const TrainOptions& options) {
-  const std::string checkpoint = options.output + ".checkpoint";
+  const std::string checkpoint = checkpoint_of(options);
   if (options.resume) training.load_checkpoint(checkpoint);
   let_signals_ask();
   StatusLine status("training", "steps");
@@ -172,6 +174,7 @@ int train_predictor_command(const TrainOptions& options) {
   const double seconds = steady_seconds() - begin;
   PathNetwork& network = training.best();
   network.save(options.output);
+  if (finished) std::filesystem::remove(checkpoint_of(options));
 
   TrainReport report{.parameters = network.shape().parameters(),
                      .training_tokens = data.training.tokens(),
@@ -184,8 +187,11 @@ int train_predictor_command(const TrainOptions& options) {
     report.judgements[1].sequences = "in the traces of --test";
   }
   const RoutingTraceShape& shape = data.training.shape;
-  write_out(options.json ? as_json(shape, options, report).dump(2) + "\n"
-                         : as_markdown(shape, options, report));
+  write_out(
+      options.json
+          ? as_json(shape, options, report).dump(2, ' ', false, Json::error_handler_t::replace) +
+                "\n"
+          : as_markdown(shape, options, report));
   if (finished) return 0;
   write_err(one_line(fmt::format("stopped after {} of {} steps; the best network so far was kept, "
                                  "--resume goes on from {}.checkpoint",

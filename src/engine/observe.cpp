@@ -78,9 +78,10 @@ class Observation {
   std::vector<ObservedPrompt> run() {
     for (size_t first = 0; first < prompts_.size();) {
       first_of_wave_ = first;
-      const PlacedSequences& wave = wave_.emplace(pipeline_.cache());
+      PlacedSequences& wave = wave_.emplace(pipeline_.cache());
       place_wave();
       run_wave(first, first + wave.size());
+      for (size_t i = 0; i < wave.size(); ++i) pipeline_.end_sequence(wave[i]);
       first += wave.size();
     }
     return std::move(observed_);

@@ -187,6 +187,14 @@ void Pipeline::take_choices(LayerId layer) {
   }
   expert_rows_.assign(static_cast<size_t>(model_.layer(layer).feed_forward.experts), 0);
   for (const ExpertId expert : choices) ++expert_rows_[static_cast<size_t>(expert.value)];
+  if (residency_.uses_expectations()) tell_choices(layer);
+}
+
+// Before the layer's experts get their slots: one that was chosen does not leave for another.
+void Pipeline::tell_choices(LayerId layer) {
+  LayerProbabilities certain{layer, {}};
+  for (const int64_t rows : expert_rows_) certain.probability.push_back(rows > 0 ? 1.0 : 0.0);
+  residency_.expect(certain);
 }
 
 // Learning takes time, and the device waits for a layer's experts: they are on their way first.
@@ -208,7 +216,6 @@ void Pipeline::tell_expectations(LayerId observed) {
   for (const LayerProbabilities& expected : predictor_.coming(kHorizonLayers)) {
     residency_.expect(expected);
   }
-  residency_.expect({observed, predictor_.group_probabilities(observed)});
   residency_.expect_in_next_pass({observed, predictor_.next_pass_probabilities(observed)});
 }
 

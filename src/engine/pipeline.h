@@ -90,6 +90,7 @@ class Pipeline {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch);
   void take_choices(LayerId layer);
   void observe_choices();
+  void tell_choices(LayerId layer);
   void tell_expectations(LayerId observed);
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();

@@ -27,6 +27,11 @@ class TextGroup {
   }
   size_t size() const { return sequences_.size(); }
 
+  // Tells the pipeline that these texts will not be in any later pass.
+  void end() {
+    for (size_t i = 0; i < size(); ++i) pipeline_.end_sequence(sequences_[i]);
+  }
+
   // The next piece of every text; false when all are through.
   bool pass(const TakeRouting& take) {
     KvTransaction step(pipeline_.cache());
@@ -81,6 +86,7 @@ void pass_texts(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
     TextGroup group(pipeline, texts, first);
     while (group.pass(take)) {
     }
+    group.end();
     first += group.size();
   }
 }

@@ -12,9 +12,9 @@ namespace {
 // The least of the round(sum) largest probabilities; more than 1 where that is none.
 double least_of_expected(std::span<const double> probability) {
   const double sum = std::accumulate(probability.begin(), probability.end(), 0.0);
+  if (!(sum >= 0.5)) return 2.0;
   const auto count =
       std::min(std::ssize(probability), static_cast<std::ptrdiff_t>(std::lround(sum)));
-  if (count == 0) return 2.0;
   std::vector<double> falling(probability.begin(), probability.end());
   std::nth_element(falling.begin(), falling.begin() + (count - 1), falling.end(), std::greater<>());
   return falling[static_cast<size_t>(count - 1)];

@@ -1,6 +1,7 @@
 // Checkpoints of a training: a magic, a line of JSON with its length, then the network at hand, the
 // best network (each with its length) and Adam's moments. Read without trust, as other files are.
 
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -59,7 +60,9 @@ uint64_t PathTraining::fingerprint() const {
       noise_key(options_.seed, fmt::format("{} {} {} {}", options_.epochs, options_.batch_chunks,
                                            options_.width, options_.learning_rate));
   for (const TracedSequences* part : {&data_.training, &data_.held_out}) {
+    sum = mixed(sum, std::vector<size_t>{part->sequences.size()});
     for (const TracedSequence& sequence : part->sequences) {
+      sum = mixed(sum, std::vector<size_t>{sequence.tokens.size()});
       sum = mixed(mixed(sum, sequence.tokens), sequence.choices);
     }
   }
@@ -110,10 +113,18 @@ void PathTraining::parse_checkpoint(std::span<const std::byte> bytes, const std:
     fail(ErrorKind::bad_model, "{}: expected {} bytes of moments, found {}; train without --resume",
          what, moment_bytes, bytes.size());
   }
-  for (neural::Matrix* moment : adam_.moments()) {
-    const size_t size = moment->values.size() * sizeof(float);
-    std::memcpy(moment->values.data(), bytes.data(), size);
+  std::vector<neural::Matrix*> moments = adam_.moments();
+  for (size_t i = 0; i < moments.size(); ++i) {
+    std::vector<float>& values = moments[i]->values;
+    const size_t size = values.size() * sizeof(float);
+    std::memcpy(values.data(), bytes.data(), size);
     bytes = bytes.subspan(size);
+    const bool second = i >= moments.size() / 2;  // means of squares
+    for (const float value : values) {
+      if (std::isfinite(value) && (!second || value >= 0)) continue;
+      fail(ErrorKind::bad_model, "{}: expected finite moments, found {}; train without --resume",
+           what, value);
+    }
   }
   const auto to = network_.parameters();
   for (size_t i = 0; i < to.size(); ++i) to[i]->value = network.parameters()[i]->value;

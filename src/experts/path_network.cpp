@@ -272,7 +272,10 @@ Matrix PathNetwork::extend(PathState& state, std::span<const TokenId> tokens) {
     append_rows(probabilities, extend_chunk(state, piece));
     tokens = tokens.subspan(piece.size());
   }
-  for (float& value : probabilities.values) value = 1 / (1 + std::exp(-value));
+  // Weights of any size may come from a file: a logit that is no number speaks for nothing.
+  for (float& value : probabilities.values) {
+    value = std::isnan(value) ? 0.0f : 1 / (1 + std::exp(-value));
+  }
   return probabilities;
 }
 

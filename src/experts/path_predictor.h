@@ -34,6 +34,8 @@ class PathPredictor : public ExpertPredictor {
   void pass_begun() override;
   void learn(size_t) override {}
   std::vector<double> estimate(size_t routed_layer, int64_t token) const override;
+  // Tokens of the next pass are not known: nothing speaks for any expert.
+  std::vector<ExpectedExpert> predict_in_next_pass(size_t, int64_t) const override { return {}; }
 
   // The number of tokens from `first` on that follow each other in one sequence.
   int64_t run_length(int64_t first) const;

@@ -50,6 +50,27 @@ TEST_F(PathPredictorTest, SequencesOfAPassArePredictedEachFromItsOwnTokens) {
   expect_near(predictor.probabilities(LayerId(3), 1, 1), of_sequence({1, 2, 3}));
 }
 
+TEST_F(PathPredictorTest, TheNextPassIsNotPredictedFromTokensOfThisOne) {
+  PathPredictor predictor(network_);
+  predictor.begin_pass({{7, 0, 1}});
+  EXPECT_EQ(predictor.predict(LayerId(1), 2).size(), 2u);
+  predictor.observe(LayerId(1), std::vector{ExpertId(0), ExpertId(3)});
+  EXPECT_TRUE(predictor.predict(LayerId(1), 2).empty());
+  EXPECT_EQ(predictor.predict(LayerId(3), 1).size(), 1u);
+}
+
+TEST_F(PathPredictorTest, WeightsThatOverflowGiveNumbers) {
+  for (neural::Parameter* parameter : network_.parameters()) {
+    for (float& value : parameter->value.values) value = 3e38f;
+  }
+  PathPredictor predictor(network_);
+  predictor.begin_pass({{7, 0, 1}, {7, 1, 2}});
+  for (const double probability : predictor.group_probabilities(LayerId(1))) {
+    EXPECT_GE(probability, 0.0);
+    EXPECT_LE(probability, 1.0);
+  }
+}
+
 TEST_F(PathPredictorTest, APassThatIsTriedAgainIsPredictedTheSame) {
   PathPredictor predictor(network_);
   predictor.begin_pass({{7, 0, 1}, {7, 1, 2}});

@@ -134,8 +134,6 @@ bool PathTraining::run(const PathTrainingHooks& hooks) {
   if (!finished()) {
     checkpoint();
     judge();
-  } else if (!hooks.checkpoint.empty()) {
-    std::filesystem::remove(hooks.checkpoint);
   }
   return finished();
 }

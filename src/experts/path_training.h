@@ -56,8 +56,8 @@ class PathTraining {
   double step();
 
   // Steps until the training is finished or told to stop: whether it is finished. The checkpoint is
-  // written after every epoch and at a stop, and removed at the end. At a stop the network at hand
-  // is judged too, so that there is always a best one.
+  // written after every epoch and at a stop; the caller removes it once the network is safe. At a
+  // stop the network at hand is judged too, so that there is always a best one.
   bool run(const PathTrainingHooks& hooks);
 
   // The network with the highest recall on the held-out sequences.

@@ -81,7 +81,9 @@ std::vector<LayerProbabilities> ExpertPredictor::coming(int64_t horizon) const {
 std::vector<ExpectedExpert> ExpertPredictor::predict(LayerId layer, int64_t count) const {
   const int64_t routed = routed_index(layer);
   if (routed < 0) return {{ExpertId(0), 1.0}};
-  return predict_routed(static_cast<size_t>(routed), count);
+  const auto index = static_cast<size_t>(routed);
+  return index < choices_.known_layers() ? predict_in_next_pass(index, count)
+                                         : predict_routed(index, count);
 }
 
 std::vector<ExpectedExpert> ExpertPredictor::predict_routed(size_t routed_layer,

@@ -68,6 +68,13 @@ class ExpertPredictor {
   const RoutingTraceShape& shape() const { return shape_; }
 
  protected:
+  // predict_routed() of a layer that this pass is through with: of the next pass, whose tokens are
+  // not known yet.
+  virtual std::vector<ExpectedExpert> predict_in_next_pass(size_t routed_layer,
+                                                           int64_t count) const {
+    return predict_routed(routed_layer, count);
+  }
+
   // The layer's number among the routed layers; -1: the layer is not routed.
   int64_t routed_index(LayerId layer) const;
 

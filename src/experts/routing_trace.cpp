@@ -20,6 +20,7 @@ constexpr uint64_t kFixedRecordBytes = 12;      // sequence, position, token
 constexpr int64_t kMaxExperts = 65535;          // expert ids are 16 bits
 constexpr int64_t kMaxLayerId = 65535;
 constexpr int64_t kMaxChoicesPerToken = 1 << 19;  // a record of 1 MiB
+constexpr int64_t kMaxExpertsOfAllLayers = 1 << 20;
 constexpr uint64_t kPieceBytes = 1 * kMiB;
 
 template <typename Integer>
@@ -72,6 +73,12 @@ void check_shape(const RoutingTraceShape& shape, const std::string& what) {
            what, id, kMaxExperts, layer.experts, layer.top_k);
     }
     previous = id;
+  }
+  int64_t experts = 0;
+  for (const RoutedLayer& layer : shape.layers) experts += layer.experts;
+  if (experts > kMaxExpertsOfAllLayers) {
+    fail(ErrorKind::bad_model, "{}: expected at most {} experts of all layers, found {}", what,
+         kMaxExpertsOfAllLayers, experts);
   }
   if (shape.choices_per_token() > kMaxChoicesPerToken) {
     fail(ErrorKind::bad_model, "{}: expected at most {} choices a token, found {}", what,

@@ -189,5 +189,15 @@ TEST(RoutingTrace, FullDiskIsReported) {
             std::string::npos);
 }
 
+// A header of a few bytes must not make readers of shapes allocate gigabytes.
+TEST(RoutingTrace, ExpertsOfAllLayersAreBounded) {
+  RoutingTraceShape shape{"wide", {}};
+  for (int layer = 0; layer < 16; ++layer) shape.layers.push_back({LayerId(layer), 65535, 1});
+  EXPECT_EQ(refusal([&] { check_shape(shape, "trace"); }), "");
+  shape.layers.push_back({LayerId(16), 65535, 1});
+  EXPECT_NE(refusal([&] { check_shape(shape, "trace"); }).find("1048576 experts of all layers"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace klotski

@@ -18,6 +18,8 @@ class TokenPredictor : public ExpertPredictor {
  private:
   void learn(size_t routed_layer) override;
   std::vector<double> estimate(size_t routed_layer, int64_t token) const override;
+  // Tokens of the next pass are not known: nothing speaks for any expert.
+  std::vector<ExpectedExpert> predict_in_next_pass(size_t, int64_t) const override { return {}; }
 
   // Counts of one layer: how often each expert was chosen, and for how many tokens.
   struct Counts {

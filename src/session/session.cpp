@@ -112,7 +112,13 @@ Planning Session::explain(const Workload& workload) {
 void Session::load() {
   if (!plan_) fail(ErrorKind::internal, "a session was to be loaded before it was planned");
   unload();
-  auto loaded = std::make_unique<Loaded>(*model_, target_.target, *plan_, options_.pipeline);
+  // Every load begins with the matrices of past requests that the session began with.
+  PipelineOptions pipeline_options = options_.pipeline;
+  if (std::shared_ptr<ActivationHistory>& history = pipeline_options.predictor.history) {
+    history = std::make_shared<ActivationHistory>(*history);
+    history_ = history;
+  }
+  auto loaded = std::make_unique<Loaded>(*model_, target_.target, *plan_, pipeline_options);
   Pipeline& pipeline = loaded->prepared.pipeline();
   if (table_) pipeline.correlations() = *table_;
   if (on_device()) {
@@ -148,9 +154,7 @@ void Session::warm_up(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 void Session::save_activation_history() const {
-  if (!options_.activation_file.empty()) {
-    options_.pipeline.predictor.history->save(options_.activation_file);
-  }
+  if (!options_.activation_file.empty() && history_) history_->save(options_.activation_file);
 }
 
 void Session::save_correlation_table(const std::filesystem::path& file) {

@@ -88,7 +88,8 @@ class Session {
   // experts to expect. Only while loaded.
   void warm_up(const Tokenizer& tokenizer, std::string_view text);
   void save_correlation_table(const std::filesystem::path& file);
-  // Writes the matrices of past requests to the options' file, if they name one.
+  // Writes the matrices of past requests, those since the last load among them, to the options'
+  // file, if they name one.
   void save_activation_history() const;
 
  private:
@@ -114,6 +115,7 @@ class Session {
   std::string why_no_foresight_;  // empty: not tried, or there is one
   bool told_why_ = false;         // no foresight
   std::optional<RunPlan> plan_;
+  std::shared_ptr<const ActivationHistory> history_;  // of the pipeline loaded last
   std::unique_ptr<Loaded> loaded_;
 };
 

@@ -353,6 +353,10 @@ class Measuring(Pipeline):
                 self.assertEqual(json.loads(found)["text"], expected, (flags, rule))
         kept = json.loads(eamc.read_text())
         self.assertEqual((len(kept["prompt"]), len(kept["decode"])), (3, 3))
+        traced = self.folder / "traced.json"
+        self.klotski("trace", "tiny", "-o", trace, "--sequence-tokens", "64", "--predictor",
+                     "activation-aware", "--eamc", traced)
+        self.assertGreater(len(json.loads(traced.read_text())["prompt"]), 1)
         eamc.write_text("{}")
         self.klotski(*common, "--predictor", "activation-aware", "--eamc", eamc, code=3)
         self.klotski(*common, "--predictor", "path", code=2)
