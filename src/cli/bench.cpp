@@ -7,7 +7,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/numbers.h"
 #include "base/process_memory.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
@@ -189,21 +188,6 @@ int bench_command(const BenchOptions& options) {
   return 0;
 }
 
-std::vector<int64_t> number_list(const std::string& option, const std::string& text) {
-  std::vector<int64_t> values;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const auto value = parse_int(std::string_view(text).substr(begin, end - begin));
-    if (!value || *value < 1 || *value > 4096) {
-      fail(ErrorKind::usage, "{}: expected numbers from 1 to 4096 with commas between, found {}",
-           option, in_quotes(text));
-    }
-    values.push_back(*value);
-    begin = end + 1;
-  }
-  return values;
-}
-
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& action) {
@@ -223,18 +207,12 @@ void add_bench_command(CLI::App& app, Action& action) {
           "Vary the size of the group: its micro-batches (n), their sequences (batch) or both "
           "(n,batch)")
       ->check(CLI::IsMember({"n", "batch", "n,batch"}));
-  const auto add_list = [&](const char* name, const char* help, std::vector<int64_t>* values) {
-    command
-        ->add_option_function<std::string>(
-            name,
-            [options, name, values](const std::string& text) { *values = number_list(name, text); },
-            help)
-        ->type_name("N,N,...");
-  };
-  add_list("--n-values", "With --sweep, numbers of micro-batches in a group (default 1,2,4,8)",
-           &options->n_values);
-  add_list("--batch-values", "With --sweep, numbers of sequences in a micro-batch (default 4,8,16)",
-           &options->batch_values);
+  add_integers(*command, "--n-values", {1, 4096},
+               "With --sweep, numbers of micro-batches in a group (default 1,2,4,8)",
+               options->n_values);
+  add_integers(*command, "--batch-values", {1, 4096},
+               "With --sweep, numbers of sequences in a micro-batch (default 4,8,16)",
+               options->batch_values);
   command
       ->add_option("--text", options->text,
                    "File of text to cut prompts from; - is standard input (default: a sample)")

@@ -46,6 +46,24 @@ void add_integer(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
   app.add_option_function<std::string>(name, read, help)->type_name("N");
 }
 
+CLI::Option* add_integers(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
+                          const std::string& help, std::vector<int64_t>& values) {
+  const auto read = [name, bounds, &values](const std::string& text) {
+    values.clear();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      const auto number = parse_int(std::string_view(text).substr(begin, end - begin));
+      if (!number || *number < bounds.least || *number > bounds.most) {
+        fail(ErrorKind::usage, "{}: expected integers from {} to {} with commas between, found {}",
+             name, bounds.least, bounds.most, in_quotes(text));
+      }
+      values.push_back(*number);
+      begin = end + 1;
+    }
+  };
+  return app.add_option_function<std::string>(name, read, help)->type_name("N,N,...");
+}
+
 void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
                 const std::string& help, std::function<void(double)> set) {
   const auto read = [name, bounds, set = std::move(set)](const std::string& text) {

@@ -41,6 +41,9 @@ struct Bounds {
 };
 void add_integer(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
                  const std::string& help, std::function<void(int64_t)> set);
+// Several, with commas between.
+CLI::Option* add_integers(CLI::App& app, const std::string& name, Bounds<int64_t> bounds,
+                          const std::string& help, std::vector<int64_t>& values);
 void add_number(CLI::App& app, const std::string& name, Bounds<double> bounds,
                 const std::string& help, std::function<void(double)> set);
 

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/numbers.h"
 #include "cli/command.h"
 #include "experts/oracle.h"
 
@@ -42,29 +40,10 @@ struct ReplayResult {
   CacheCounters counters;
 };
 
-std::vector<int64_t> parse_slots(const std::string& text) {
-  std::vector<int64_t> slots;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    begin = end + 1;
-    const auto number = parse_int(part);
-    if (!number || *number < 1 || *number > kMostSlots) {
-      fail(ErrorKind::usage,
-           "--experts-in-memory: expected integers from 1 to {} with commas between, found {}",
-           kMostSlots, in_quotes(part));
-    }
-    slots.push_back(*number);
-  }
-  return slots;
-}
-
 PredictorChoice kept_state(const ReplayOptions& options, const RoutingTraceShape& shape) {
   PredictorChoice kept;
-  const bool has_history = !options.history.empty() && std::filesystem::exists(options.history);
   kept.history = std::make_shared<ActivationHistory>(
-      has_history ? ActivationHistory::load(options.history, shape, options.capacity)
-                  : ActivationHistory(shape, options.capacity));
+      ActivationHistory::load_if_there(options.history, shape, options.capacity));
   if (!options.network.empty()) {
     kept.network = std::make_shared<PathNetwork>(PathNetwork::load(options.network, shape));
   }
@@ -111,8 +90,8 @@ class Replays {
     const auto add = [&](std::string_view name, int64_t slots, std::unique_ptr<EvictionRule> rule) {
       if (predictor && !rule->uses_expectations()) return;
       // More slots than experts stay empty.
-      caches.push_back(
-          std::make_unique<ExpertCache>(std::min(slots, trace_.experts()), std::move(rule)));
+      caches.push_back(std::make_unique<ExpertCache>(std::min(slots, trace_.shape().experts()),
+                                                     std::move(rule)));
       results.push_back({name, predictor_name, slots, {}});
     };
     for (const int64_t slots : options_.experts_in_memory) {
@@ -191,7 +170,7 @@ std::string as_json(const ReplayOptions& options, const ReplayTrace& trace,
   const Json document = {{"model", trace.shape().model},
                          {"tokens", trace.tokens()},
                          {"routed_layers", trace.shape().layers.size()},
-                         {"experts", trace.experts()},
+                         {"experts", trace.shape().experts()},
                          {"expert_bytes", options.expert_bytes.value_or(kAssumedExpertBytes)},
                          {"expert_bytes_assumed", !options.expert_bytes},
                          {"link_bytes_per_second", options.link_gigabytes * kGigabyte},
@@ -205,7 +184,7 @@ std::string as_table(const ReplayOptions& options, const ReplayTrace& trace,
   std::string text = fmt::format(
       "{} tokens, {} routed layers, {} experts of {}{}, a link of {:g} GB/s\n"
       "{:>8} {:<16} {:<16} {:>7} {:>7} {:>12} {:>9}\n",
-      trace.tokens(), trace.shape().layers.size(), trace.experts(),
+      trace.tokens(), trace.shape().layers.size(), trace.shape().experts(),
       format_bytes(options.expert_bytes.value_or(kAssumedExpertBytes)),
       options.expert_bytes ? "" : " (assumed; --expert-bytes says)", options.link_gigabytes,
       "experts", "rule", "predictor", "hits %", "closed", "loaded", "stalled s");
@@ -239,13 +218,10 @@ void add_replay_command(CLI::App& app, Action& action) {
   command->add_option("TRACE", options->traces, "Routing traces of one model, in this order")
       ->required()
       ->type_name("FILE");
-  command
-      ->add_option_function<std::string>(
-          "--experts-in-memory",
-          [options](const std::string& text) { options->experts_in_memory = parse_slots(text); },
-          "Experts that a cache holds, over all layers; several with commas between")
-      ->required()
-      ->type_name("N,N,...");
+  add_integers(*command, "--experts-in-memory", {1, kMostSlots},
+               "Experts that a cache holds, over all layers; several with commas between",
+               options->experts_in_memory)
+      ->required();
   command
       ->add_option("--learn", options->learn_from,
                    "Trace that predictors learn from first, several times for several; the caches "

@@ -8,6 +8,11 @@ namespace {
 
 constexpr int64_t kMostSpans = 200'000;  // the latest ones are kept
 
+// As CLI::IsMember() takes them.
+std::vector<std::string> names_of(std::span<const std::string_view> names) {
+  return {names.begin(), names.end()};
+}
+
 void add_memory_flags(CLI::App& command, SessionFlags& flags) {
   RunLimits& limits = flags.options.limits;
   add_size(command, "--ram",
@@ -91,13 +96,12 @@ void add_file_flags(CLI::App& command, SessionFlags& flags) {
                   "Before the work, learn the expert correlation table from the text in this file; "
                   "\"sample\" is a built-in text")
       ->type_name("FILE");
-  std::vector<std::string> predictors(predictor_names().begin(), predictor_names().end());
   command
       .add_option("--predictor", flags.options.predictor,
                   "How the experts of coming layers are predicted: correlation (default: by the "
                   "layer before), token (by the token), activation-aware (by similar past "
                   "requests), path (by the network of --predictor-file)")
-      ->check(CLI::IsMember(predictors));
+      ->check(CLI::IsMember(names_of(predictor_names())));
   command
       .add_option("--predictor-file", flags.options.predictor_file,
                   "Network of --predictor path, written by klotski train-predictor")
@@ -147,7 +151,7 @@ void add_experiment_flags(CLI::App& command, SessionFlags& flags) {
                   "default, but with few sequences on a GPU lfu), lru (least recently used), lfu "
                   "(least frequently used), activation-aware (least probable, weighed by the "
                   "layers until its use), plec (not predicted, then completed)")
-      ->check(CLI::IsMember({"furthest", "lru", "lfu", "activation-aware", "plec"}));
+      ->check(CLI::IsMember(names_of(eviction_rule_names())));
   command
       .add_option(
           "--kernels", flags.options.kernels,

@@ -248,8 +248,9 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
-  correlation_->begin_pass(tokens_of(group));
-  if (own_predictor_) own_predictor_->begin_pass(tokens_of(group));
+  std::vector<PassToken> tokens = tokens_of(group);
+  if (own_predictor_) own_predictor_->begin_pass(tokens);
+  correlation_->begin_pass(std::move(tokens));
   router_gaps_.clear();
   executor_.set_step(passes_);
   FragmentBuilder build(policy_, residency_, context(group));

@@ -41,8 +41,8 @@ Settings random_settings(std::mt19937_64& random, const ModelDescription& model)
   settings.limits.micro_batch = between(random, 1, 4);
   settings.limits.micro_batches = between(random, 1, 4);
   settings.limits.hot_experts = between(random, 1, 4);
-  settings.limits.eviction =
-      std::array{"furthest", "lru", "lfu", "activation-aware", "plec"}[random() % 5];
+  const std::span<const std::string_view> rules = eviction_rule_names();
+  settings.limits.eviction = rules[random() % rules.size()];
   settings.limits.precision = std::array{Precision::f32, Precision::bf16}[random() % 2];
   settings.options.executor.stress_delay = std::chrono::microseconds(20);
   if (random() % 2 == 0) settings.options.executor.stress_seed = random();

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
-#include "experts/pass_expectations.h"
+#include "experts/expecting_rule.h"
+#include "experts/least_candidate.h"
 
 namespace klotski {
 
@@ -50,34 +52,18 @@ class PassShares {
   std::vector<std::vector<Share>> layers_;
 };
 
-class ActivationAware : public EvictionRule {
+class ActivationAware : public ExpectingRule {
  public:
   explicit ActivationAware(int64_t layer_count)
-      : expectations_(layer_count), shares_(layer_count) {}
+      : ExpectingRule(layer_count), shares_(layer_count) {}
 
   void used(ExpertKey key, int64_t) override {
     expectations_.used(key);
     shares_.used(key, std::max<int64_t>(expectations_.pass(), 1));
   }
-  void now_at(LayerId layer) override { expectations_.now_at(layer); }
-  void expect(LayerId layer, std::span<const double> probability) override {
-    expectations_.expect(layer, probability);
-  }
-  void expect_in_next_pass(LayerId layer, std::span<const double> probability) override {
-    expectations_.expect_in_next_pass(layer, probability);
-  }
-  bool uses_expectations() const override { return true; }
-  int64_t order_version(LayerId layer) const override { return expectations_.order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
-    size_t best = 0;
-    double least = priority(candidates[0]);
-    for (size_t i = 1; i < candidates.size(); ++i) {
-      const double found = priority(candidates[i]);
-      if (found > least || (found == least && candidates[i] > candidates[best])) continue;
-      best = i;
-      least = found;
-    }
-    return best;
+    return least_candidate(candidates,
+                           [&](ExpertKey key) { return std::tuple(priority(key), key); });
   }
 
  private:
@@ -96,7 +82,6 @@ class ActivationAware : public EvictionRule {
     return favour * (q / std::sqrt(distance) + (1.0 - q) * next_pass);
   }
 
-  PassExpectations expectations_;
   PassShares shares_;
 };
 

@@ -68,6 +68,10 @@ struct ActivationHistory {
   static ActivationHistory load(const std::filesystem::path& path, const RoutingTraceShape& shape,
                                 int64_t capacity);
 
+  // load() of a file that exists, else an empty history; an empty path names none.
+  static ActivationHistory load_if_there(const std::filesystem::path& path,
+                                         const RoutingTraceShape& shape, int64_t capacity);
+
   // The file's text, and what load() makes of it; `what` names the text in messages.
   std::string text() const;
   static ActivationHistory parse(std::string_view text, const std::string& what,

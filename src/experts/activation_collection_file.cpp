@@ -123,4 +123,11 @@ ActivationHistory ActivationHistory::load(const std::filesystem::path& path,
   return parse(read_text_file(path, kMaxHistoryFileBytes), path_in_quotes(path), shape, capacity);
 }
 
+ActivationHistory ActivationHistory::load_if_there(const std::filesystem::path& path,
+                                                   const RoutingTraceShape& shape,
+                                                   int64_t capacity) {
+  const bool there = !path.empty() && std::filesystem::exists(path);
+  return there ? load(path, shape, capacity) : ActivationHistory(shape, capacity);
+}
+
 }  // namespace klotski

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "experts/activation_aware_rule.h"
+#include "experts/least_candidate.h"
 #include "experts/plec_rule.h"
 
 namespace klotski {
@@ -75,21 +76,6 @@ class UsageTable {
   std::vector<int64_t> versions_;  // by layer; see EvictionRule::order_version
 };
 
-// The index of the candidate whose rank is least.
-template <typename Rank>
-size_t least(std::span<const ExpertKey> candidates, const Rank& rank) {
-  size_t best = 0;
-  auto best_rank = rank(candidates[0]);
-  for (size_t i = 1; i < candidates.size(); ++i) {
-    const auto candidate = rank(candidates[i]);
-    if (candidate < best_rank) {
-      best = i;
-      best_rank = candidate;
-    }
-  }
-  return best;
-}
-
 class LeastRecent : public EvictionRule {
  public:
   explicit LeastRecent(UsageTable usage) : usage_(std::move(usage)) {}
@@ -97,7 +83,8 @@ class LeastRecent : public EvictionRule {
   void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
   int64_t order_version(LayerId layer) const override { return usage_.order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
-    return least(candidates, [&](ExpertKey key) { return std::tuple(usage_.last(key), key); });
+    return least_candidate(candidates,
+                           [&](ExpertKey key) { return std::tuple(usage_.last(key), key); });
   }
 
  private:
@@ -111,7 +98,7 @@ class LeastFrequent : public EvictionRule {
   void used(ExpertKey key, int64_t times) override { usage_.used(key, times); }
   int64_t order_version(LayerId layer) const override { return usage_.order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
-    return least(candidates, [&](ExpertKey key) {
+    return least_candidate(candidates, [&](ExpertKey key) {
       return std::tuple(usage_.frequency(key), usage_.last(key), key);
     });
   }

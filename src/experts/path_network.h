@@ -29,7 +29,7 @@ struct PathNetworkShape {
   std::vector<TokenId> known_tokens{};
 
   // Experts of all routed layers: the columns of a prediction. A layer's begin at first_expert().
-  int64_t experts() const { return first_expert(routing.layers.size()); }
+  int64_t experts() const { return routing.experts(); }
   int64_t first_expert(size_t routed_layer) const;
   int64_t parameters() const;  // numbers that training finds
 

@@ -3,16 +3,17 @@
 #include <tuple>
 #include <vector>
 
-#include "experts/pass_expectations.h"
+#include "experts/expecting_rule.h"
+#include "experts/least_candidate.h"
 
 namespace klotski {
 
 namespace {
 
-class Plec : public EvictionRule {
+class Plec : public ExpectingRule {
  public:
   explicit Plec(int64_t layer_count)
-      : expectations_(layer_count), last_use_(static_cast<size_t>(layer_count)) {}
+      : ExpectingRule(layer_count), last_use_(static_cast<size_t>(layer_count)) {}
 
   void used(ExpertKey key, int64_t) override {
     expectations_.used(key);
@@ -21,18 +22,8 @@ class Plec : public EvictionRule {
     if (expert >= layer.size()) layer.resize(expert + 1);
     layer[expert] = ++uses_;
   }
-  void now_at(LayerId layer) override { expectations_.now_at(layer); }
-  void expect(LayerId layer, std::span<const double> probability) override {
-    expectations_.expect(layer, probability);
-  }
-  bool uses_expectations() const override { return true; }
-  int64_t order_version(LayerId layer) const override { return expectations_.order_version(layer); }
   size_t victim(std::span<const ExpertKey> candidates) override {
-    size_t best = 0;
-    for (size_t i = 1; i < candidates.size(); ++i) {
-      if (rank(candidates[i]) < rank(candidates[best])) best = i;
-    }
-    return best;
+    return least_candidate(candidates, [&](ExpertKey key) { return rank(key); });
   }
 
  private:
@@ -54,7 +45,6 @@ class Plec : public EvictionRule {
     return expert < layer.size() ? layer[expert] : 0;
   }
 
-  PassExpectations expectations_;
   std::vector<std::vector<int64_t>> last_use_;  // [layer][expert]: number of the use; 0: never
   int64_t uses_ = 0;
 };

@@ -101,12 +101,6 @@ std::span<const ExpertId> ReplayTrace::choices(int64_t i) const {
   return std::span(choices_).subspan(static_cast<size_t>(i) * of_token, of_token);
 }
 
-int64_t ReplayTrace::experts() const {
-  int64_t sum = 0;
-  for (const RoutedLayer& layer : shape_.layers) sum += layer.experts;
-  return sum;
-}
-
 std::vector<ExpertKey> ReplayTrace::requests() const {
   std::vector<ExpertKey> keys;
   for (int64_t i = 0; i < tokens(); ++i) {

@@ -30,8 +30,6 @@ class ReplayTrace {
   bool ends_sequence(int64_t i) const { return ends_[static_cast<size_t>(i)]; }
   // [routed layer][top_k of that layer], best first.
   std::span<const ExpertId> choices(int64_t i) const;
-  // Experts of all layers.
-  int64_t experts() const;
   // Every expert that replay() asks for, in that order.
   std::vector<ExpertKey> requests() const;
 

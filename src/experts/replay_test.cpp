@@ -36,7 +36,7 @@ class Replay : public ::testing::Test {
 TEST_F(Replay, RequestsComeByRecordLayerAndRank) {
   write({record(7, 1, {3, 0, 2}), record(9, 1, {1, 2, 0}), record(7, 1, {0, 1, 1})});
   const ReplayTrace trace(std::vector{path_});
-  EXPECT_EQ(trace.experts(), 7);
+  EXPECT_EQ(trace.shape().experts(), 7);
   const std::vector<ExpertKey> keys = trace.requests();
   ASSERT_EQ(keys.size(), 9u);
   EXPECT_EQ(keys[0], (ExpertKey{LayerId(1), ExpertId(3)}));

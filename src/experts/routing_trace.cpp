@@ -52,6 +52,12 @@ int64_t RoutingTraceShape::choices_per_token() const {
   return sum;
 }
 
+int64_t RoutingTraceShape::experts() const {
+  int64_t sum = 0;
+  for (const RoutedLayer& layer : layers) sum += layer.experts;
+  return sum;
+}
+
 void check_shape(const RoutingTraceShape& shape, const std::string& what) {
   if (shape.layers.empty()) {
     fail(ErrorKind::bad_model, "{}: expected at least one routed layer, found none", what);
@@ -74,11 +80,9 @@ void check_shape(const RoutingTraceShape& shape, const std::string& what) {
     }
     previous = id;
   }
-  int64_t experts = 0;
-  for (const RoutedLayer& layer : shape.layers) experts += layer.experts;
-  if (experts > kMaxExpertsOfAllLayers) {
+  if (shape.experts() > kMaxExpertsOfAllLayers) {
     fail(ErrorKind::bad_model, "{}: expected at most {} experts of all layers, found {}", what,
-         kMaxExpertsOfAllLayers, experts);
+         kMaxExpertsOfAllLayers, shape.experts());
   }
   if (shape.choices_per_token() > kMaxChoicesPerToken) {
     fail(ErrorKind::bad_model, "{}: expected at most {} choices a token, found {}", what,

@@ -31,6 +31,7 @@ struct RoutingTraceShape {
   std::vector<RoutedLayer> layers;
 
   int64_t choices_per_token() const;
+  int64_t experts() const;  // of all layers
   bool operator==(const RoutingTraceShape&) const = default;
 };
 

@@ -302,19 +302,23 @@ void Residency::now_at(LayerId layer) {
   }
 }
 
-void Residency::expect(const LayerProbabilities& expected) {
+template <typename Tell>
+void Residency::tell_expert_caches(const Tell& tell) {
   for (Shelves& shelves : shelves_) {
     ExpertCache* cache = shelves.of_kind[index_of(UnitKind::expert)].cache.get();
-    if (cache) cache->expect(expected.layer, expected.probability);
+    if (cache) tell(*cache);
   }
+}
+
+void Residency::expect(const LayerProbabilities& expected) {
+  tell_expert_caches(
+      [&](ExpertCache& cache) { cache.expect(expected.layer, expected.probability); });
 }
 
 void Residency::expect_in_next_pass(const LayerProbabilities& expected) {
   if (expected.probability.empty()) return;
-  for (Shelves& shelves : shelves_) {
-    ExpertCache* cache = shelves.of_kind[index_of(UnitKind::expert)].cache.get();
-    if (cache) cache->expect_in_next_pass(expected.layer, expected.probability);
-  }
+  tell_expert_caches(
+      [&](ExpertCache& cache) { cache.expect_in_next_pass(expected.layer, expected.probability); });
 }
 
 bool Residency::uses_expectations() const {

@@ -128,6 +128,9 @@ class Residency {
   void make_caches();
   std::unique_ptr<EvictionRule> rule_for(const Shelves& shelves, UnitKind kind) const;
   std::optional<int64_t> leased_slot(const WeightUnit& unit, TierId tier) const;
+  // Calls tell(ExpertCache&) for the experts' cache of every tier that has one.
+  template <typename Tell>
+  void tell_expert_caches(const Tell& tell);
   const Shelf& shelf(UnitKind kind, TierId tier = kComputeTier) const;
   Shelf& shelf(UnitKind kind, TierId tier = kComputeTier);
 

@@ -66,8 +66,8 @@ inline Policy random_policy(std::mt19937_64& random, const ModelDescription& mod
   policy.group.micro_batches =
       properties_of(policy.strategy).one_micro_batch ? 1 : between(random, 1, 4);
   policy.layout.kv_stages = between(random, 2, 3);
-  constexpr std::array kRules = {"furthest", "lru", "lfu", "activation-aware", "plec"};
-  policy.cache.eviction = kRules[static_cast<size_t>(between(random, 0, 4))];
+  const std::span<const std::string_view> rules = eviction_rule_names();
+  policy.cache.eviction = rules[static_cast<size_t>(between(random, 0, std::ssize(rules) - 1))];
   const bool below = between(random, 0, 1) == 1;
   const bool two_layers =
       properties_of(policy.strategy).double_buffers_layers && between(random, 0, 1) == 1;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "base/error.h"
 
 namespace klotski {
@@ -68,11 +66,8 @@ PredictorChoice read_predictor(const ModelDescription& model, const SessionOptio
         std::make_shared<PathNetwork>(PathNetwork::load(options.predictor_file, shape));
   }
   if (options.predictor == "activation-aware") {
-    const bool kept =
-        !options.activation_file.empty() && std::filesystem::exists(options.activation_file);
     choice.history = std::make_shared<ActivationHistory>(
-        kept ? ActivationHistory::load(options.activation_file, shape, kActivationCapacity)
-             : ActivationHistory(shape, kActivationCapacity));
+        ActivationHistory::load_if_there(options.activation_file, shape, kActivationCapacity));
   }
   return choice;
 }

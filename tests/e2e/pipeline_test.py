@@ -229,8 +229,10 @@ class Sameness(Pipeline):
         spill.mkdir()
         trace = self.folder / "trace.json"
         for kibibytes in (16, 32, 64, 128, 256, 512, 1024):
-            command = self.batch_command(model, "--kv-limit", f"{kibibytes}KiB", "--kv-spill",
-                                         spill, "--trace", trace)
+            # A group of fixed size: the planner might choose one that fits into memory whole.
+            command = self.batch_command(model, "--strategy", "klotski", "--micro-batch", "4",
+                                         "--n-batches", "4", "--kv-limit", f"{kibibytes}KiB",
+                                         "--kv-spill", spill, "--trace", trace)
             result = subprocess.run([KLOTSKI, *command], capture_output=True, timeout=HANGS)
             if result.returncode == 0:
                 break
