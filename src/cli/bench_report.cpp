@@ -8,6 +8,19 @@
 
 namespace klotski {
 
+namespace {
+
+// The verdict on the predictor that the strategy follows; null where it follows none.
+Json predictor_json(const PipelineReport& report) {
+  if (!report.trial) return nullptr;
+  return {{"name", report.predictor},
+          {"judged_passes", report.trial->passes},
+          {"followed_passes", report.trial->followed},
+          {"gain", report.trial->gain}};
+}
+
+}  // namespace
+
 Json as_json(const Setting& setting) {
   const Measurement& measured = setting.median();
   const PipelineReport& report = measured.report;
@@ -50,6 +63,8 @@ Json as_json(const Setting& setting) {
           {"prefetch_useful_bytes", report.prefetch.useful},
           {"prefetch_late_bytes", report.prefetch.late},
           {"prefetch_wasted_bytes", report.prefetch.wasted},
+          {"stalled_seconds", in_seconds(report.totals.bubbles())},
+          {"predictor", predictor_json(report)},
           {"prefetch_accuracy", accuracy}};
 }
 

@@ -78,6 +78,9 @@ class PrintingSink : public TaskSink {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
     return simulation_.chosen(layer, micro_batch);
   }
+  bool withdraw(const WeightUnit& unit, TierId tier) override {
+    return simulation_.withdraw(unit, tier);
+  }
 
  private:
   Simulation& simulation_;

@@ -42,8 +42,8 @@ void read_strategy(const std::string& name, RunLimits& limits) {
   limits.strategy = strategy_from_name(name);
   if (limits.strategy || name == "auto") return;
   fail(ErrorKind::usage,
-       "--strategy: expected auto, simple, multi-batch, hot-prefetch, klotski, cgopipe or hybrid, "
-       "found {}",
+       "--strategy: expected auto, simple, multi-batch, hot-prefetch, klotski, activation-aware, "
+       "predictive, cgopipe or hybrid, found {}",
        in_quotes(name));
 }
 
@@ -54,7 +54,10 @@ void add_strategy_flags(CLI::App& command, SessionFlags& flags) {
           "--strategy", [&limits](const std::string& name) { read_strategy(name, limits); },
           "Order in which weights are loaded and used: auto (default: the fastest by prediction in "
           "batch and bench, and in run on a GPU; klotski in other commands), simple, multi-batch, "
-          "hot-prefetch, klotski or, with a GPU, cgopipe (the CPU computes attention) or hybrid "
+          "hot-prefetch, klotski, activation-aware or predictive (experts of several layers come "
+          "by "
+          "prediction, while that proves to pay; they differ in their --predictor) or, with a GPU, "
+          "cgopipe (the CPU computes attention) or hybrid "
           "(the CPU computes some experts)")
       ->type_name("NAME");
   command
@@ -98,9 +101,10 @@ void add_file_flags(CLI::App& command, SessionFlags& flags) {
       ->type_name("FILE");
   command
       .add_option("--predictor", flags.options.predictor,
-                  "How the experts of coming layers are predicted: correlation (default: by the "
-                  "layer before), token (by the token), activation-aware (by similar past "
-                  "requests), path (by the network of --predictor-file)")
+                  "How the experts of coming layers are predicted: none, correlation (by the layer "
+                  "before), token (by the token), activation-aware (by similar past requests), "
+                  "path (by the network of --predictor-file); default: the strategy's own, "
+                  "correlation where it has none")
       ->check(CLI::IsMember(names_of(predictor_names())));
   command
       .add_option("--predictor-file", flags.options.predictor_file,

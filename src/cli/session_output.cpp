@@ -91,6 +91,13 @@ std::string format_summary(PreparedModel& model) {
   text += fmt::format("  prefetched {} useful, {} late, {} wasted\n",
                       format_bytes(report.prefetch.useful), format_bytes(report.prefetch.late),
                       format_bytes(report.prefetch.wasted));
+  if (report.trial) {
+    text += fmt::format(
+        "  predictor  {}: followed in {} of {} passes, stalled {:.2f} s; following "
+        "it saves {:.1f} % of the time by the latest judgement\n",
+        report.predictor, report.trial->followed, report.trial->passes,
+        in_seconds(totals.bubbles()), 100.0 * report.trial->gain);
+  }
   const MemoryPlan& program = model.plan().below ? *model.plan().below : model.plan().memory;
   text += fmt::format("  memory     peak {}, planned {}, allowed {}\n",
                       format_bytes(peak_resident_bytes()), format_bytes(program.total_bytes()),

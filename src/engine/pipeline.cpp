@@ -16,14 +16,22 @@ class Pipeline::Sink : public TaskSink {
       : pipeline_(pipeline), gates_(static_cast<size_t>(pipeline.group_size_), -1) {}
 
   void submit(Fragment fragment) override {
-    std::vector<std::pair<size_t, int32_t>> gates;  // place in the fragment, micro-batch
+    std::vector<std::pair<size_t, int32_t>> gates;         // place in the fragment, micro-batch
+    std::vector<std::pair<int64_t, GuessedUnit>> guesses;  // place in the fragment, in its order
     for (size_t i = 0; i < fragment.size(); ++i) {
-      if (fragment[i].work == Work::gate) gates.emplace_back(i, fragment[i].micro_batch);
+      const Task& task = fragment[i];
+      if (task.work == Work::gate) gates.emplace_back(i, task.micro_batch);
+      if (!is_guess(task)) continue;
+      guesses.emplace_back(i, GuessedUnit(task.unit, task.tier));
+      if (task.work != Work::settle) pipeline_.guesses_.erase(guesses.back().second);
     }
     const auto size = static_cast<int64_t>(fragment.size());
     const TaskNumber last = pipeline_.executor_.submit(std::move(fragment));
     for (const auto& [place, micro_batch] : gates) {
       gates_[static_cast<size_t>(micro_batch)] = last - size + 1 + static_cast<int64_t>(place);
+    }
+    for (const auto& [place, unit] : guesses) {
+      pipeline_.guesses_[unit].push_back(last - size + 1 + place);
     }
   }
 
@@ -34,6 +42,14 @@ class Pipeline::Sink : public TaskSink {
   }
 
   void layer_submitted(LayerId) override { pipeline_.observe_choices(); }
+
+  bool withdraw(const WeightUnit& unit, TierId tier) override {
+    const auto guess = pipeline_.guesses_.find({unit, tier});
+    if (guess == pipeline_.guesses_.end()) return false;
+    const std::vector<TaskNumber> tasks = std::move(guess->second);
+    pipeline_.guesses_.erase(guess);
+    return pipeline_.executor_.withdraw(tasks);
+  }
 
  private:
   Pipeline& pipeline_;
@@ -74,6 +90,12 @@ ExecutorOptions for_machine(ExecutorOptions options, const ComputeMemory& memory
     options.look_before_sleep = std::chrono::microseconds(200);
   }
   return options;
+}
+
+PredictorChoice with_routing(PredictorChoice choice,
+                             std::shared_ptr<const RecordedRouting> recorded) {
+  choice.recorded = std::move(recorded);
+  return choice;
 }
 
 // Whether these tokens are the one that a sequence computes after its prompt.
@@ -122,7 +144,7 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
       slots_(*source_, layouts, policy, memory, ops),
       residency_(model, policy_),
       correlations_(routing_shape(model), policy.cache.path_length),
-      predictor_choice_(options.predictor),
+      predictor_choice_(with_routing(options.predictor, options.recorded_routing)),
       correlation_(std::make_unique<CorrelationPredictor>(correlations_)),
       own_predictor_(predictor_choice_.name == "correlation"
                          ? nullptr
@@ -137,6 +159,8 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
                      return static_cast<double>(expert_rows_[static_cast<size_t>(expert.value)]);
                    }},
       prediction_audit_(correlations_.shape()),
+      pace_(model, policy_, sources_.facts),
+      follow_unjudged_(options.follow_unjudged),
       tasks_({model, ops, policy.precision, options.router_gaps}, slots_, cache_, policy_, memory,
              recorded_routing_.get()),
       schedule_(make_schedule(policy.strategy)),
@@ -147,7 +171,12 @@ Pipeline::Pipeline(const ModelDescription& model, const TensorSource& checkpoint
                                    const TimelineSpan& span) { audit_.observe(task, span); },
                  .begin = [this](Executor::Tasks tasks) { tasks_.begin_ahead(tasks); },
                  .finish = [this](Executor::Tasks tasks) { tasks_.finish(tasks); }},
-                timeline_, for_machine(options.executor, memory), lane_rules(memory)) {}
+                timeline_, for_machine(options.executor, memory), lane_rules(memory)) {
+  const int64_t expert_slots = policy_.layout.compute().slots[index_of(UnitKind::expert)];
+  if (!properties_of(policy_.strategy).follows_predictor() || expert_slots == 0) return;
+  const auto rule = [&] { return make_eviction_rule(policy_.cache.eviction, model.layer_count()); };
+  trial_.emplace(expert_slots, rule, model.layer_count());
+}
 
 ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
   std::vector<MicroBatchShape> shapes;
@@ -157,6 +186,10 @@ ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
     std::vector<ExpertId> hot = sources_.hot(layer);
     prediction_audit_.predicted(layer, hot);
     return hot;
+  };
+  context.loads_a_layer = pace_.loads_a_layer();
+  context.coming = [this] {
+    return follows_predictor() ? sources_.coming() : std::vector<LayerProbabilities>();
   };
   return context;
 }
@@ -188,6 +221,7 @@ void Pipeline::take_choices(LayerId layer) {
   expert_rows_.assign(static_cast<size_t>(model_.layer(layer).feed_forward.experts), 0);
   for (const ExpertId expert : choices) ++expert_rows_[static_cast<size_t>(expert.value)];
   if (residency_.uses_expectations()) tell_choices(layer);
+  if (trial_) trial_->chosen(layer, expert_rows_, run_pace());
 }
 
 // Before the layer's experts get their slots: one that was chosen does not leave for another.
@@ -204,19 +238,19 @@ void Pipeline::observe_choices() {
   correlation_->observe(not_observed_.layer, not_observed_.choices);
   if (own_predictor_) own_predictor_->observe(not_observed_.layer, not_observed_.choices);
   not_observed_.choices.clear();
-  if (residency_.uses_expectations()) tell_expectations(not_observed_.layer);
+  if (trial_ || residency_.uses_expectations()) tell_expectations(not_observed_.layer);
 }
 
-// A group of many tokens is expected to use nearly every expert, which tells a rule nothing and
-// takes long to say.
 void Pipeline::tell_expectations(LayerId observed) {
-  constexpr size_t kMostTokens = 64;
-  constexpr int64_t kHorizonLayers = 4;
-  if (predictor_.tokens().size() > kMostTokens) return;
-  for (const LayerProbabilities& expected : predictor_.coming(kHorizonLayers)) {
-    residency_.expect(expected);
+  if (std::ssize(predictor_.tokens()) > kMostGuessedRows) return;
+  const std::vector<LayerProbabilities> coming = sources_.coming();
+  const std::vector<double> in_next_pass = predictor_.next_pass_probabilities(observed);
+  if (trial_) trial_->expected(observed, coming, in_next_pass, run_pace());
+  if (trial_ && !follows_predictor()) return residency_.expect_in_next_pass({observed, {}});
+  for (const LayerProbabilities& expected : coming) {
+    if (expected.layer > observed) residency_.expect(expected);  // in this pass
   }
-  residency_.expect_in_next_pass({observed, predictor_.next_pass_probabilities(observed)});
+  residency_.expect_in_next_pass({observed, in_next_pass});
 }
 
 void Pipeline::end_sequence(const KvSequence& sequence) {
@@ -240,6 +274,7 @@ void Pipeline::start_clean() {
   executor_.recover();
   residency_.forget_everything();
   not_observed_.choices.clear();
+  guesses_.clear();
 }
 
 void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
@@ -266,6 +301,8 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   executor_.drain(/*loads_may_go_on=*/true);
   ++passes_;
   tokens_ += rows;
+  pace_.pass_over(timeline_.totals(), rows);
+  if (trial_ && rows <= kMostGuessedRows) trial_->pass_over();
 }
 
 // Loads for this pass that went ahead may be on their way into slots that its rows take.
@@ -307,6 +344,8 @@ PipelineReport Pipeline::report() const {
           .tokens = tokens_,
           .experts = residency_.counters(UnitKind::expert) - preloaded_,
           .prefetch = audit_.bytes(),
+          .predictor = predictor_choice_.name,
+          .trial = trial_ ? std::optional(trial_->result()) : std::nullopt,
           .accuracy = prediction_audit_.accuracy()};
 }
 

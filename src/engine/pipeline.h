@@ -1,9 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/prediction_audit.h"
@@ -13,8 +16,10 @@
 #include "executor/prefetch_audit.h"
 #include "executor/weight_slots.h"
 #include "experts/correlation_predictor.h"
+#include "experts/prediction_trial.h"
 #include "experts/predictor_choice.h"
 #include "memory/spill_file.h"
+#include "schedule/link_pace.h"
 #include "schedule/pass.h"
 
 namespace klotski {
@@ -28,6 +33,9 @@ struct PipelineOptions {
   // Choices that sequences follow in place of their gates', in the order in which they are placed
   // in the KV cache; null: the gates choose.
   std::shared_ptr<const RecordedRouting> recorded_routing;
+  // Follows the predictor from the first pass on, where the strategy follows one, without a trial.
+  // For tests.
+  bool follow_unjudged = false;
   PredictorChoice predictor;           // asked for the experts to bring ahead and to keep
   std::filesystem::path spill_folder;  // for keys and values beyond the compute tier
   SpillCalls* spill_calls = &SpillCalls::system();  // tests make it fail
@@ -40,6 +48,8 @@ struct PipelineReport {
   int64_t tokens = 0;     // computed, prompts included
   CacheCounters experts;  // hits and misses of requests for experts
   PrefetchBytes prefetch;
+  std::string predictor;             // its name
+  std::optional<TrialResult> trial;  // of a predictor that the strategy follows where it pays
   std::vector<LayerAccuracy> accuracy;
 };
 
@@ -92,6 +102,8 @@ class Pipeline {
   void observe_choices();
   void tell_choices(LayerId layer);
   void tell_expectations(LayerId observed);
+  bool follows_predictor() const { return trial_ && (follow_unjudged_ || trial_->follows()); }
+  RunPace run_pace() const { return {pace_.load_seconds(), pace_.layer_seconds()}; }
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();
   void lend_slots(int64_t rows);
@@ -113,6 +125,9 @@ class Pipeline {
   ContextSources sources_;
   PredictionAudit prediction_audit_;
   PrefetchAudit audit_;
+  LinkPace pace_;
+  bool follow_unjudged_;
+  std::optional<PredictionTrial> trial_;  // where the strategy follows a predictor
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
@@ -123,6 +138,9 @@ class Pipeline {
     LayerId layer;
     std::vector<ExpertId> choices;  // [row][top_k]; empty: all were observed
   } not_observed_;
+  // The tasks of every guess that was not withdrawn, in their order; some are over.
+  using GuessedUnit = std::pair<WeightUnit, TierId>;
+  std::map<GuessedUnit, std::vector<TaskNumber>> guesses_;
   CacheCounters preloaded_;  // requests of preload()
   int32_t group_size_ = 0;   // micro-batches of the group at hand
   int64_t passes_ = 0;

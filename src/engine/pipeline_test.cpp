@@ -21,10 +21,12 @@ int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
   return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
 }
 
-// Any predictor; the network of "path" has not been trained, so that it is mostly wrong.
+// Any predictor but the oracle, which needs recorded routing; the network of "path" has not been
+// trained, so that it is mostly wrong.
 PredictorChoice random_predictor(std::mt19937_64& random, const RoutingTraceShape& shape) {
   const std::span<const std::string_view> names = predictor_names();
-  PredictorChoice choice{.name = std::string(names[random() % names.size()])};
+  PredictorChoice choice{.name = "oracle"};
+  while (choice.name == "oracle") choice.name = names[random() % names.size()];
   choice.history = std::make_shared<ActivationHistory>(shape, 4);
   choice.network = std::make_shared<PathNetwork>(
       PathNetworkShape{.routing = shape, .width = 8, .heads = 2, .inner = 8, .chunk = 4});
@@ -36,6 +38,7 @@ PredictorChoice random_predictor(std::mt19937_64& random, const RoutingTraceShap
 Settings random_settings(std::mt19937_64& random, const ModelDescription& model) {
   Settings settings;
   settings.options.predictor = random_predictor(random, routing_shape(model));
+  settings.options.follow_unjudged = random() % 2 == 0;
   settings.limits.strategy = static_cast<Strategy>(between(random, 0, kStrategies - 1));
   settings.limits.expert_slots = between(random, 1, 40);
   settings.limits.micro_batch = between(random, 1, 4);

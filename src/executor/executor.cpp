@@ -139,20 +139,39 @@ void Executor::add(Task task) {
   nodes_.push_back(std::move(added));
 }
 
+bool Executor::may_withdraw(std::span<const TaskNumber> numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](TaskNumber number) {
+    if (number < first_ || node(number).done) return false;
+    const Node& taken = node(number);
+    const bool needed =
+        std::any_of(taken.waited_by.begin(), taken.waited_by.end(), [&](const Edge& later) {
+          const bool with_it = std::count(numbers.begin(), numbers.end(), later.task) > 0;
+          return !with_it && !node(later.task).withdrawn;
+        });
+    return !needed && brings_weights(taken.task.work) &&
+           queue_of(taken.task.lane).tasks.has(number);
+  });
+}
+
 // A withdrawn task keeps its place in the order: the task that fills its slot next waits for it
 // alone, and must not begin before all readers of the slot's former unit are over. It is done,
 // unrun, as soon as its dependencies are.
-bool Executor::withdraw(TaskNumber number) {
+bool Executor::withdraw(std::span<const TaskNumber> numbers) {
   const std::lock_guard lock(mutex_);
-  if (number < first_ || node(number).done || !brings_weights(node(number).task.work)) return false;
-  Node& taken = node(number);
-  const bool needed = std::any_of(taken.waited_by.begin(), taken.waited_by.end(),
-                                  [&](const Edge& later) { return !node(later.task).withdrawn; });
-  if (needed || !queue_of(taken.task.lane).tasks.remove(number)) return false;
-  taken.withdrawn = true;
-  dependencies_.withdraw(taken.task, number);
-  queue_of(taken.task.lane).bell.ring();  // another task may be the first of its priority now
-  if (taken.waits_for == 0) finish(number, taken.ready_at);
+  if (!may_withdraw(numbers)) return false;
+  for (const TaskNumber number : numbers) {
+    Node& taken = node(number);
+    queue_of(taken.task.lane).tasks.remove(number);
+    taken.withdrawn = true;
+    dependencies_.withdraw(taken.task, number);
+    queue_of(taken.task.lane).bell.ring();  // another task may be the first of its priority now
+  }
+  // One that waits for no other is done; those that wait for it are done with it.
+  for (const TaskNumber number : numbers) {
+    if (number >= first_ && !node(number).done && node(number).waits_for == 0) {
+      finish(number, node(number).ready_at);
+    }
+  }
   return true;
 }
 

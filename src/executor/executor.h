@@ -74,11 +74,12 @@ class Executor {
   // The number of the last task of the fragment.
   TaskNumber submit(Fragment fragment);
 
-  // Takes back a task that brings weights and has not begun, so that it never will. The slot then
-  // holds whatever it held before, and may not be read until another task has filled it (submit()
-  // fails otherwise). False, and the task stays as it is: it has begun, or another task that was
-  // not withdrawn depends on it. A load is withdrawn before the fetch that it reads from.
-  bool withdraw(TaskNumber number);
+  // Takes back tasks that bring weights and have not begun, in program order, so that they never
+  // will. Their slots then hold whatever they held before, and may not be read until other tasks
+  // have filled them (submit() fails otherwise). False, and all stay as they are: one has begun, or
+  // another task that was not withdrawn depends on one. A load is withdrawn before the fetch that
+  // it reads from, or with it.
+  bool withdraw(std::span<const TaskNumber> numbers);
 
   // Returns once the task is done. When a task has failed, all others that had not begun are given
   // up, and every wait throws the error of the first until recover().
@@ -111,6 +112,8 @@ class Executor {
   };
 
   using Numbers = std::vector<TaskNumber>;
+
+  bool may_withdraw(std::span<const TaskNumber> numbers);
 
   // Rung, under the lock, for a thread when something has changed for it; a thread that spins
   // leaves the lock alone until then.

@@ -160,9 +160,9 @@ class RandomSchedules {
 
   // The places it would have written may not be read, unless another task has written them since.
   void withdraw(const Task& task, TaskNumber number) {
-    if (!executor_.withdraw(number)) return;
+    if (!executor_.withdraw({{number}})) return;
     EXPECT_TRUE(brings_weights(task.work));
-    EXPECT_FALSE(executor_.withdraw(number)) << "once";
+    EXPECT_FALSE(executor_.withdraw({{number}})) << "once";
     ++withdrawn_;
     for (const Resource& resource : task.writes) {
       const auto at = static_cast<size_t>(resource.number);
@@ -678,20 +678,20 @@ TEST_F(WaitingLoads, GoOnWhileAHigherPriorityHasToWait) {
 
 TEST_F(WaitingLoads, NeverLandOnceTheyAreWithdrawn) {
   const TaskNumber last = executor.submit({load(1), load(2), load(3)});
-  EXPECT_TRUE(executor.withdraw(last - 1));
-  EXPECT_FALSE(executor.withdraw(last - 1));
+  EXPECT_TRUE(executor.withdraw({{last - 1}}));
+  EXPECT_FALSE(executor.withdraw({{last - 1}}));
   executor.wait(last - 1);
-  EXPECT_FALSE(executor.withdraw(last - 3)) << "has begun";
+  EXPECT_FALSE(executor.withdraw({{last - 3}})) << "has begun";
   EXPECT_EQ(order(), std::vector<int32_t>({1, 3}));
-  EXPECT_FALSE(executor.withdraw(last)) << "is over";
+  EXPECT_FALSE(executor.withdraw({{last}})) << "is over";
   EXPECT_THROW(executor.submit({task(Lane::kCompute, {place(2)}, {})}), Error);
   executor.wait(executor.submit({load(2), task(Lane::kCompute, {place(2)}, {})}));
 }
 
 TEST_F(WaitingLoads, StayWhereSomebodyNeedsThem) {
   const TaskNumber last = executor.submit({load(1), task(Lane::kCompute, {place(1)}, {}), load(2)});
-  EXPECT_FALSE(executor.withdraw(last - 2));
-  EXPECT_FALSE(executor.withdraw(last - 1)) << "brings no weights";
+  EXPECT_FALSE(executor.withdraw({{last - 2}}));
+  EXPECT_FALSE(executor.withdraw({{last - 1}})) << "brings no weights";
   EXPECT_EQ(order(), std::vector<int32_t>({1, 2}));
 }
 
@@ -699,10 +699,23 @@ TEST_F(WaitingLoads, StayWhereSomebodyNeedsThem) {
 TEST_F(WaitingLoads, AreWithdrawnBeforeTheirFetch) {
   const TaskNumber last = executor.submit(
       {task(Work::fetch, Lane::kDiskRead, {place(100)}, {place(9)}), load(1, 0, {place(9)})});
-  EXPECT_FALSE(executor.withdraw(last - 1));
-  EXPECT_TRUE(executor.withdraw(last));
-  EXPECT_TRUE(executor.withdraw(last - 1));
+  EXPECT_FALSE(executor.withdraw({{last - 1}}));
+  EXPECT_TRUE(executor.withdraw({{last}}));
+  EXPECT_TRUE(executor.withdraw({{last - 1}}));
   EXPECT_EQ(order(), std::vector<int32_t>());
+}
+
+// A load and what settles it go together or not at all.
+TEST_F(WaitingLoads, AreWithdrawnWithWhatDependsOnThem) {
+  const TaskNumber last =
+      executor.submit({load(1), task(Work::settle, Lane::kDiskRead, {place(1)}, {place(1)}),
+                       task(Lane::kCompute, {place(2)}, {})});
+  EXPECT_TRUE(executor.withdraw({{last - 2, last - 1}}));
+  const TaskNumber needed =
+      executor.submit({load(1), task(Work::settle, Lane::kDiskRead, {place(1)}, {place(1)}),
+                       task(Lane::kCompute, {place(1)}, {})});
+  EXPECT_FALSE(executor.withdraw({{needed - 2, needed - 1}})) << "the settled expert is used";
+  EXPECT_EQ(order(), std::vector<int32_t>({1}));
 }
 
 // The next task that fills the slot of a withdrawn load waits for all readers of the slot's former
@@ -722,7 +735,7 @@ TEST_F(WaitingLoads, LeaveTheOrderToThoseBehind) {
                      }},
                 timeline);
   const TaskNumber last = slow.submit({task(Lane::kCompute, {place(1)}, {}), load(1)});
-  EXPECT_TRUE(slow.withdraw(last));
+  EXPECT_TRUE(slow.withdraw({{last}}));
   slow.submit({load(1)});
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   may_end.set_value();

@@ -26,6 +26,9 @@ class EvictionRule {
   virtual ~EvictionRule() = default;
 
   virtual void used(ExpertKey key, int64_t times) = 0;
+  // The expert was brought before anyone used it. Rules that know nothing of the future take that
+  // for a use: it would be the first to leave otherwise.
+  virtual void brought_ahead(ExpertKey key) { used(key, 1); }
   // The index of the candidate to evict. There is at least one, all are distinct, none is leased.
   virtual size_t victim(std::span<const ExpertKey> candidates) = 0;
   // Whether bringing `key` in the place of `leaving`, which would leave next, is worth the way.
@@ -38,7 +41,8 @@ class EvictionRule {
   // The probability that each expert of the layer is used in the pass at hand, [expert]: a layer
   // that runs now or later in the pass, told again whenever a gate has changed it.
   virtual void expect(LayerId, std::span<const double>) {}
-  // The probability that each expert of the layer is used in the next pass, [expert].
+  // The probability that each expert of the layer is used in the next pass, [expert]; empty:
+  // nothing is known of it any more.
   virtual void expect_in_next_pass(LayerId, std::span<const double>) {}
   // Whether expect() and expect_in_next_pass() have any effect.
   virtual bool uses_expectations() const { return false; }

@@ -9,6 +9,7 @@ namespace klotski {
 // another order whenever that changes.
 class ExpectingRule : public EvictionRule {
  public:
+  void brought_ahead(ExpertKey) override {}  // expectations say whether it stays
   void now_at(LayerId layer) override { expectations_.now_at(layer); }
   void expect(LayerId layer, std::span<const double> probability) override {
     expectations_.expect(layer, probability);

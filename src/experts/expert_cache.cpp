@@ -38,26 +38,40 @@ ExpertCache::ExpertCache(int64_t slots, std::unique_ptr<EvictionRule> rule)
 ExpertCache::~ExpertCache() { assert(leased_slots_ == 0); }
 
 std::optional<ExpertCache::Grant> ExpertCache::acquire(ExpertKey key) {
-  if (const int32_t slot = slot_of(key); slot != kNoSlot) return grant(key, slot, false);
+  const std::optional<Found> found = find_slot(key);
+  if (!found) return std::nullopt;
+  rule_->used(key, 1);
+  ++(found->must_load ? counters_.misses : counters_.hits);
+  return grant(key, *found);
+}
+
+std::optional<ExpertCache::Grant> ExpertCache::acquire_ahead(ExpertKey key) {
+  const std::optional<Found> found = find_slot(key);
+  if (!found) return std::nullopt;
+  rule_->brought_ahead(key);
+  return grant(key, *found);
+}
+
+// The expert's slot, or one that is free for it from now on; none where all are under lease.
+std::optional<ExpertCache::Found> ExpertCache::find_slot(ExpertKey key) {
+  if (const int32_t slot = slot_of(key); slot != kNoSlot) return Found{slot, false};
   if (free_or_evictable() == 0) return std::nullopt;
   if (free_.empty()) evict();
   const int64_t slot = free_.back();
   free_.pop_back();
-  return grant(key, slot, true);
+  return Found{slot, true};
 }
 
-ExpertCache::Grant ExpertCache::grant(ExpertKey key, int64_t slot, bool must_load) {
-  rule_->used(key, 1);
-  ++(must_load ? counters_.misses : counters_.hits);
-  Slot& state = slots_[static_cast<size_t>(slot)];
-  if (must_load) {
+ExpertCache::Grant ExpertCache::grant(ExpertKey key, const Found& found) {
+  Slot& state = slots_[static_cast<size_t>(found.slot)];
+  if (found.must_load) {
     state.key = key;
-    set_slot(key, static_cast<int32_t>(slot));
+    set_slot(key, static_cast<int32_t>(found.slot));
   } else if (state.leases == 0) {
     remove_evictable(key);
   }
   if (state.leases++ == 0) ++leased_slots_;
-  return {ExpertLease(this, key, slot), must_load};
+  return {ExpertLease(this, key, found.slot), found.must_load};
 }
 
 int32_t ExpertCache::slot_of(ExpertKey key) const {

@@ -68,6 +68,10 @@ class ExpertCache {
   // and ask again. That refusal counts as neither hit nor miss.
   [[nodiscard]] std::optional<Grant> acquire(ExpertKey key);
 
+  // Like acquire(), for an expert that is expected to be used later: counts neither as a request
+  // nor, where the rule tells the two apart, as a use.
+  [[nodiscard]] std::optional<Grant> acquire_ahead(ExpertKey key);
+
   // Tells the rule that the expert was used `times` times, here or elsewhere.
   void used(ExpertKey key, int64_t times) { rule_->used(key, times); }
   // Whether it would stay, were it brought here: a slot is free, or something leaves before it.
@@ -122,7 +126,12 @@ class ExpertCache {
   };
   static constexpr int32_t kNoSlot = -1;
 
-  Grant grant(ExpertKey key, int64_t slot, bool must_load);
+  struct Found {
+    int64_t slot;
+    bool must_load;
+  };
+  std::optional<Found> find_slot(ExpertKey key);
+  Grant grant(ExpertKey key, const Found& found);
   int32_t slot_of(ExpertKey key) const;
   LayerState& layer_of(ExpertKey key);
   void set_slot(ExpertKey key, int32_t slot);

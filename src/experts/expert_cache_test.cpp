@@ -42,6 +42,24 @@ TEST(ExpertCache, GrantsHitsAndEvictions) {
   EXPECT_EQ(cache.counters().evictions, 1);
 }
 
+// An expert that is brought ahead is there, but nobody has asked for it: neither hit nor miss.
+TEST(ExpertCache, WhatIsBroughtAheadIsNoRequest) {
+  ExpertCache cache(2, make_eviction_rule("lru", 4));
+  cache.acquire(key(0, 0))->lease.release();
+  {
+    const auto ahead = cache.acquire_ahead(key(1, 1));
+    ASSERT_TRUE(ahead);
+    EXPECT_TRUE(ahead->must_load);
+  }
+  EXPECT_FALSE(cache.acquire_ahead(key(1, 1))->must_load);
+  EXPECT_EQ(cache.counters().requests(), 1);
+  const auto full = cache.acquire(key(0, 2));
+  EXPECT_TRUE(cache.resident(key(1, 1))) << "to lru, coming is a use: the older one leaves";
+  const auto used = cache.acquire(key(1, 1));
+  EXPECT_EQ(cache.counters().hits, 1);
+  EXPECT_FALSE(cache.acquire_ahead(key(3, 3))) << "all slots are under lease";
+}
+
 // An expert that is used elsewhere gains in popularity, until it would take another's place.
 TEST(ExpertCache, WhatIsUsedMoreWouldStay) {
   ExpertCache cache(2, make_eviction_rule("lfu", 1));

@@ -136,13 +136,16 @@ void replay(const ReplayTrace& trace, ExpertPredictor* predictor,
 }
 
 ReplayPredictors::ReplayPredictors(const RoutingTraceShape& shape, PredictorChoice kept)
-    : shape_(shape), kept_(std::move(kept)), correlations_(shape) {}
+    : shape_(shape), kept_(std::move(kept)), correlations_(shape) {
+  if (kept_.history) began_with_ = std::make_shared<const ActivationHistory>(*kept_.history);
+}
 
 std::vector<std::string_view> ReplayPredictors::names() const {
   std::vector<std::string_view> names = {"popularity"};
   for (const std::string_view name : predictor_names()) {
-    const bool lacks_state =
-        (name == "path" && !kept_.network) || (name == "activation-aware" && !kept_.history);
+    const bool lacks_state = name == "none" || name == "oracle" ||
+                             (name == "path" && !kept_.network) ||
+                             (name == "activation-aware" && !kept_.history);
     if (!lacks_state) names.push_back(name);
   }
   return names;
@@ -155,8 +158,13 @@ std::unique_ptr<ExpertPredictor> ReplayPredictors::make(std::string_view name,
     predictor = std::make_unique<PopularityPredictor>(shape_, shares_in(shape_, learn_from));
   } else {
     correlations_ = CorrelationTable(shape_);
-    kept_.name = name;
-    predictor = make_predictor(kept_, correlations_);
+    PredictorChoice choice = kept_;
+    choice.name = name;
+    if (name != "activation-aware" && began_with_) {
+      borrowed_ = std::make_shared<ActivationHistory>(*began_with_);
+      choice.history = borrowed_;
+    }
+    predictor = make_predictor(choice, correlations_);
   }
   for (const ReplayTrace& trace : learn_from) learn(*predictor, trace);
   return predictor;

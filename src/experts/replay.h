@@ -66,6 +66,10 @@ class ReplayPredictors {
  private:
   RoutingTraceShape shape_;
   PredictorChoice kept_;
+  std::shared_ptr<const ActivationHistory> began_with_;  // null: no history is kept
+  // One for the predictor at hand where past requests only help it: kept_ grows by the predictor
+  // that is named after them alone.
+  std::shared_ptr<ActivationHistory> borrowed_;
   CorrelationTable correlations_;
 };
 

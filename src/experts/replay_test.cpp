@@ -96,7 +96,7 @@ TEST_F(Replay, PredictorsChangeOnlyRulesThatAsk) {
     EXPECT_EQ(hits(predictors.make(name, learn_from).get()), without) << name;
   }
   EXPECT_EQ(kept.history->decode.size(), 4);
-  EXPECT_THROW(predictors.make("none", learn_from), Error);
+  EXPECT_THROW(predictors.make("oracle", learn_from), Error);
 }
 
 TEST_F(Replay, TracesOfDifferentModelsAreRefused) {

@@ -31,9 +31,10 @@ struct SearchSpace {
   std::optional<Strategy> strategy{};
   std::optional<int64_t> hot_experts{};
   // Strategies to choose from; the last of several that are equally fast and use the processors
-  // alike.
+  // alike. One stands for all that follow a predictor: a simulation has only one.
   std::vector<Strategy> strategies = {Strategy::simple, Strategy::multi_batch,
-                                      Strategy::hot_prefetch, Strategy::klotski};
+                                      Strategy::hot_prefetch, Strategy::activation_aware,
+                                      Strategy::klotski};
 
   std::vector<bool> cpu_attention = {false};  // values to choose from
 };

@@ -201,6 +201,7 @@ struct Recorded : TaskSink {
     for (int64_t e = 0; e < 8; ++e) all.emplace_back(e);
     return all;
   }
+  bool withdraw(const WeightUnit&, TierId) override { return false; }
 };
 
 // The first layer is asked for by the pass before it and by its own: its keys and values take of

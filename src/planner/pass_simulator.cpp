@@ -52,6 +52,7 @@ PassSimulator::PassSimulator(const PredictionInputs& with, const Policy& policy,
                     return experts;
                   },
                   timeline_),
+      pace_(with.model, policy, with.facts),
       loads_(with.model) {
   if (!policy.layout.host()) return;
   // A device's weights are brought before the first pass.
@@ -66,7 +67,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
       std::llround(shape.rows() * static_cast<double>(shape.micro_batches))));
   const TimelineTotals before = timeline_.totals();
   const std::chrono::nanoseconds began = simulation_.pass_end();
-  FragmentBuilder build(policy_, residency_, sources_.context(micro_batches()));
+  FragmentBuilder build(policy_, residency_, context());
   run_pass(*schedule_, build, simulation_);
   for (int32_t k = 0; k < build.micro_batches(); ++k) {
     if (shape.logit_rows > 0) build.logits(k);
@@ -76,6 +77,7 @@ TimelineTotals PassSimulator::play(const PassShape& shape) {
   TimelineTotals pass = timeline_.totals();
   pass -= before;
   pass.elapsed = simulation_.pass_end() - began;
+  pace_.pass_over(timeline_.totals(), build.context().group_rows());
   const auto busy_share = [&](Lane lane) {
     return std::min(1.0, pass.percent(pass.lane(lane).busy) / 100.0);
   };
@@ -123,7 +125,36 @@ double PassSimulator::kv_seconds(const Task& task) {
   return up_seconds(bytes) * beside_cpu();
 }
 
+ScheduleContext PassSimulator::context() {
+  ScheduleContext context = sources_.context(micro_batches());
+  context.loads_a_layer = pace_.loads_a_layer();
+  context.coming = [this] { return coming(); };
+  return context;
+}
+
+// What is known of coming layers is how popular their experts are. The caches are told as in a run.
+std::vector<LayerProbabilities> PassSimulator::coming() {
+  constexpr int64_t kHorizonLayers = 8;
+  const double rows = shape_.rows() * static_cast<double>(shape_.micro_batches);
+  const int64_t layers = with_.model.layer_count();
+  std::vector<LayerProbabilities> coming;
+  for (int64_t ahead = 1; ahead <= std::min(kHorizonLayers, layers - 1); ++ahead) {
+    const LayerId layer((layer_.value + ahead) % layers);
+    const FeedForward& part = with_.model.layer(layer).feed_forward;
+    if (!part.routed) continue;
+    LayerProbabilities expected{layer, {}};
+    for (const double share : with_.shares.of(layer)) {
+      const double of_row = std::min(1.0, share * static_cast<double>(part.router.top_k));
+      expected.probability.push_back(1.0 - std::pow(1.0 - of_row, rows));
+    }
+    if (layer > layer_) residency_.expect(expected);
+    coming.push_back(std::move(expected));
+  }
+  return coming;
+}
+
 void PassSimulator::choose(LayerId layer) {
+  layer_ = layer;
   chosen_.clear();
   const FeedForward& part = with_.model.layer(layer).feed_forward;
   for (int64_t k = 0; k < shape_.micro_batches; ++k) {

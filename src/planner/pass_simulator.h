@@ -8,6 +8,7 @@
 #include "hardware/profile.h"
 #include "planner/expert_shares.h"
 #include "planner/unit_table.h"
+#include "schedule/link_pace.h"
 #include "schedule/simulate.h"
 
 namespace klotski {
@@ -65,6 +66,8 @@ class PassSimulator {
   double rows_of(ExpertId expert, int32_t micro_batch) const;
   double rows_of(const Task& expert) const;
   void choose(LayerId layer);
+  ScheduleContext context();
+  std::vector<LayerProbabilities> coming();
   int64_t& uses_of(const Resource& slot);
 
   const PredictionInputs& with_;
@@ -76,7 +79,9 @@ class PassSimulator {
   std::vector<uint64_t> kv_page_bytes_;  // bytes of a page in the file, by layer
   Timeline timeline_;
   Simulation simulation_;
+  LinkPace pace_;
   PassShape shape_;
+  LayerId layer_{};  // whose gates have chosen last
   int64_t passes_ = 0;
   // Rows of the layer at hand that chose each expert, by micro-batch.
   std::vector<std::vector<double>> chosen_;

@@ -51,11 +51,11 @@ Policy group_policy(const RunLimits& limits, const Workload& workload, bool devi
   if (device) policy.group.decode_batch = kDeviceDecodeBatch;
   policy.cache.hot_experts = limits.hot_experts.value_or(0);
   policy.cache.path_length = limits.path_length;
-  policy.cache.eviction = limits.eviction.value_or(policy.cache.eviction);
   policy.precision = limits.precision;
   policy.visible.sinks = limits.attention_sinks;
   policy.visible.window = limits.attention_window;
   policy = with_strategy(std::move(policy), limits.strategy.value_or(Strategy::klotski));
+  policy.cache.eviction = limits.eviction.value_or(policy.cache.eviction);
   policy.group.micro_batch_rows = std::max(
       policy.group.micro_batch, std::min(device ? kDeviceMicroBatchRows : kMicroBatchRows,
                                          workload.prompt_tokens * policy.group.micro_batch));
@@ -187,12 +187,14 @@ class MemoryDivision {
     return policy;
   }
 
-  // Chooses the experts that stay. A pass that uses most experts of every layer finds those that
-  // were kept. A pass that uses few, while the CPU computes missing ones, is served best by the
-  // experts that are used most: the link brings them when it has nothing else to do.
+  // Chooses the experts that stay, unless a predictor says so from pass to pass. A pass that uses
+  // most experts of every layer finds those that were kept. A pass that uses few, while the CPU
+  // computes missing ones, is served best by the experts that are used most: the link brings them
+  // when it has nothing else to do.
   void choose_what_stays(Policy& policy) const {
     const int64_t slots = policy.layout.compute().slots[index_of(UnitKind::expert)];
     if (slots == layouts_.units(UnitKind::expert)) return;
+    if (properties_of(policy.strategy).follows_predictor()) return;
     if (policy.division.shared_rows > 0 && uses_few_experts(policy)) {
       if (!limits_.eviction) policy.cache.eviction = "lfu";
       return;

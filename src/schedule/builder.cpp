@@ -61,6 +61,7 @@ int32_t FragmentBuilder::fetch(const WeightUnit& unit, TierId tier, const Order&
             .layer = unit.layer,
             .bytes = context_.facts(unit).read_bytes,
             .reason = order.reason,
+            .priority = order.priority,
             .writes = {{Place::slot, here.slot, unit.kind, tier}},
             .after = order.after};
   come_from_source(task, order);
@@ -71,34 +72,55 @@ int32_t FragmentBuilder::fetch(const WeightUnit& unit, TierId tier, const Order&
 bool FragmentBuilder::bring(const WeightUnit& unit, TierId tier, const Order& order) {
   const auto leased = residency_.lease(unit, tier);
   if (!leased) return false;
-  if (!leased->must_load) return true;
+  if (leased->must_load) load_into(leased->slot, unit, tier, order);
+  return true;
+}
+
+// Fills a slot of a compute tier.
+void FragmentBuilder::load_into(int32_t slot, const WeightUnit& unit, TierId tier,
+                                const Order& order) {
   const UnitFacts facts = context_.facts(unit);
   Task load{.work = Work::load,
             .unit = unit,
             .tier = tier,
-            .slot = leased->slot,
+            .slot = slot,
             .layer = unit.layer,
             .bytes = facts.own_bytes,
             .reason = order.reason,
-            .writes = {slot_of(unit, tier)},
+            .priority = order.priority,
+            .writes = {{Place::slot, slot, unit.kind, tier}},
             .after = order.after};
   if (tier == kComputeTier) link_bytes_ += facts.own_bytes;
   come_from_source(load, order);
-  if (load.source_slot >= 0) {
-    fragment_.push_back(std::move(load));
-    return true;
-  }
-  load.bytes = facts.read_bytes;
-  if (!facts.must_settle) {
-    fragment_.push_back(std::move(load));
-    return true;
-  }
+  const bool from_disk = load.source_slot < 0;
+  if (from_disk) load.bytes = facts.read_bytes;
   fragment_.push_back(load);
+  if (!from_disk || !facts.must_settle) return;
   load.work = Work::settle;
   load.lane = settle_lane(tier);
   load.after.clear();
   fragment_.push_back(std::move(load));
+}
+
+bool FragmentBuilder::guess(const WeightUnit& expert, double priority) {
+  if (!residency_.worth_bringing(expert)) return false;
+  const std::optional<int32_t> slot = residency_.bring_ahead(expert);
+  if (!slot) return false;
+  // A guess rests on the choices of the gates before it.
+  load_into(*slot, expert, kComputeTier,
+            {LoadReason::prefetch, of_all_batches(Place::routing),
+             static_cast<float>(priority) + kGuessPriority});
   return true;
+}
+
+// A unit that did not leave for the compute tier may still be on its way to the memory before it.
+void FragmentBuilder::take_back(const WeightUnit& expert, TaskSink& sink) {
+  for (const TierMemory* memory = &policy_.layout.compute(); memory;
+       memory = policy_.layout.source_of(memory->tier)) {
+    if (!residency_.resident(expert, memory->tier)) return;
+    if (!sink.withdraw(expert, memory->tier)) return;
+    residency_.forget(expert, memory->tier);
+  }
 }
 
 void FragmentBuilder::preload(const WeightUnit& unit, TierId tier) {

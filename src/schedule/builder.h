@@ -8,6 +8,7 @@
 #include "schedule/residency.h"
 #include "schedule/schedule_context.h"
 #include "schedule/task.h"
+#include "schedule/task_sink.h"
 
 namespace klotski {
 
@@ -49,6 +50,12 @@ class FragmentBuilder {
   // Like request, for a unit that is used next: takes the slot of a unit requested for later if it
   // must, and returns whether it did.
   bool need(const WeightUnit& unit, TierId tier = kComputeTier);
+  // Brings an expert that is likely to be used, with a priority of 0 to 1 among all guesses, unless
+  // it is there or replaces an expert that is worth more; returns whether it comes. Whatever is
+  // needed or certain overtakes it.
+  bool guess(const WeightUnit& expert, double priority);
+  // Takes a guess back, as far as it has not begun; the tasks were submitted.
+  void take_back(const WeightUnit& expert, TaskSink& sink);
   // Gives the slot back at once.
   void done(const WeightUnit& unit, TierId tier = kComputeTier) { residency_.release(unit, tier); }
   // Experts of the layer requested and not done, in the order of their requests.
@@ -103,7 +110,9 @@ class FragmentBuilder {
   struct Order {
     LoadReason reason = LoadReason::certain;
     std::vector<Resource> after{};
+    float priority = 0;
   };
+  void load_into(int32_t slot, const WeightUnit& unit, TierId tier, const Order& order);
   bool bring(const WeightUnit& unit, TierId tier, const Order& order);
   bool enough_ahead(const WeightUnit& unit, LoadReason reason) const;
   void come_from_source(Task& task, const Order& order);

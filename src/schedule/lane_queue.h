@@ -33,9 +33,13 @@ class LaneQueue {
     entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(begin),
                    entries_.begin() + static_cast<std::ptrdiff_t>(end));
   }
-  // Takes a task out. False: it is not here.
-  bool remove(TaskNumber number) {
-    return std::erase_if(entries_, [&](const Entry& entry) { return entry.number == number; }) > 0;
+  bool has(TaskNumber number) const {
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const Entry& entry) { return entry.number == number; });
+  }
+  // Takes a task out, if it is here.
+  void remove(TaskNumber number) {
+    std::erase_if(entries_, [&](const Entry& entry) { return entry.number == number; });
   }
 
  private:

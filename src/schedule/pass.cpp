@@ -47,6 +47,7 @@ void Schedule::layers(FragmentBuilder& build, TaskSink& sink) {
     Activated activated;
     for (int32_t k = 0; k < build.micro_batches(); ++k) {
       activated.push_back(sink.chosen(layer, k));
+      if (k == 0) withdraw_guesses(build, sink);
       gate_finished(build, layer, k, activated.back());
       sink.submit(build.take());
     }

@@ -32,7 +32,9 @@ void TierLayout::set_host_slots(std::array<int64_t, kUnitKinds> slots) {
 
 Policy with_strategy(Policy policy, Strategy strategy) {
   policy.strategy = strategy;
-  if (properties_of(strategy).one_micro_batch) policy.group.micro_batches = 1;
+  const StrategyProperties& has = properties_of(strategy);
+  if (has.one_micro_batch) policy.group.micro_batches = 1;
+  if (!has.eviction.empty()) policy.cache.eviction = has.eviction;
   return policy;
 }
 

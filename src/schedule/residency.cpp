@@ -27,6 +27,7 @@ class SomeLeaveFirst : public EvictionRule {
   virtual bool leaves_first(ExpertKey key) const = 0;
 
   void used(ExpertKey key, int64_t times) override { rule_->used(key, times); }
+  void brought_ahead(ExpertKey key) override { rule_->brought_ahead(key); }
   bool worth_replacing(ExpertKey leaving, ExpertKey key) override {
     return rule_->worth_replacing(leaving, key);
   }
@@ -219,6 +220,17 @@ std::optional<Residency::Leased> Residency::lease(const WeightUnit& unit, TierId
   return leased;
 }
 
+std::optional<int32_t> Residency::bring_ahead(const WeightUnit& unit, TierId tier) {
+  const auto grant = shelf(unit.kind, tier).cache->acquire_ahead({unit.layer, unit.expert});
+  if (!grant || !grant->must_load) return std::nullopt;
+  return static_cast<int32_t>(grant->lease.slot());
+}
+
+void Residency::forget(const WeightUnit& unit, TierId tier) {
+  release(unit, tier);
+  shelf(unit.kind, tier).cache->forget({unit.layer, unit.expert});
+}
+
 bool Residency::resident(const WeightUnit& unit, TierId tier) const {
   return shelf(unit.kind, tier).cache->resident({unit.layer, unit.expert});
 }
@@ -236,7 +248,8 @@ void Residency::chosen(const WeightUnit& unit, int64_t rows) {
 }
 
 bool Residency::worth_bringing(const WeightUnit& unit) {
-  return !resident(unit) && shelf(unit.kind).cache->would_stay({unit.layer, unit.expert});
+  return !resident(unit) && room_beside_kept() &&
+         shelf(unit.kind).cache->would_stay({unit.layer, unit.expert});
 }
 
 int64_t Residency::loads_ahead() const {
@@ -316,7 +329,6 @@ void Residency::expect(const LayerProbabilities& expected) {
 }
 
 void Residency::expect_in_next_pass(const LayerProbabilities& expected) {
-  if (expected.probability.empty()) return;
   tell_expert_caches(
       [&](ExpertCache& cache) { cache.expect_in_next_pass(expected.layer, expected.probability); });
 }

@@ -59,6 +59,13 @@ class Residency {
 
   // Takes a lease unless there is one already. Nothing where all slots of the kind are under lease.
   [[nodiscard]] std::optional<Leased> lease(const WeightUnit& unit, TierId tier = kComputeTier);
+  // Gives a unit that is expected to be used later a slot, without a lease: the eviction rule keeps
+  // it there as long as the expectation lasts. The slot to load it into; nothing where the unit is
+  // there already or all slots are under lease.
+  [[nodiscard]] std::optional<int32_t> bring_ahead(const WeightUnit& unit,
+                                                   TierId tier = kComputeTier);
+  // The unit was not loaded after all.
+  void forget(const WeightUnit& unit, TierId tier);
   // Gives up the lease that was taken last on another unit of the kind.
   void give_way(const WeightUnit& unit, TierId tier = kComputeTier);
   void release(const WeightUnit& unit, TierId tier = kComputeTier);
@@ -96,8 +103,7 @@ class Residency {
   void now_at(LayerId layer);
   // Tells the experts' eviction rules of a layer's probabilities (EvictionRule::expect).
   void expect(const LayerProbabilities& expected);
-  // Tells them of a layer's probabilities in the next pass (EvictionRule::expect_in_next_pass);
-  // without probabilities nothing.
+  // Tells them of a layer's probabilities in the next pass (EvictionRule::expect_in_next_pass).
   void expect_in_next_pass(const LayerProbabilities& expected);
   // Whether a rule of the experts' slots uses them.
   bool uses_expectations() const;

@@ -22,11 +22,26 @@ std::vector<ExpertId> ContextSources::hot(LayerId layer) const {
   return experts;
 }
 
+std::vector<LayerProbabilities> ContextSources::coming() const {
+  constexpr size_t kHorizonLayers = 8;
+  if (std::ssize(predictor.tokens()) > kMostGuessedRows) return {};
+  std::vector<LayerProbabilities> coming = predictor.coming(kHorizonLayers);
+  const size_t known = predictor.choices().known_layers();
+  for (size_t routed = 0; routed < known && coming.size() < kHorizonLayers; ++routed) {
+    const LayerId layer = predictor.shape().layers[routed].layer;
+    LayerProbabilities next_pass{layer, predictor.next_pass_probabilities(layer)};
+    if (next_pass.probability.empty()) break;
+    coming.push_back(std::move(next_pass));
+  }
+  return coming;
+}
+
 ScheduleContext ContextSources::context(std::vector<MicroBatchShape> group) const {
   return {.model = model,
           .group = std::move(group),
           .facts = facts,
           .hot = [this](LayerId layer) { return hot(layer); },
+          .coming = [this] { return coming(); },
           .rows = rows};
 }
 

@@ -17,6 +17,10 @@ struct MicroBatchShape {
   bool decodes = false;  // a row a sequence, each following others, all of them spilled
 };
 
+// Rows of a group up to which single experts are predicted: larger ones use nearly every expert,
+// so that a prediction tells little and takes long.
+inline constexpr int64_t kMostGuessedRows = 64;
+
 // The bytes of a unit of weights.
 struct UnitFacts {
   uint64_t read_bytes = 0;   // bytes read from disk
@@ -32,6 +36,12 @@ struct ScheduleContext {
   std::function<UnitFacts(const WeightUnit&)> facts;
   // Experts expected to take most tokens of a layer, likeliest first.
   std::function<std::vector<ExpertId>(LayerId)> hot;
+  // The probability that the group uses each expert, for the coming layers, the next one first, as
+  // far as anything is known; of layers that this pass is through with, in the next pass.
+  std::function<std::vector<LayerProbabilities>()> coming = [] {
+    return std::vector<LayerProbabilities>();
+  };
+  double loads_a_layer = 1.0;  // experts that the link brings while a layer computes
   // Rows of the group that chose an expert of the layer whose gates have all finished; hybrid asks.
   std::function<double(ExpertId)> rows{};
 
@@ -50,6 +60,8 @@ struct ContextSources {
   ScheduleContext context(std::vector<MicroBatchShape> group) const;
   // The experts that the cache rule brings ahead for a layer, likeliest first.
   std::vector<ExpertId> hot(LayerId layer) const;
+  // See ScheduleContext::coming; nothing for groups of more than kMostGuessedRows.
+  std::vector<LayerProbabilities> coming() const;
 };
 
 }  // namespace klotski

@@ -28,6 +28,7 @@ class Simulation : public TaskSink {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
     return routing_(layer, micro_batch);
   }
+  bool withdraw(const WeightUnit& unit, TierId tier) override;
 
   // A pass begins when the pass before it has ended: its requests were not known earlier, though
   // units that the pass before asked for ahead may still be on their way. Tasks of the pass before
@@ -55,6 +56,11 @@ class Simulation : public TaskSink {
     std::chrono::nanoseconds cost;
     std::vector<Edge> edges;
   };
+  // A guess, as long as it has not been withdrawn.
+  struct Guess {
+    Task task;
+    TaskNumber number;
+  };
   struct Next {
     Lane lane;
     size_t place;  // index in the lane's queue
@@ -68,6 +74,12 @@ class Simulation : public TaskSink {
   const Waiting& waiting(TaskNumber number) const { return waiting_[played(number).waiting]; }
   void play_until(TaskNumber number);
   void play_next();
+  std::optional<Next> first_of_lanes() const;
+  void play(const Next& next);
+  void play_before(std::chrono::nanoseconds time);
+  std::vector<Guess> guesses_of(const WeightUnit& unit, TierId tier) const;
+  bool is_needed(TaskNumber number) const;
+  void leave_unplayed(TaskNumber number);
   std::optional<Next> next_of(Lane lane, const LaneQueue& queue) const;
   std::chrono::nanoseconds lane_free(Lane lane) const;
   void play(TaskNumber number, TimelineSpan span, std::chrono::nanoseconds cost,
@@ -82,6 +94,7 @@ class Simulation : public TaskSink {
   TaskNumber first_played_ = 0;             // the number of the first one there
   LaneMap<LaneQueue> queues_;               // tasks that bring weights
   std::vector<Waiting> waiting_;            // tasks that bring weights, and some that are over
+  std::vector<Guess> guesses_;              // of the pass at hand
   size_t left_ = 0;                         // tasks of queues_
   std::chrono::nanoseconds pass_began_{0};  // no lane does anything of the pass before
   LaneMap<std::chrono::nanoseconds> lane_free_;

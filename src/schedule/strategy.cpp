@@ -26,6 +26,9 @@ std::unique_ptr<Schedule> make_schedule(Strategy strategy) {
       return make_hot_prefetch();
     case Strategy::klotski:
       return make_klotski();
+    case Strategy::activation_aware:
+    case Strategy::predictive:
+      return make_priority_prefetch();
     case Strategy::cgopipe:
       return make_cgopipe();
     case Strategy::hybrid:

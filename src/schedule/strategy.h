@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "schedule/builder.h"
+#include "schedule/task_sink.h"
 
 namespace klotski {
 
@@ -11,19 +12,6 @@ namespace klotski {
 using Activated = std::vector<std::vector<ExpertId>>;
 // Experts that the rows of any micro-batch chose: each once, ascending.
 std::vector<ExpertId> union_of(const Activated& activated);
-
-// A receiver of tasks that carries them out: the executor, or a simulation of it.
-class TaskSink {
- public:
-  virtual ~TaskSink() = default;
-  virtual void submit(Fragment fragment) = 0;
-  // Experts that the rows of a micro-batch chose, ascending; waits for its gate. A layer that is
-  // not routed has chosen its only expert before.
-  virtual std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) = 0;
-  // Tells that all experts of the layer were submitted: while they run is the time to learn from
-  // its choices, before the next layer's experts are predicted.
-  virtual void layer_submitted(LayerId) {}
-};
 
 // One strategy. It is asked for every layer of a pass, in this order: which units to bring before
 // the layer begins; then, attention being the same for all, how the gates run and what to do as
@@ -38,6 +26,9 @@ class Schedule {
   virtual void gate(FragmentBuilder& build, LayerId layer, int32_t micro_batch) {
     build.gate(layer, micro_batch);
   }
+  // Called when the first gate of a layer has finished, before any expert is requested for it:
+  // takes back loads that were only guesses and have not begun. The fragment is empty.
+  virtual void withdraw_guesses(FragmentBuilder&, TaskSink&) {}
   virtual void gate_finished(FragmentBuilder& build, LayerId layer, int32_t micro_batch,
                              const std::vector<ExpertId>& chosen) {
     build.request_chosen(layer, micro_batch, chosen);
@@ -57,6 +48,7 @@ std::unique_ptr<Schedule> make_simple();
 std::unique_ptr<Schedule> make_multi_batch();
 std::unique_ptr<Schedule> make_hot_prefetch();
 std::unique_ptr<Schedule> make_klotski();
+std::unique_ptr<Schedule> make_priority_prefetch();
 std::unique_ptr<Schedule> make_cgopipe();
 std::unique_ptr<Schedule> make_hybrid();
 

@@ -9,8 +9,18 @@
 namespace klotski {
 
 // Strategies in the order of the Klotski paper's ablation, each adding one idea to the one before;
-// then the strategies that need a device and the CPU.
-enum class Strategy { simple, multi_batch, hot_prefetch, klotski, cgopipe, hybrid, count_ };
+// then those that follow a predictor over several layers, and those that need a device and the CPU.
+enum class Strategy {
+  simple,
+  multi_batch,
+  hot_prefetch,
+  klotski,
+  activation_aware,
+  predictive,
+  cgopipe,
+  hybrid,
+  count_
+};
 
 inline constexpr size_t kStrategies = static_cast<size_t>(Strategy::count_);
 
@@ -22,10 +32,16 @@ struct StrategyProperties {
   bool needs_device = false;     // without a device it is the strategy that it is built on
   bool one_micro_batch = false;  // works on a group of one micro-batch only
   bool prefetches_hot = false;   // brings K hot experts: their number matters
+  // The predictor and the eviction rule that the strategy follows unless others are asked for;
+  // empty: it goes by no predictor over several layers, and any rule does.
+  std::string_view predictor{};
+  std::string_view eviction{};
   bool divides_experts = false;  // the CPU computes some experts, a device the others
   bool needs_cpu_attention = false;
   bool competes_on_device = false;     // may be the fastest there; others are steps of the ablation
   bool double_buffers_layers = false;  // wants slots for the units of any two layers
+
+  bool follows_predictor() const { return !predictor.empty(); }
 };
 
 const StrategyProperties& properties_of(Strategy strategy);

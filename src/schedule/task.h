@@ -85,6 +85,7 @@ struct Task {
   int64_t sliced = 0;  // outputs of the expert that the device computes, the CPU the rest; 0: whole
   LoadReason reason = LoadReason::certain;
   // Priority of a task that brings weights: its lane takes higher ones first (lane_queue.h).
+  // Negative for a guess, which everything that is certain or chosen overtakes.
   float priority = 0;
   std::vector<Resource> reads{};
   std::vector<Resource> writes{};
@@ -95,6 +96,11 @@ struct Task {
   // not keep them from being written again while it runs.
   std::vector<Resource> after{};
 };
+
+// Added to the priority of a guess among guesses, 0 to 1.
+inline constexpr float kGuessPriority = -2;
+// Whether a task brings a unit by a guess that may be withdrawn.
+inline bool is_guess(const Task& task) { return task.priority < 0; }
 
 // Tasks in program order: a task may depend on earlier ones only.
 using Fragment = std::vector<Task>;

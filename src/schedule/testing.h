@@ -145,6 +145,20 @@ inline ScheduleContext random_context(std::mt19937_64& random, const ModelDescri
             }
             return hot;
           },
+      .coming =
+          [&model, &random] {
+            std::vector<LayerProbabilities> coming;
+            const int64_t first = between(random, 0, model.layer_count() - 1);
+            for (int64_t i = 0, end = between(random, 0, 3); i < end; ++i) {
+              const LayerId layer((first + i) % model.layer_count());
+              LayerProbabilities expected{layer, {}};
+              for (int64_t e = 0; e < model.layer(layer).feed_forward.experts; ++e) {
+                expected.probability.push_back(static_cast<double>(between(random, 0, 10)) / 10);
+              }
+              coming.push_back(std::move(expected));
+            }
+            return coming;
+          },
       .rows = [](ExpertId expert) { return static_cast<double>(1 + expert.value % 3); }};
   const bool decoding = between(random, 0, 1) == 1;  // all of them
   for (int64_t k = 0; k < micro_batches; ++k) {
@@ -165,10 +179,24 @@ class RecordingSink : public TaskSink {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
     return routing_[static_cast<size_t>(layer.value)][static_cast<size_t>(micro_batch)];
   }
+  // Every other guess has not begun: its tasks never run.
+  bool withdraw(const WeightUnit& unit, TierId tier) override {
+    if (++asked_ % 2 == 0) return false;
+    const auto brings = [&](const Task& task) {
+      return is_guess(task) && task.unit == unit && task.tier == tier;
+    };
+    const auto last = std::find_if(tasks.rbegin(), tasks.rend(), [&](const Task& task) {
+      return brings(task) && task.work != Work::settle;
+    });
+    if (last == tasks.rend()) return false;
+    tasks.erase(std::remove_if(last.base() - 1, tasks.end(), brings), tasks.end());
+    return true;
+  }
   Fragment tasks;
 
  private:
   const RoutingTable& routing_;
+  int64_t asked_ = 0;
 };
 
 }  // namespace klotski

@@ -140,6 +140,7 @@ class Played {
     std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
       return played.simulation_.chosen(layer, micro_batch);
     }
+    bool withdraw(const WeightUnit&, TierId) override { return false; }
     Played& played;
   };
 

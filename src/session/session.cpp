@@ -37,7 +37,8 @@ Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
   check_options(options_);
   check_options_on_target(options_, target_.target);
   options_.pipeline.source = model_->source;
-  options_.pipeline.predictor = read_predictor(description(), options_);
+  // What the files hold is refused before anything is planned.
+  read_predictor(description(), options_, options_.limits.strategy.value_or(Strategy::klotski));
   table_ = read_correlation_table(description(), options_);
 }
 
@@ -112,12 +113,9 @@ Planning Session::explain(const Workload& workload) {
 void Session::load() {
   if (!plan_) fail(ErrorKind::internal, "a session was to be loaded before it was planned");
   unload();
-  // Every load begins with the matrices of past requests that the session began with.
   PipelineOptions pipeline_options = options_.pipeline;
-  if (std::shared_ptr<ActivationHistory>& history = pipeline_options.predictor.history) {
-    history = std::make_shared<ActivationHistory>(*history);
-    history_ = history;
-  }
+  pipeline_options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
+  history_ = pipeline_options.predictor.history;
   auto loaded = std::make_unique<Loaded>(*model_, target_.target, *plan_, pipeline_options);
   Pipeline& pipeline = loaded->prepared.pipeline();
   if (table_) pipeline.correlations() = *table_;

@@ -45,18 +45,33 @@ std::vector<std::string> losses(const RunLimits& limits) {
                       limits.attention_sinks, limits.attention_window)};
 }
 
-PredictorChoice read_predictor(const ModelDescription& model, const SessionOptions& options) {
+namespace {
+
+std::string predictor_name(const SessionOptions& options, Strategy strategy) {
+  if (!options.predictor.empty()) return options.predictor;
+  if (!options.predictor_file.empty()) return "path";
+  if (!options.activation_file.empty()) return "activation-aware";
+  const StrategyProperties& has = properties_of(strategy);
+  return has.follows_predictor() ? std::string(has.predictor) : "correlation";
+}
+
+}  // namespace
+
+PredictorChoice read_predictor(const ModelDescription& model, const SessionOptions& options,
+                               Strategy strategy) {
+  PredictorChoice choice{.name = predictor_name(options, strategy)};
   const auto only_for = [&](const std::string& file, std::string_view option,
                             std::string_view predictor) {
-    if (file.empty() || options.predictor == predictor) return;
+    if (file.empty() || choice.name == predictor) return;
     fail(ErrorKind::usage, "{} is read by --predictor {}: expected that, found {}", option,
-         predictor, in_quotes(options.predictor));
+         predictor, in_quotes(choice.name));
   };
   only_for(options.predictor_file, "--predictor-file", "path");
-  only_for(options.activation_file, "--eamc", "activation-aware");
+  const bool keeps_history =
+      choice.name == "activation-aware" || choice.name == "token" || choice.name == "path";
+  if (!keeps_history) only_for(options.activation_file, "--eamc", "activation-aware");
   const RoutingTraceShape shape = routing_shape(model);
-  PredictorChoice choice{.name = options.predictor};
-  if (options.predictor == "path") {
+  if (choice.name == "path") {
     if (options.predictor_file.empty()) {
       fail(ErrorKind::usage,
            "--predictor path: expected --predictor-file with a network that klotski "
@@ -65,7 +80,7 @@ PredictorChoice read_predictor(const ModelDescription& model, const SessionOptio
     choice.network =
         std::make_shared<PathNetwork>(PathNetwork::load(options.predictor_file, shape));
   }
-  if (options.predictor == "activation-aware") {
+  if (keeps_history) {
     choice.history = std::make_shared<ActivationHistory>(
         ActivationHistory::load_if_there(options.activation_file, shape, kActivationCapacity));
   }

@@ -13,12 +13,12 @@ namespace klotski {
 // Limits and choices of a session, as plain data.
 struct SessionOptions {
   RunLimits limits;
-  PipelineOptions pipeline;  // the session itself sets its source of weights and predictor
-  std::string predictor = "correlation";  // see make_predictor
-  std::string device = "auto";            // see open_target
-  std::string kernels = "cpu";            // see open_target
-  std::string correlation_file;           // correlation table to begin with; empty: an empty table
-  std::string predictor_file;             // trained network of the predictor "path"
+  PipelineOptions pipeline;      // the session itself sets its source of weights and predictor
+  std::string predictor;         // see make_predictor; empty: see read_predictor
+  std::string device = "auto";   // see open_target
+  std::string kernels = "cpu";   // see open_target
+  std::string correlation_file;  // correlation table to begin with; empty: an empty table
+  std::string predictor_file;    // trained network of the predictor "path"
   // Matrices of past requests for the predictor "activation-aware": read where the file exists, and
   // written by save_activation_history(). Empty: none are kept.
   std::string activation_file;
@@ -40,9 +40,11 @@ std::vector<std::string> losses(const RunLimits& limits);
 std::optional<CorrelationTable> read_correlation_table(const ModelDescription& model,
                                                        const SessionOptions& options);
 
-// The predictor that the options name with the state that its files hold. Refuses (usage) files
-// without the predictor that reads them and a path predictor without its file; (bad_model) files of
-// another model.
-PredictorChoice read_predictor(const ModelDescription& model, const SessionOptions& options);
+// The predictor of a run with the state that its files hold: the one that the options name or,
+// where they name none, the one that reads a file they name, else the strategy's own, else
+// "correlation". Refuses (usage) files of another predictor and a path predictor without its file;
+// (bad_model) files of another model.
+PredictorChoice read_predictor(const ModelDescription& model, const SessionOptions& options,
+                               Strategy strategy);
 
 }  // namespace klotski

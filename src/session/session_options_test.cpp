@@ -75,29 +75,31 @@ TEST(SessionOptionsTest, APredictorBeginsWithTheStateOfItsFile) {
   const ModelDescription model = testing::tiny_model()->description;
   const RoutingTraceShape shape = routing_shape(model);
   SessionOptions options;
-  EXPECT_EQ(read_predictor(model, options).name, "correlation");
+  EXPECT_EQ(read_predictor(model, options, Strategy::klotski).name, "correlation");
+  EXPECT_EQ(read_predictor(model, options, Strategy::predictive).name, "token");
 
   options.activation_file = scratch.path() / "eamc.json";
-  EXPECT_NE(refusal([&] { read_predictor(model, options); }).find("--predictor activation-aware"),
-            std::string::npos);
-  options.predictor = "activation-aware";
-  const PredictorChoice fresh = read_predictor(model, options);  // the file does not exist yet
+  const auto read = [&] { return read_predictor(model, options, Strategy::klotski); };
+  options.predictor = "correlation";
+  EXPECT_NE(refusal(read).find("--predictor activation-aware"), std::string::npos);
+  options.predictor.clear();
+  const PredictorChoice fresh = read();  // the file does not exist yet
+  EXPECT_EQ(fresh.name, "activation-aware");
   EXPECT_EQ(fresh.history->decode.size(), 0);
   ActivationMatrix request(shape);
   request.count(0, std::vector{ExpertId(1), ExpertId(1)});
   fresh.history->decode.add(request);
   fresh.history->save(options.activation_file);
-  EXPECT_EQ(read_predictor(model, options).history->decode.size(), 1);
+  EXPECT_EQ(read().history->decode.size(), 1);
 
   options = SessionOptions();
   options.predictor = "path";
-  EXPECT_NE(refusal([&] { read_predictor(model, options); }).find("--predictor-file"),
-            std::string::npos);
+  EXPECT_NE(refusal(read).find("--predictor-file"), std::string::npos);
   options.predictor_file = scratch.path() / "network";
   PathNetwork({.routing = shape}).save(options.predictor_file);
-  EXPECT_NE(read_predictor(model, options).network, nullptr);
+  EXPECT_NE(read().network, nullptr);
   const auto other = open_model(std::string(KLOTSKI_TEST_DATA) + "/models/qwen3_moe");
-  EXPECT_NE(refusal([&] { read_predictor(other->description, options); }), "");
+  EXPECT_NE(refusal([&] { read_predictor(other->description, options, Strategy::klotski); }), "");
 }
 
 TEST(SessionOptionsTest, TheTargetIsChosenByName) {

@@ -388,7 +388,7 @@ class Plan(Cli):
     def test_strategies_are_compared_and_reasons_given(self):
         found = json.loads(self.plan("--json", "--expert-slots", "20"))
         self.assertEqual({group["strategy"] for group in found["groups"]},
-                         {"simple", "multi-batch", "hot-prefetch", "klotski"})
+                         {"simple", "multi-batch", "hot-prefetch", "klotski", "activation-aware"})
         reasons = {reason["what"]: reason for reason in found["reasons"]}
         for what in ("group", "strategy", "hot experts", "KV cache", "attention", "expert"):
             self.assertTrue(reasons[what]["chosen"] and reasons[what]["why"], what)

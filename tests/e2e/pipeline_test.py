@@ -15,7 +15,7 @@ import unittest
 
 from program import HANGS, KLOTSKI, SANITIZED, takes_at_most
 
-STRATEGIES = ("simple", "multi-batch", "hot-prefetch", "klotski")
+STRATEGIES = ("simple", "multi-batch", "hot-prefetch", "klotski", "activation-aware", "predictive")
 SHAPE = "L=2,H=64,F=128,E=8,K=2,vocab=512"
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -362,7 +362,7 @@ class Measuring(Pipeline):
         eamc.write_text("{}")
         self.klotski(*common, "--predictor", "activation-aware", "--eamc", eamc, code=3)
         self.klotski(*common, "--predictor", "path", code=2)
-        self.klotski(*common, "--eamc", eamc, code=2)
+        self.klotski(*common, "--predictor", "correlation", "--eamc", eamc, code=2)
 
     def test_sweep(self):
         table = self.folder / "table.md"

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "schedule/schedule_context.h"
+#include "timeline/timeline.h"
+
+namespace klotski {
+
+// How fast experts come to the compute tier, and how long a layer computes, as the last pass of few
+// rows has shown. Guesses (priority_prefetch.cpp) are made by the quotient: it says how many
+// experts the link can bring before the next gates ask for theirs.
+class LinkPace {
+ public:
+  LinkPace(const ModelDescription& model, const Policy& policy,
+           const std::function<UnitFacts(const WeightUnit&)>& facts);
+
+  // A pass of some rows is over; `totals` cover all passes so far.
+  void pass_over(const TimelineTotals& totals, int64_t rows);
+
+  double load_seconds() const { return load_seconds_; }    // of an expert; 0: not known
+  double layer_seconds() const { return layer_seconds_; }  // computing of a layer
+  // Experts that come while a layer computes; 1 until that is known.
+  double loads_a_layer() const { return load_seconds_ > 0 ? layer_seconds_ / load_seconds_ : 1.0; }
+
+ private:
+  Lane link_;
+  double layers_;
+  double expert_bytes_ = 0.0;  // bytes of the first expert that cross the link; 0: there is none
+  TimelineTotals before_;
+  double load_seconds_ = 0.0;
+  double layer_seconds_ = 0.0;
+};
+
+}  // namespace klotski
