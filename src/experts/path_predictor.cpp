@@ -61,4 +61,17 @@ std::vector<double> PathPredictor::estimate(size_t routed_layer, int64_t token) 
   return {first, first + shape().layers[routed_layer].experts};
 }
 
+RequestShares PathPredictor::expected_shares(std::span<const TokenId> tokens) const {
+  PathState state;
+  const neural::Matrix probabilities = network_.extend(state, tokens);
+  RequestShares shares(static_cast<size_t>(shape().experts()));
+  for (int64_t row = 0; row < probabilities.rows; ++row) {
+    const float* of_token = probabilities.row(row);
+    for (size_t e = 0; e < shares.size(); ++e) {
+      shares[e] += of_token[e] / static_cast<float>(probabilities.rows);
+    }
+  }
+  return shares;
+}
+
 }  // namespace klotski

@@ -17,6 +17,7 @@ class PathPredictor : public ExpertPredictor {
   explicit PathPredictor(PathNetwork& network);
 
   void end_sequence(int64_t sequence) override { sequences_.erase(sequence); }
+  RequestShares expected_shares(std::span<const TokenId> tokens) const override;
 
  private:
   // A sequence read up to some position.

@@ -50,6 +50,18 @@ TEST_F(PathPredictorTest, SequencesOfAPassArePredictedEachFromItsOwnTokens) {
   expect_near(predictor.probabilities(LayerId(3), 1, 1), of_sequence({1, 2, 3}));
 }
 
+// The mean over the tokens, whatever pass is at hand.
+TEST_F(PathPredictorTest, ANewSequenceIsPredictedFromItsTokens) {
+  PathPredictor predictor(network_);
+  predictor.begin_pass({{7, 0, 1}, {7, 1, 2}});
+  const RequestShares shares = predictor.expected_shares(std::vector<TokenId>{3, 4});
+  ASSERT_EQ(shares.size(), 8u);
+  const std::vector<double> first = of_sequence({3});
+  const std::vector<double> second = of_sequence({3, 4});
+  for (size_t e = 0; e < 3; ++e) EXPECT_NEAR(shares[5 + e], (first[e] + second[e]) / 2, 1e-6);
+  expect_near(predictor.probabilities(LayerId(3), 1, 1), of_sequence({1, 2}));
+}
+
 TEST_F(PathPredictorTest, TheNextPassIsNotPredictedFromTokensOfThisOne) {
   PathPredictor predictor(network_);
   predictor.begin_pass({{7, 0, 1}});

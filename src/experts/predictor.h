@@ -7,6 +7,7 @@
 #include "base/ids.h"
 #include "experts/expected_expert.h"
 #include "experts/group_choices.h"
+#include "experts/routing_path.h"
 #include "experts/routing_trace.h"
 #include "model/description.h"
 
@@ -56,6 +57,11 @@ class ExpertPredictor {
   // The group's probabilities in the next pass of the same sequences, whatever their next tokens
   // are; empty where the predictor knows nothing about a sequence beyond the pass at hand.
   virtual std::vector<double> next_pass_probabilities(LayerId) const { return {}; }
+
+  // The share of these tokens that will choose each expert, where a new sequence begins with them;
+  // nothing about the pass at hand counts. Empty where the predictor needs the choices of gates, or
+  // has not learnt anything yet.
+  virtual RequestShares expected_shares(std::span<const TokenId>) const { return {}; }
 
   // At most `count` experts of the layer, those that take most tokens of the group first; fewer
   // where nothing speaks for more. For a layer that is not routed, its one expert.

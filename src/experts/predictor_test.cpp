@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "experts/correlation_predictor.h"
 #include "experts/popularity_predictor.h"
+#include "experts/token_predictor.h"
 
 namespace klotski {
 namespace {
@@ -67,6 +68,29 @@ TEST_F(Predictor, TheShapeNamesTheRoutedLayers) {
   const RoutingTraceShape shape = routing_shape(model_);
   ASSERT_EQ(shape.layers.size(), 2u);
   EXPECT_EQ(shape.layers[0], (RoutedLayer{LayerId(1), 4, 2}));
+}
+
+// Token 5 chose experts 1 and 2 of both layers, once: with popularity as four tokens more, each has
+// (1 + 4 x 1) / (1 + 4). Token 6 was not seen: popularity alone, which is 1 as well. After token 6
+// chose 1 and 3, expert 1 has the popularity 1, experts 2 and 3 have 1/2: for token 5 expert 2 has
+// (1 + 4/2) / 5 = 0.6 and expert 3 (4/2) / 5 = 0.4, for token 6 the other way round.
+TEST_F(Predictor, ANewSequenceIsExpectedToUseTheExpertsOfItsTokens) {
+  TokenPredictor predictor(routing_shape(model_));
+  EXPECT_TRUE(predictor.expected_shares(std::vector<TokenId>{5}).empty()) << "nothing was learnt";
+  pass(predictor, {1, 2});
+  predictor.begin_pass({{.sequence = 0, .position = 0, .token = 6}});
+  for (const int64_t layer : {1, 2}) predictor.observe(LayerId(layer), experts({1, 3}));
+  const RequestShares five = predictor.expected_shares(std::vector<TokenId>{5});
+  const RequestShares both = predictor.expected_shares(std::vector<TokenId>{5, 6, 5, 5});
+  const RequestShares expected_five = {0, 1, 0.6f, 0.4f, 0, 1, 0.6f, 0.4f};
+  const RequestShares expected_both = {0, 1, 0.55f, 0.45f, 0, 1, 0.55f, 0.45f};
+  ASSERT_EQ(five.size(), 8u);
+  ASSERT_EQ(both.size(), 8u);
+  for (size_t e = 0; e < 8; ++e) {
+    EXPECT_NEAR(five[e], expected_five[e], 1e-6) << e;
+    EXPECT_NEAR(both[e], expected_both[e], 1e-6) << e;
+  }
+  EXPECT_TRUE(correlation_.expected_shares(std::vector<TokenId>{5}).empty()) << "needs gates";
 }
 
 // The only feed-forward part of a dense layer is always needed, whatever was seen.

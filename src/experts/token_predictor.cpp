@@ -64,11 +64,11 @@ void TokenPredictor::halve(size_t routed_layer) {
   since_halving_[routed_layer] = 0;
 }
 
-std::vector<double> TokenPredictor::estimate(size_t routed_layer, int64_t token) const {
+std::vector<double> TokenPredictor::estimate_for(size_t routed_layer, TokenId token) const {
   const Counts& all = all_[routed_layer];
   std::vector<double> probability(all.chosen.size());
   if (all.tokens == 0) return probability;
-  const int64_t row = row_of(tokens()[static_cast<size_t>(token)].token);
+  const int64_t row = row_of(token);
   const Counts* of = row < 0 ? nullptr : &by_token_[static_cast<size_t>(row)][routed_layer];
   const float seen = of ? of->tokens : 0.0f;
   for (size_t e = 0; e < probability.size(); ++e) {
@@ -76,6 +76,22 @@ std::vector<double> TokenPredictor::estimate(size_t routed_layer, int64_t token)
     probability[e] = ((of ? of->chosen[e] : 0.0f) + popular) / (seen + kPopularityTokens);
   }
   return probability;
+}
+
+RequestShares TokenPredictor::expected_shares(std::span<const TokenId> tokens) const {
+  RequestShares shares;
+  for (size_t layer = 0; layer < all_.size(); ++layer) {
+    if (all_[layer].tokens == 0) return {};
+    std::vector<double> sums(all_[layer].chosen.size());
+    for (const TokenId token : tokens) {
+      const std::vector<double> of_token = estimate_for(layer, token);
+      for (size_t e = 0; e < sums.size(); ++e) sums[e] += of_token[e];
+    }
+    for (const double sum : sums) {
+      shares.push_back(static_cast<float>(sum / static_cast<double>(tokens.size())));
+    }
+  }
+  return shares;
 }
 
 }  // namespace klotski

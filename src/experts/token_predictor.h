@@ -15,9 +15,14 @@ class TokenPredictor : public ExpertPredictor {
  public:
   explicit TokenPredictor(RoutingTraceShape shape);
 
+  RequestShares expected_shares(std::span<const TokenId> tokens) const override;
+
  private:
   void learn(size_t routed_layer) override;
-  std::vector<double> estimate(size_t routed_layer, int64_t token) const override;
+  std::vector<double> estimate(size_t routed_layer, int64_t token) const override {
+    return estimate_for(routed_layer, tokens()[static_cast<size_t>(token)].token);
+  }
+  std::vector<double> estimate_for(size_t routed_layer, TokenId token) const;
   // Tokens of the next pass are not known: nothing speaks for any expert.
   std::vector<ExpectedExpert> predict_in_next_pass(size_t, int64_t) const override { return {}; }
 
