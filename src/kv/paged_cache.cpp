@@ -78,7 +78,7 @@ bool PagedKvCache::place(KvSequence& sequence, int64_t total_tokens, int64_t ste
   }
   const int64_t pages = pages_needed(total_tokens, step_tokens);
   if (!place_in(sequence, pages, false) && !place_in(sequence, pages, true)) return false;
-  sequence.number_ = ++placed_;
+  if (sequence.number() == 0) number(sequence);
   return true;
 }
 

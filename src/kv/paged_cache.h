@@ -68,6 +68,9 @@ class PagedKvCache {
   // a step; none where no layer keeps anything of a position.
   int64_t pages_needed(int64_t total_tokens, int64_t step_tokens) const;
 
+  // Numbers a new sequence, which may be placed after later ones; place() numbers the others.
+  void number(KvSequence& sequence) { sequence.number_ = ++numbered_; }
+
   // Decides where a new sequence lives, books all pages it may come to need and takes its states:
   // in memory if there is room, else in the file, else false. Without place(), a sequence lives in
   // memory and books the pages that it reserves.
@@ -127,7 +130,7 @@ class PagedKvCache {
   StreamingWindow streaming_;
   std::vector<LayerPages> layers_;
   int64_t booked_pages_ = 0;
-  int64_t placed_ = 0;  // sequences so far
+  int64_t numbered_ = 0;  // sequences so far
   MemoryPages memory_;
   SpillPages spill_;
   SequenceStates states_;

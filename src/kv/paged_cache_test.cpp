@@ -25,6 +25,23 @@ class PagedKvCacheOf : public ::testing::TestWithParam<DType> {
 };
 INSTANTIATE_TEST_SUITE_P(Types, PagedKvCacheOf, testing::both_types(), testing::type_name);
 
+// A sequence that was numbered may be placed after one that came later.
+TEST_P(PagedKvCacheOf, SequencesKeepTheirNumbers) {
+  const ModelDescription model = two_layers();
+  PagedKvCache cache(model, limits_of(model, 3));
+  KvSequence first;
+  KvSequence second;
+  KvSequence third;
+  cache.number(first);
+  cache.number(second);
+  EXPECT_TRUE(cache.place(second, 16, 16));
+  EXPECT_TRUE(cache.place(first, 16, 16));
+  EXPECT_TRUE(cache.place(third, 16, 16)) << "without a number";
+  EXPECT_EQ(first.number(), 1);
+  EXPECT_EQ(second.number(), 2);
+  EXPECT_EQ(third.number(), 3);
+}
+
 TEST_P(PagedKvCacheOf, CountsPagesWithinTheLimit) {
   const ModelDescription model = two_layers();
   const uint64_t page = PagedKvCache::page_bytes(model, GetParam());

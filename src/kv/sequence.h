@@ -34,7 +34,7 @@ class KvSequence {
  public:
   int64_t length() const { return length_; }  // committed positions
   bool spilled() const { return spilled_; }   // its pages are in the file, not in memory
-  int64_t number() const { return number_; }  // of those placed in the cache, from 1; 0: not placed
+  int64_t number() const { return number_; }  // of those the cache numbered, from 1; 0: none yet
 
  private:
   friend class PagedKvCache;
