@@ -79,7 +79,9 @@ SequenceId Engine::submit(Request request) {
                                                       .tokens = std::move(prompt),
                                                       .micro_batch = {},
                                                       .kv = {}});
+  pipeline_.cache().number(sequence->kv);
   sequences_.push_back(std::move(sequence));
+  room_or_requests_are_new_ = true;
   return id;
 }
 
@@ -89,26 +91,6 @@ int64_t Engine::pending_tokens() const {
   int64_t pending = 0;
   for (const auto& sequence : sequences_) pending += sequence->pending();
   return pending;
-}
-
-// Gives waiting sequences a micro-batch, as long as all keys and values that they may come to need
-// fit: an admitted sequence never lacks a page.
-std::vector<PassSequence> Engine::admit() {
-  std::vector<PassSequence> sequences;
-  for (const auto& sequence : sequences_) {
-    sequences.push_back({.cached = sequence->kv.length(),
-                         .pending = sequence->pending(),
-                         .micro_batch = sequence->micro_batch});
-  }
-  forming_.admit(sequences, [&](size_t i) {
-    Sequence& sequence = *sequences_[i];
-    return pipeline_.cache().place(sequence.kv, sequence.most_tokens(pipeline_.description()),
-                                   pipeline_.policy().group.micro_batch_rows);
-  });
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    sequences_[i]->micro_batch = sequences[i].micro_batch;
-  }
-  return sequences;
 }
 
 // Every sequence of the next pass contributes its tokens that are not in the cache yet, or some of
@@ -170,6 +152,7 @@ void Engine::retire(const std::vector<Progress>& progress) {
       if (sequence->id != entry.sequence) return false;
       pipeline_.end_sequence(sequence->kv);
       pipeline_.cache().release(sequence->kv);
+      room_or_requests_are_new_ = true;
       return true;
     });
   }
@@ -230,7 +213,9 @@ std::vector<Progress> Engine::run_pass(std::span<const PassSequence> sequences) 
 
 std::vector<Progress> Engine::step() {
   if (idle()) return {};
-  std::vector<Progress> progress = run_pass(admit());
+  const std::vector<PassSequence> sequences = admit();
+  predict_experts(sequences);
+  std::vector<Progress> progress = run_pass(sequences);
   retire(progress);
   return progress;
 }

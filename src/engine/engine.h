@@ -13,6 +13,7 @@
 #include "engine/sampling.h"
 #include "kv/transaction.h"
 #include "schedule/pass_forming.h"
+#include "schedule/token_scheduler.h"
 
 namespace klotski {
 
@@ -45,7 +46,9 @@ struct Progress {
 
 // Runs sequences of any lengths together, a step at a time. The tokens of a sequence do not depend
 // on the sequences that run with it. Sequences are spread over the micro-batches of one group and
-// stay where they are put until they end.
+// stay where they are put until they end. Where more wait than can be admitted, and the pipeline's
+// predictor can tell from tokens alone, those that will use the same experts are admitted together
+// (schedule/token_scheduler.h); else in the order in which they came.
 class Engine {
  public:
   explicit Engine(Pipeline& pipeline);
@@ -80,6 +83,8 @@ class Engine {
     int64_t generated = 0;
     std::optional<size_t> micro_batch;  // once it is admitted
     KvSequence kv;
+    RequestShares expected_shares{};  // once they were predicted
+    int64_t overtaken = 0;            // sequences that came later and were admitted before it
 
     int64_t most_tokens(const ModelDescription& model) const;
 
@@ -93,6 +98,9 @@ class Engine {
   };
 
   std::vector<PassSequence> admit();
+  std::vector<size_t> admission_order(std::span<const PassSequence> sequences) const;
+  void count_overtaken(std::span<const PassSequence> admitted);
+  void predict_experts(std::span<const PassSequence> sequences);
   std::vector<Formed> form_group(std::span<const PassSequence> sequences, KvTransaction& step);
   Progress advance(Sequence& sequence, std::optional<TokenId> token) const;
   std::vector<Progress> run_pass(std::span<const PassSequence> sequences);
@@ -104,6 +112,9 @@ class Engine {
   PassForming forming_;
   FormedPass pass_;
   int32_t next_id_ = 0;
+  // Whether a sequence came or ended since the last admission; else none can be admitted as long as
+  // some run.
+  bool room_or_requests_are_new_ = false;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // in order of arrival
 };
 

@@ -30,8 +30,8 @@ struct PipelineOptions {
   std::shared_ptr<UnitSource> source;  // weights; null: the checkpoint's files
   int64_t keep_spans = 0;              // spans kept for traces and drawings
   bool router_gaps = false;            // whether Pipeline::router_gaps() is filled
-  // Choices that sequences follow in place of their gates', in the order in which they are placed
-  // in the KV cache; null: the gates choose.
+  // Choices that sequences follow in place of their gates', in the order in which the KV
+  // cache numbers them; null: the gates choose.
   std::shared_ptr<const RecordedRouting> recorded_routing;
   // Follows the predictor from the first pass on, where the strategy follows one, without a trial.
   // For tests.
@@ -68,6 +68,8 @@ class Pipeline {
   const PagedKvCache& cache() const { return cache_; }
   // The table by which experts are predicted; it learns from every pass.
   CorrelationTable& correlations() { return correlations_; }
+  // Predicts for the schedule; passes teach it.
+  const ExpertPredictor& predictor() const { return predictor_; }
   // The experts that the last pass's rows chose.
   const GroupChoices& choices() const { return predictor_.choices(); }
   // How far the last pass's choices() were from others: [routed layer][row].

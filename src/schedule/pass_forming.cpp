@@ -20,25 +20,39 @@ void leave_out_empty(FormedPass& pass, const std::vector<bool>& has_rows) {
 
 }  // namespace
 
-void PassForming::admit(std::span<PassSequence> sequences,
-                        const std::function<bool(size_t)>& place) const {
+std::vector<size_t> waiting_in(std::span<const PassSequence> sequences) {
+  std::vector<size_t> waiting;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!sequences[i].micro_batch) waiting.push_back(i);
+  }
+  return waiting;
+}
+
+int64_t PassForming::room(std::span<const PassSequence> sequences) const {
+  return policy_.group.sequences() -
+         std::count_if(sequences.begin(), sequences.end(), [](const PassSequence& sequence) {
+           return sequence.micro_batch.has_value();
+         });
+}
+
+void PassForming::admit(std::span<PassSequence> sequences, const std::function<bool(size_t)>& place,
+                        std::optional<std::span<const size_t>> order) const {
   std::vector<MicroBatchLoad> loads(static_cast<size_t>(policy_.group.micro_batches));
-  int64_t room = policy_.group.sequences();
   for (const PassSequence& sequence : sequences) {
     if (!sequence.micro_batch) continue;
     MicroBatchLoad& load = loads[*sequence.micro_batch];
     load.tokens += sequence.cached + sequence.pending;
     ++load.requests;
-    --room;
   }
+  const std::vector<size_t> waiting = waiting_in(sequences);
+  int64_t room_left = room(sequences);
   std::vector<size_t> admitted;
   std::vector<int64_t> lengths;
-  for (size_t i = 0; i < sequences.size() && room > 0; ++i) {
-    if (sequences[i].micro_batch) continue;
-    if (!place(i)) break;
+  for (const size_t i : order.value_or(waiting)) {
+    if (room_left == 0 || !place(i)) break;
     admitted.push_back(i);
     lengths.push_back(sequences[i].pending);
-    --room;
+    --room_left;
   }
   const std::vector<size_t> micro_batch_of =
       batch_requests(lengths, loads, policy_.group.micro_batch);

@@ -37,6 +37,9 @@ struct FormedPass {
   bool operator==(const FormedPass&) const = default;
 };
 
+// Indices of the sequences that wait to be admitted.
+std::vector<size_t> waiting_in(std::span<const PassSequence> sequences);
+
 // Says which tokens of which sequences the next pass computes, in which micro-batch: for the
 // engine's passes and for the planner's simulated ones.
 class PassForming {
@@ -44,10 +47,15 @@ class PassForming {
   // `policy` must live longer.
   explicit PassForming(const Policy& policy) : policy_(policy) {}
 
-  // Admits waiting sequences in their order, as long as the group has room and `place` finds memory
-  // for the sequence with that index. Sequences admitted together are spread so that micro-batches
-  // have about as many tokens; a sequence stays in its micro-batch.
-  void admit(std::span<PassSequence> sequences, const std::function<bool(size_t)>& place) const;
+  // Sequences that can be admitted beside those that run.
+  int64_t room(std::span<const PassSequence> sequences) const;
+
+  // Admits waiting sequences as long as the group has room and `place` finds memory for the
+  // sequence with that index: those in `order`, an index each, in that order; without an order all
+  // of them in their own. Sequences admitted together are spread so that micro-batches have about
+  // as many tokens; a sequence stays in its micro-batch.
+  void admit(std::span<PassSequence> sequences, const std::function<bool(size_t)>& place,
+             std::optional<std::span<const size_t>> order = {}) const;
 
   // The next pass of the admitted sequences. Each gives its one pending token, or as much of its
   // prompt as the rows that are left in its micro-batch. While all sequences decode, micro-batches

@@ -31,6 +31,27 @@ TEST(PassForming, SequencesAreAdmittedInOrderAsFarAsThereIsRoom) {
   EXPECT_FALSE(sequences[4].micro_batch) << "the group is full";
 }
 
+TEST(PassForming, SequencesAreAdmittedInAnOrderThatIsGiven) {
+  const Policy policy = small_policy(2, 2, 100);
+  const PassForming forming(policy);
+  std::vector<PassSequence> sequences(6);
+  sequences[1].micro_batch = 0;
+  EXPECT_EQ(forming.room(sequences), 3);
+  EXPECT_EQ(waiting_in(sequences), (std::vector<size_t>{0, 2, 3, 4, 5}));
+  const std::vector<size_t> order = {4, 2, 5, 0};
+  std::vector<size_t> asked;
+  forming.admit(
+      sequences,
+      [&](size_t i) {
+        asked.push_back(i);
+        return true;
+      },
+      order);
+  EXPECT_EQ(asked, (std::vector<size_t>{4, 2, 5})) << "then the group is full";
+  EXPECT_EQ(waiting_in(sequences), (std::vector<size_t>{0, 3}));
+  EXPECT_EQ(forming.room(sequences), 0);
+}
+
 TEST(PassForming, PromptsTakeTheRowsThatDecodingLeaves) {
   const Policy policy = small_policy(4, 2, 8);
   const std::vector<PassSequence> sequences = {
