@@ -23,6 +23,9 @@ class JoinedPredictor : public ExpertPredictor {
     this_pass_->end_sequence(sequence);
     next_pass_->end_sequence(sequence);
   }
+  RequestShares expected_shares(std::span<const TokenId> tokens) const override {
+    return this_pass_->expected_shares(tokens);
+  }
   std::vector<double> next_pass_probabilities(LayerId layer) const override {
     return next_pass_->next_pass_probabilities(layer);
   }
