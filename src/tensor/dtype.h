@@ -8,8 +8,9 @@
 namespace klotski {
 
 // Every element type the safetensors format defines, under the format's own names, and after them
-// packed formats of weights (tensor/format.h), which such files have as tensors of these types. A
-// format that add_format() adds has a value beyond the names.
+// packed formats of weights (tensor/format.h): which such files have as tensors of these types, or
+// which GGUF files have as types of their own. A format that add_format() adds has a value beyond
+// the names.
 enum class DType : uint8_t {
   BOOL,
   F4,
@@ -34,6 +35,19 @@ enum class DType : uint8_t {
   I64,
   U64,
   BF16_COMPACT,  // tensor/compact.h
+  Q4_0,          // this and the following: tensor/block_formats.h
+  Q4_1,
+  Q5_0,
+  Q5_1,
+  Q8_0,
+  Q2_K,
+  Q3_K,
+  Q4_K,
+  Q5_K,
+  Q6_K,
+  IQ4_NL,
+  IQ4_XS,
+  MXFP4,
 };
 
 inline constexpr int kFileDTypeCount = 22;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "tensor/block_formats.h"
 #include "tensor/compact.h"
 #include "tensor/tensor_view.h"
 
@@ -59,6 +60,7 @@ struct FormatTable {
       add(plain[i]);
     }
     add(compact_format());  // in the order of DType
+    for (const WeightFormat& format : block_formats()) add(format);
   }
   DType add(const WeightFormat& format) {
     if (static_cast<size_t>(count) == formats.size()) {
@@ -113,8 +115,11 @@ DType add_format(const WeightFormat& format) {
 }
 
 std::string why_not_packed(const WeightFormat& format, const Shape& shape) {
-  if (shape.size() != 2) return fmt::format("expected a matrix, found {}", format_shape(shape));
-  const int64_t columns = shape[1];
+  if (format.is_file_type ? shape.empty() : shape.size() != 2) {
+    return fmt::format("expected a {}, found {}", format.is_file_type ? "row" : "matrix",
+                       format_shape(shape));
+  }
+  const int64_t columns = shape.back();
   if (columns < 0 || columns > format.most_columns) {
     return fmt::format("columns: expected at most {}, found {}", format.most_columns, columns);
   }
@@ -127,8 +132,8 @@ std::string why_not_packed(const WeightFormat& format, const Shape& shape) {
 
 std::vector<StoredPart> stored_parts(DType dtype, const Shape& shape) {
   const WeightFormat& format = format_of(dtype);
-  StoredPart main{format.file_name, format.file_type, shape};
-  if (is_packed(dtype)) {
+  StoredPart main{format.file_name, format.is_file_type ? dtype : format.file_type, shape};
+  if (is_packed(dtype) && !format.is_file_type) {
     uint64_t checked = 0;  // the arithmetic that follows cannot overflow
     if (!byte_count(shape, dtype, &checked)) return {};
     main.shape = {shape[0], format.row_bytes(shape[1]) / bytes_per_element(format.file_type)};

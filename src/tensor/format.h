@@ -60,6 +60,9 @@ struct WeightFormat {
   // elements of this type.
   StoredName file_name;
   DType file_type = DType::U8;
+  // Whether files have tensors of this very type, under the name of the matrix and of any number of
+  // dimensions; file_name and file_type do not count then.
+  bool is_file_type = false;
   int64_t block_columns = 1;
   int64_t block_bytes = 1;
   bool pads_last_block = false;  // false: a row has whole blocks

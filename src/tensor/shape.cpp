@@ -22,9 +22,11 @@ bool byte_count(const Shape& shape, DType dtype, uint64_t* bytes) {
   if (is_packed(dtype)) {
     constexpr int64_t kMostColumns = int64_t{1} << 32;  // row_bytes() of this many cannot overflow
     uint64_t rows = 0;
-    if (!why_not_packed(format_of(dtype), shape).empty() || shape[1] > kMostColumns) return false;
-    return element_count({shape[0]}, &rows) &&
-           multiply_checked(rows, static_cast<uint64_t>(bytes_per_row(dtype, shape[1])), bytes);
+    if (!why_not_packed(format_of(dtype), shape).empty() || shape.back() > kMostColumns) {
+      return false;
+    }
+    return element_count({shape.begin(), shape.end() - 1}, &rows) &&
+           multiply_checked(rows, static_cast<uint64_t>(bytes_per_row(dtype, shape.back())), bytes);
   }
   uint64_t bits = 0;
   if (!element_count(shape, &bits)) return false;
