@@ -18,6 +18,7 @@
 #include "model/unit_layout.h"
 #include "tensor/compact.h"
 #include "weights/front_to_back.h"
+#include "weights/gguf.h"
 #include "weights/model_folder.h"
 #include "weights/new_folder.h"
 #include "weights/output_file.h"
@@ -285,6 +286,10 @@ std::string why_left(const CompactCounts& counts) {
 CompactReport compact_model(const ModelDescription& model, const TensorSource& checkpoint,
                             const fs::path& out, const CompactProgress& progress,
                             uint64_t max_shard_bytes) {
+  if (is_gguf_name(checkpoint.folder())) {
+    fail(ErrorKind::bad_model, "{}: expected a folder of safetensors to make compact, found GGUF",
+         path_in_quotes(checkpoint.folder()));
+  }
   CompactReport report;
   report.bytes_before = checkpoint.total_bytes();
   std::vector<Source> sources = mark_candidates(model, checkpoint, report.counts);

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "model/families/families.h"
+#include "weights/gguf.h"
 
 namespace klotski {
 
@@ -51,6 +52,11 @@ ModelDescription read_config(const std::filesystem::path& folder) {
     if (!end_tokens.empty()) description.end_tokens = end_tokens;
   }
   return description;
+}
+
+ModelDescription describe_model(const TensorSource& source) {
+  return is_gguf_name(source.folder()) ? read_gguf_description(source)
+                                       : read_config(source.folder());
 }
 
 }  // namespace klotski

@@ -1,11 +1,13 @@
 #include "model/stored_tensors.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "tensor/format.h"
+#include "weights/gguf.h"
 
 namespace klotski {
 
@@ -15,6 +17,22 @@ namespace {
                                 const std::string& why) {
   fail(ErrorKind::bad_model, "{}: tensor {}: {}", path_in_quotes(source.folder()), in_quotes(name),
        why);
+}
+
+// The source of a model's description, for messages.
+std::string_view described_by(const TensorSource& source) {
+  return is_gguf_name(source.folder()) ? "the metadata" : "config.json";
+}
+
+// Whether a stored tensor has the shape: files may leave out or add dimensions of one element in
+// front, but not where slices count its rows.
+bool has_shape(const TensorEntry& entry, const TensorSpec& spec, const Shape& expected) {
+  if (spec.slice) return entry.shape == expected;
+  const auto is_one = [](int64_t dimension) { return dimension == 1; };
+  const auto begin = [&](const Shape& shape) {
+    return std::find_if_not(shape.begin(), shape.end(), is_one);
+  };
+  return std::equal(begin(entry.shape), entry.shape.end(), begin(expected), expected.end());
 }
 
 // The matrix that is stored, of which the tensor may be some rows.
@@ -57,12 +75,12 @@ void place_numbers(StoredTensor& tensor, const TensorEntry& entry) {
 StoredTensor plain_tensor(const TensorSource& source, TensorSpec spec) {
   const TensorEntry& entry = source.require(spec.name);
   const Shape expected = stored_shape(spec, stored_matrix(spec));
-  if (entry.shape != expected) {
+  if (!has_shape(entry, spec, expected)) {
     refuse_stored(source, spec.name,
-                  fmt::format("config.json implies shape {}, found {}", format_shape(expected),
-                              format_shape(entry.shape)));
+                  fmt::format("{} implies shape {}, found {}", described_by(source),
+                              format_shape(expected), format_shape(entry.shape)));
   }
-  if (is_packed(entry.dtype) || !format_of(entry.dtype).expand) {
+  if (!format_of(entry.dtype).expand) {
     refuse_stored(source, spec.name,
                   fmt::format("expected type F32, F16 or BF16, found {}", dtype_name(entry.dtype)));
   }
@@ -75,10 +93,10 @@ const TensorEntry& checked_part(const TensorSource& source, const TensorSpec& sp
                                 const StoredPart& part) {
   const TensorEntry& entry = source.require(part.name.of(spec.name));
   const Shape expected = stored_shape(spec, part.shape);
-  if (entry.dtype != part.dtype || entry.shape != expected) {
+  if (entry.dtype != part.dtype || !has_shape(entry, spec, expected)) {
     refuse_stored(source, entry.name,
-                  fmt::format("config.json implies {} of shape {}, found {} of shape {}",
-                              dtype_name(part.dtype), format_shape(expected),
+                  fmt::format("{} implies {} of shape {}, found {} of shape {}",
+                              described_by(source), dtype_name(part.dtype), format_shape(expected),
                               dtype_name(entry.dtype), format_shape(entry.shape)));
   }
   return entry;
@@ -101,16 +119,21 @@ StoredTensor packed_tensor(const TensorSource& source, UnitKind kind, TensorSpec
                            DType dtype) {
   const WeightFormat& format = format_of(dtype);
   const std::string name = format.file_name.of(spec.name);
-  if (!may_be_packed(kind)) {
+  if (!format.is_file_type && !may_be_packed(kind)) {
     refuse_stored(source, name,
                   fmt::format("only matrices of experts and dense feed-forward parts may be {}; "
                               "expected {} of type F32, F16 or BF16",
                               format.name, in_quotes(spec.name)));
   }
+  if (spec.shape.size() != 2) {
+    refuse_stored(
+        source, name,
+        fmt::format("expected type F32, F16 or BF16 for a vector, found {}", format.name));
+  }
   const std::vector<StoredPart> parts = stored_parts(dtype, stored_matrix(spec));
   if (parts.empty()) {
     refuse_stored(source, name,
-                  fmt::format("config.json implies shape {}, which cannot be {}: {}",
+                  fmt::format("{} implies shape {}, which cannot be {}: {}", described_by(source),
                               format_shape(spec.shape), format.name,
                               why_not_packed(format, stored_matrix(spec))));
   }
@@ -141,12 +164,15 @@ NewTensor tensor_in_file(const TensorSpec& spec, DType dtype) {
 }
 
 StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec) {
+  const TensorEntry* entry = source.find(spec.name);
   std::optional<DType> packed;
+  if (entry != nullptr && is_packed(entry->dtype)) packed = entry->dtype;
   for (int i = kFileDTypeCount; i < format_count(); ++i) {
     const auto dtype = static_cast<DType>(i);
+    if (format_of(dtype).is_file_type) continue;
     const std::string name = format_of(dtype).file_name.of(spec.name);
     if (source.find(name) == nullptr) continue;
-    const bool twice = packed || source.find(spec.name) != nullptr;
+    const bool twice = packed || entry != nullptr;
     if (twice) {
       refuse_stored(
           source, spec.name,

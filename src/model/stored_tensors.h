@@ -12,8 +12,8 @@
 
 namespace klotski {
 
-// Whether the matrices of a unit may be of a packed format: only experts and dense feed-forward
-// parts are read by nothing but products.
+// Whether the matrices of a unit may be of a packed format that is no type of files: only experts
+// and dense feed-forward parts are read by nothing but products.
 constexpr bool may_be_packed(UnitKind kind) {
   return kind == UnitKind::expert || kind == UnitKind::dense;
 }
@@ -45,8 +45,8 @@ struct StoredTensor {
 };
 
 // Finds a tensor, as elements or in any packed format. Refuses (bad_model) one that is missing or
-// there twice, that has another shape or type than the model's, or a packed one in a unit of which
-// no matrix may be.
+// there twice, that has another shape or type than the model's, or one packed in a format that
+// tensors of its unit, or vectors, cannot have.
 StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec);
 
 }  // namespace klotski

@@ -34,9 +34,11 @@ Profile measure_within(uint64_t allowed, const ProbeSubject& subject) {
 
 std::shared_ptr<const OpenedModel> open_model(const std::string& name) {
   const std::filesystem::path folder = find_model(name);
+  Checkpoint checkpoint = Checkpoint::open(folder);
+  ModelDescription description = describe_model(checkpoint);
   return std::make_shared<const OpenedModel>(OpenedModel{.folder = folder,
-                                                         .description = read_config(folder),
-                                                         .checkpoint = Checkpoint::open(folder),
+                                                         .description = std::move(description),
+                                                         .checkpoint = std::move(checkpoint),
                                                          .source = {},
                                                          .home = {}});
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/json.h"
+#include "weights/gguf.h"
 #include "weights/safetensors.h"
 
 namespace klotski {
@@ -94,7 +95,9 @@ Checkpoint::Checkpoint(const fs::path& folder)
 
 Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint checkpoint(folder);
-  if (has_entry(folder, kIndexName)) {
+  if (is_gguf_name(folder) && !fs::is_directory(folder)) {
+    checkpoint.open_gguf();
+  } else if (has_entry(folder, kIndexName)) {
     checkpoint.open_indexed();
   } else {
     checkpoint.add_shard(has_entry(folder, kSingleName) ? std::string(kSingleName)
@@ -156,10 +159,13 @@ void Checkpoint::add_shard(const std::string& name) {
   const auto number = static_cast<uint32_t>(files_->count());
   const std::string what = path_in_quotes(folder() / name);
   files_->add(what, file_in_folder(folder(), name));
-  auto entries = read_safetensors_header(*files_->open(number), what);
-  for (TensorEntry& entry : entries) entry.shard = number;
+  add_entries(number, read_safetensors_header(*files_->open(number), what));
+}
+
+void Checkpoint::add_entries(uint32_t shard, std::vector<TensorEntry> entries) {
+  for (TensorEntry& entry : entries) entry.shard = shard;
   if (!add_tensors(std::move(entries))) {
-    fail(ErrorKind::bad_model, "{}: the tensors have more than 2^64 bytes", what);
+    fail(ErrorKind::bad_model, "{}: the tensors have more than 2^64 bytes", shard_name(shard));
   }
 }
 

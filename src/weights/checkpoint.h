@@ -12,15 +12,17 @@
 
 namespace klotski {
 
-// The tensors of a model folder whose weights are safetensors, one file or many. Opening reads the
-// headers only.
+// The tensors of a model: of a folder whose weights are safetensors, one file or many, or of GGUF
+// files. Opening reads the headers only.
 class Checkpoint : public TensorSource {
  public:
   // Takes the files that model.safetensors.index.json names; without it model.safetensors; without
   // that the only *.safetensors file. Refuses an index that disagrees with the files: a file or
   // tensor missing, in another file than stated or in two, a total_size that is not theirs. Tensors
   // that a file has beyond the index are taken, as the Hugging Face loader does.
-  static Checkpoint open(const std::filesystem::path& folder);
+  // A GGUF file is opened with its other shards, which lie beside it. Refuses a file that is not
+  // the first of its shards, and shards that are missing or do not belong together.
+  static Checkpoint open(const std::filesystem::path& folder_or_gguf);
 
   // Tensors without files, whose bytes come from elsewhere (model/unit_source.h): only names, types
   // and shapes count. They lie one after the other in the order given, as in a single file, each at
@@ -36,6 +38,8 @@ class Checkpoint : public TensorSource {
   explicit Checkpoint(const std::filesystem::path& folder);
 
   void open_indexed();
+  void open_gguf();
+  void add_entries(uint32_t shard, std::vector<TensorEntry> entries);
   void add_shard(const std::string& name);
   std::string shard_name(uint32_t shard) const override;
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "weights/gguf.h"
 #include "weights/hub_cache.h"
 
 namespace klotski {
@@ -84,7 +85,9 @@ fs::path find_model(std::string_view model) {
   const fs::path path(model);
   if (fs::is_directory(path, error)) return path;
   if (fs::exists(path, error)) {
-    fail(ErrorKind::bad_model, "{}: expected the folder of a model, found a file",
+    if (is_gguf_name(path)) return path;
+    fail(ErrorKind::bad_model,
+         "{}: expected the folder of a model or a *.gguf file, found a file of another name",
          path_in_quotes(path));
   }
   std::vector<std::string> searched;

@@ -5,8 +5,8 @@
 
 namespace klotski {
 
-// The folder of a model, which is one of
-//  - a path to an existing folder;
+// The folder of a model, or its GGUF file. The model is one of
+//  - a path to an existing folder, or to a GGUF file, the first where the model has several;
 //  - the name of a bundled model such as `tiny`, looked for in $KLOTSKI_MODELS, near the program
 //    (build tree, then installation) and in the source tree;
 //  - a Hugging Face repository id, `org/name` or `org/name@revision`, already in the local cache.

@@ -38,7 +38,7 @@ class TensorSource {
   const TensorEntry& require(std::string_view name) const;
   uint64_t total_bytes() const { return total_bytes_; }
 
-  // The folder of the rest of the model.
+  // The folder of the rest of the model, or the model's first file where that is GGUF.
   const std::filesystem::path& folder() const { return folder_; }
   virtual size_t shard_count() const = 0;  // 0: the tensors lie in no files
   // The file behind TensorEntry::shard. It stays open as long as the caller keeps it. file() and

@@ -4,6 +4,7 @@
 // experts made compact, or in a format that only tests know (tensor/testing.h).
 
 #include <string>
+#include <utility>
 
 #include "engine/prepared_model.h"
 #include "engine/run_inputs.h"
@@ -34,8 +35,9 @@ inline std::string plain_model(const std::string& name) {
 }
 
 struct TestModel {
-  explicit TestModel(const std::string& folder)
-      : description(read_config(folder)), checkpoint(Checkpoint::open(folder)) {}
+  explicit TestModel(const std::string& folder) : TestModel(Checkpoint::open(folder)) {}
+  explicit TestModel(Checkpoint opened)
+      : description(describe_model(opened)), checkpoint(std::move(opened)) {}
 
   ResidentModel resident() const { return ResidentModel(description, checkpoint); }
   RunPlan plan(const RunLimits& limits, const Workload& workload,

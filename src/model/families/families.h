@@ -13,10 +13,21 @@
 
 namespace klotski {
 
+// A family in GGUF files, whose metadata become fields of a config.json (families/gguf.cpp).
+struct GgufFamily {
+  std::string_view architecture;  // value of general.architecture
+  // Whether the converter has put the rows of queries and keys in another order, so that rope turns
+  // neighbouring numbers of a head.
+  bool neighbours_rotate = false;
+  // Whether weights of a token's experts are renormalised, which metadata do not say.
+  bool renormalises = false;
+};
+
 struct Family {
   std::string_view model_type;  // value of config.json's field
   ModelDescription (*describe)(const JsonFields& config);
   std::span<const TensorPattern> tensor_names;  // only names that differ from kDecoderTensors
+  GgufFamily gguf;
 };
 
 // Tensor names of most decoders in the Hugging Face layout; a family's own names come before.

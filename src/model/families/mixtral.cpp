@@ -37,6 +37,10 @@ ModelDescription describe_mixtral(const JsonFields& config) {
 
 }  // namespace
 
-const Family kMixtral = {"mixtral", describe_mixtral, kTensorNames};
+const Family kMixtral = {
+    "mixtral",
+    describe_mixtral,
+    kTensorNames,
+    {.architecture = "llama", .neighbours_rotate = true, .renormalises = true}};
 
 }  // namespace klotski

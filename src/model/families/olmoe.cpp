@@ -27,6 +27,6 @@ ModelDescription describe_olmoe(const JsonFields& config) {
 
 }  // namespace
 
-const Family kOlmoe = {"olmoe", describe_olmoe, {}};
+const Family kOlmoe = {"olmoe", describe_olmoe, {}, {.architecture = "olmoe"}};
 
 }  // namespace klotski

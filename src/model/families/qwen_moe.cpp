@@ -96,7 +96,8 @@ ModelDescription describe_qwen3(const JsonFields& config) {
 
 }  // namespace
 
-const Family kQwen2Moe = {"qwen2_moe", describe_qwen2, kQwen2Tensors};
-const Family kQwen3Moe = {"qwen3_moe", describe_qwen3, {}};
+const Family kQwen2Moe = {"qwen2_moe", describe_qwen2, kQwen2Tensors, {.architecture = "qwen2moe"}};
+const Family kQwen3Moe = {
+    "qwen3_moe", describe_qwen3, {}, {.architecture = "qwen3moe", .renormalises = true}};
 
 }  // namespace klotski

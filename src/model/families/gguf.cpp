@@ -1,0 +1,177 @@
+// GGUF files of the families: metadata as fields of a config.json, and the names of tensors.
+
+#include <array>
+#include <string>
+
+#include "base/error.h"
+#include "model/config.h"
+#include "model/families/families.h"
+#include "weights/gguf.h"
+
+namespace klotski {
+
+namespace {
+
+// A key of the metadata, after the architecture and a dot, and the field that has its value.
+struct GgufField {
+  std::string_view key;
+  std::string_view field;
+};
+constexpr std::array kGgufFields = {
+    GgufField{"block_count", "num_hidden_layers"},
+    GgufField{"context_length", "max_position_embeddings"},
+    GgufField{"embedding_length", "hidden_size"},
+    GgufField{"feed_forward_length", "intermediate_size"},
+    GgufField{"expert_feed_forward_length", "moe_intermediate_size"},
+    GgufField{"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    GgufField{"expert_count", "num_experts"},
+    GgufField{"expert_used_count", "num_experts_per_tok"},
+    GgufField{"attention.head_count", "num_attention_heads"},
+    GgufField{"attention.head_count_kv", "num_key_value_heads"},
+    GgufField{"attention.key_length", "head_dim"},
+    GgufField{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    GgufField{"attention.sliding_window", "sliding_window"},
+    GgufField{"attention.clamp_kqv", "clip_qkv"},
+    GgufField{"rope.freq_base", "rope_theta"},
+};
+constexpr std::array kGgufRopeFields = {
+    GgufField{"rope.scaling.type", "rope_type"},
+    GgufField{"rope.scaling.factor", "factor"},
+    GgufField{"rope.scaling.original_context_length", "original_max_position_embeddings"},
+    GgufField{"rope.scaling.yarn_beta_fast", "beta_fast"},
+    GgufField{"rope.scaling.yarn_beta_slow", "beta_slow"},
+};
+
+constexpr std::array kGgufTensors = {
+    TensorPattern{Role::embedding, "token_embd.weight"},
+    TensorPattern{Role::final_norm, "output_norm.weight"},
+    TensorPattern{Role::output, "output.weight"},
+    TensorPattern{Role::attention_norm, "blk.{layer}.attn_norm.weight"},
+    TensorPattern{Role::query, "blk.{layer}.attn_q.weight"},
+    TensorPattern{Role::query_bias, "blk.{layer}.attn_q.bias"},
+    TensorPattern{Role::key, "blk.{layer}.attn_k.weight"},
+    TensorPattern{Role::key_bias, "blk.{layer}.attn_k.bias"},
+    TensorPattern{Role::value, "blk.{layer}.attn_v.weight"},
+    TensorPattern{Role::value_bias, "blk.{layer}.attn_v.bias"},
+    TensorPattern{Role::query_norm, "blk.{layer}.attn_q_norm.weight"},
+    TensorPattern{Role::key_norm, "blk.{layer}.attn_k_norm.weight"},
+    TensorPattern{Role::attention_output, "blk.{layer}.attn_output.weight"},
+    TensorPattern{Role::attention_output_bias, "blk.{layer}.attn_output.bias"},
+    TensorPattern{Role::feed_forward_norm, "blk.{layer}.ffn_norm.weight"},
+    TensorPattern{Role::router, "blk.{layer}.ffn_gate_inp.weight"},
+    TensorPattern{Role::shared_gate, "blk.{layer}.ffn_gate_shexp.weight"},
+    TensorPattern{Role::shared_up, "blk.{layer}.ffn_up_shexp.weight"},
+    TensorPattern{Role::shared_down, "blk.{layer}.ffn_down_shexp.weight"},
+    TensorPattern{Role::shared_scale, "blk.{layer}.ffn_gate_inp_shexp.weight"},
+};
+// All experts of a layer in one tensor, and one tensor an expert as files up to early 2024 have.
+constexpr std::array kMergedExperts = {
+    TensorPattern{Role::expert_gate, "blk.{layer}.ffn_gate_exps.weight"},
+    TensorPattern{Role::expert_up, "blk.{layer}.ffn_up_exps.weight"},
+    TensorPattern{Role::expert_down, "blk.{layer}.ffn_down_exps.weight"},
+};
+constexpr std::array kSingleExperts = {
+    TensorPattern{Role::expert_gate, "blk.{layer}.ffn_gate.{expert}.weight"},
+    TensorPattern{Role::expert_up, "blk.{layer}.ffn_up.{expert}.weight"},
+    TensorPattern{Role::expert_down, "blk.{layer}.ffn_down.{expert}.weight"},
+};
+
+const Family& family_of(const JsonFields& metadata) {
+  const std::string architecture = metadata.string("general.architecture");
+  std::string known;
+  for (const Family& family : families()) {
+    if (family.gguf.architecture == architecture) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.gguf.architecture);
+  }
+  metadata.refuse("general.architecture", "one of " + known);
+}
+
+template <size_t count>
+void copy_fields(const JsonFields& metadata, std::string_view architecture,
+                 const std::array<GgufField, count>& fields, Json& config) {
+  for (const GgufField& field : fields) {
+    const Json* value = metadata.find(fmt::format("{}.{}", architecture, field.key));
+    if (value != nullptr) config.emplace(field.field, *value);
+  }
+}
+
+void set_rope(const JsonFields& metadata, std::string_view architecture, Json& config) {
+  const std::string type = fmt::format("{}.rope.scaling.type", architecture);
+  const std::string scaling = metadata.string_or(type, "none");
+  if (scaling != "none") {
+    if (scaling != "linear" && scaling != "yarn") {
+      metadata.refuse(type, "one of none, linear, yarn");
+    }
+    Json rope = Json::object();
+    copy_fields(metadata, architecture, kGgufRopeFields, rope);
+    config.emplace("rope_scaling", std::move(rope));
+  }
+}
+
+// Refuses rope that turns only some numbers of a head.
+void check_rotated(const JsonFields& metadata, std::string_view architecture,
+                   const ModelDescription& model) {
+  const std::string key = fmt::format("{}.rope.dimension_count", architecture);
+  const int64_t whole = model.rope.rotated_dims;
+  if (metadata.has(key) && metadata.integer(key, 0, INT64_MAX) != whole) {
+    metadata.refuse(key, fmt::format("all {} numbers of a head", whole));
+  }
+}
+
+// Generation ends at any of these tokens.
+Json end_tokens(const JsonFields& metadata) {
+  Json tokens = Json::array();
+  for (const std::string_view kind : {"eos", "eot", "eom"}) {
+    const Json* id = metadata.find(fmt::format("tokenizer.ggml.{}_token_id", kind));
+    if (id != nullptr) tokens.push_back(*id);
+  }
+  return tokens;
+}
+
+// Facts that the tensors show: which there are, and how many tokens have an embedding.
+void set_from_tensors(const TensorSource& source, Json& config) {
+  const Shape& embedding = source.require("token_embd.weight").shape;
+  if (!embedding.empty()) config["vocab_size"] = embedding.front();
+  config["tie_word_embeddings"] = source.find("output.weight") == nullptr;
+  config["attention_bias"] = source.find("blk.0.attn_output.bias") != nullptr;
+  config["qkv_bias"] = source.find("blk.0.attn_q.bias") != nullptr;
+  if (source.find("rope_freqs.weight") != nullptr) {
+    fail(ErrorKind::bad_model,
+         "{}: tensor 'rope_freqs.weight': expected rope without factors of its own, found these; "
+         "use the model's safetensors",
+         path_in_quotes(source.folder()));
+  }
+}
+
+}  // namespace
+
+ModelDescription read_gguf_description(const TensorSource& source) {
+  const std::string what = path_in_quotes(source.folder());
+  const GgufFile file = read_gguf(*source.file(0), what);
+  const JsonFields metadata(file.metadata, what, "metadata");
+  const Family& family = family_of(metadata);
+  const std::string_view architecture = family.gguf.architecture;
+  metadata.integer(fmt::format("{}.expert_count", architecture), 1, INT64_MAX);
+
+  Json config = {{"norm_topk_prob", family.gguf.renormalises},
+                 {"eos_token_id", end_tokens(metadata)}};
+  copy_fields(metadata, architecture, kGgufFields, config);
+  set_rope(metadata, architecture, config);
+  if (const Json* begin = metadata.find("tokenizer.ggml.bos_token_id")) {
+    config["bos_token_id"] = *begin;
+  }
+  set_from_tensors(source, config);
+
+  const JsonFields fields(config, what + ", metadata as fields of a config.json");
+  ModelDescription description = family.describe(fields);
+  description.family = family.model_type;
+  description.rope.interleaved = family.gguf.neighbours_rotate;
+  check_rotated(metadata, architecture, description);
+  description.tensor_names.assign(kGgufTensors.begin(), kGgufTensors.end());
+  const bool merged = source.find("blk.0.ffn_gate_exps.weight") != nullptr;
+  const auto& experts = merged ? kMergedExperts : kSingleExperts;
+  description.tensor_names.insert(description.tensor_names.end(), experts.begin(), experts.end());
+  return description;
+}
+
+}  // namespace klotski

@@ -1,0 +1,158 @@
+// Models of GGUF files: descriptions equal to those of config.json, where tensors lie, and files
+// that are refused.
+
+#include <gtest/gtest.h>
+
+#include "model/config.h"
+#include "model/stored_tensors.h"
+#include "model/testing_gguf.h"
+#include "model/unit_layout.h"
+#include "weights/checkpoint.h"
+
+namespace klotski {
+namespace {
+
+using namespace testing_gguf;
+using testing_files::contains;
+using testing_files::error_of;
+using testing_files::ScratchFolder;
+
+std::filesystem::path tiny(const std::string& name) {
+  return std::filesystem::path(KLOTSKI_TEST_DATA) / "models" / name;
+}
+
+class GgufFamilies : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GgufFamilies, DescriptionsEqualThoseOfConfigJson) {
+  const ScratchFolder folder;
+  const auto path = write_gguf_model(tiny(GetParam()), folder.path(), "m");
+  const ModelDescription expected = read_config(tiny(GetParam()));
+  const ModelDescription found = describe_model(Checkpoint::open(path));
+  EXPECT_EQ(found.family, expected.family);
+  EXPECT_EQ(found.vocabulary, expected.vocabulary);
+  EXPECT_EQ(found.hidden, expected.hidden);
+  EXPECT_EQ(found.max_positions, expected.max_positions);
+  EXPECT_EQ(found.norm_epsilon, expected.norm_epsilon);
+  EXPECT_EQ(found.tied_embeddings, expected.tied_embeddings);
+  EXPECT_EQ(found.rope.base, expected.rope.base);
+  EXPECT_EQ(found.rope.rotated_dims, expected.rope.rotated_dims);
+  EXPECT_EQ(found.rope.interleaved, std::string(GetParam()) == "mixtral");
+  EXPECT_EQ(found.begin_token, expected.begin_token);
+  EXPECT_EQ(found.end_tokens, expected.end_tokens);
+  ASSERT_EQ(found.layer_count(), expected.layer_count());
+  for (size_t i = 0; i < found.layers.size(); ++i) {
+    const GroupedHeads& heads = found.layers[i].attention.grouped_heads();
+    const GroupedHeads& wanted = expected.layers[i].attention.grouped_heads();
+    EXPECT_EQ(heads.query_heads, wanted.query_heads);
+    EXPECT_EQ(heads.kv_heads, wanted.kv_heads);
+    EXPECT_EQ(heads.head_dim, wanted.head_dim);
+    EXPECT_EQ(heads.norm, wanted.norm);
+    EXPECT_EQ(heads.window, wanted.window);
+    EXPECT_EQ(heads.qkv_bias, wanted.qkv_bias);
+    const FeedForward& part = found.layers[i].feed_forward;
+    const FeedForward& other = expected.layers[i].feed_forward;
+    EXPECT_EQ(part.experts, other.experts);
+    EXPECT_EQ(part.width, other.width);
+    EXPECT_EQ(part.router.top_k, other.router.top_k);
+    EXPECT_EQ(part.router.renormalise, other.router.renormalise);
+    EXPECT_EQ(part.shared.has_value(), other.shared.has_value());
+  }
+}
+
+// An expert of a merged tensor is a range of its bytes.
+TEST_P(GgufFamilies, ExpertsHaveTheSameBytesMergedAndAlone) {
+  const ScratchFolder folder;
+  const auto merged = write_gguf_model(tiny(GetParam()), folder.path(), "merged");
+  const auto alone =
+      write_gguf_model(tiny(GetParam()), folder.path(), "alone", {.merged = false, .shards = 3});
+  const auto bytes_of_unit = [](const std::filesystem::path& path, const WeightUnit& unit) {
+    const Checkpoint model = Checkpoint::open(path);
+    const UnitLayout layout = layout_unit(describe_model(model), model, unit);
+    std::vector<std::byte> buffer(layout.buffer_bytes);
+    for (const UnitRead& read : layout.reads) {
+      const auto file = model.file(read.shard);
+      const uint64_t bytes = std::min(read.bytes, file->size() - read.offset);
+      file->read_at(read.offset, std::span(buffer).subspan(read.at, bytes));
+    }
+    settle(layout, buffer.data());
+    std::map<Role, std::string> contents;
+    for (const PlacedTensor& tensor : layout.tensors) {
+      const auto* data = reinterpret_cast<const char*>(layout.view(tensor, buffer.data()).data);
+      contents[tensor.role] = std::string(data, layout.bytes_of(tensor));
+    }
+    return contents;
+  };
+  for (const WeightUnit& unit : units_of(read_config(tiny(GetParam())), UnitKind::expert)) {
+    EXPECT_EQ(bytes_of_unit(merged, unit), bytes_of_unit(alone, unit));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GgufFamilies,
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe"),
+                         [](const auto& model) { return std::string(model.param); });
+
+// The error of a model whose metadata were changed.
+std::string refused_with(const std::function<void(std::vector<std::string>&)>& change,
+                         const std::string& more_tensor = "") {
+  const ScratchFolder folder;
+  const Json config = parse_json(read_text_file(tiny("olmoe") / "config.json", 1 << 20), "config");
+  Pieces pieces;
+  pieces.pairs = gguf_metadata(config);
+  change(pieces.pairs);
+  for (const auto& [name, matrix] : gguf_tensors(Checkpoint::open(tiny("olmoe")), config)) {
+    pieces.add(name, matrix.shape, matrix.dtype == DType::F32 ? 0 : 30, matrix.bytes);
+  }
+  if (!more_tensor.empty()) pieces.add(more_tensor, {1}, 0, "1234");
+  testing_files::write_file(folder.path() / "m.gguf", pieces.file());
+  return error_of([&] { describe_model(Checkpoint::open(folder.path() / "m.gguf")); });
+}
+
+TEST(GgufDescription, RefusesWhatItDoesNotKnow) {
+  using Pairs = std::vector<std::string>;
+  EXPECT_TRUE(contains(
+      refused_with([](Pairs& pairs) { pairs[0] = text_pair("general.architecture", "bert"); }),
+      "expected one of llama, olmoe, qwen2moe, qwen3moe, found 'bert'"));
+  EXPECT_TRUE(contains(refused_with([](Pairs& pairs) { pairs.erase(pairs.begin()); }),
+                       "general.architecture"));
+  EXPECT_TRUE(contains(
+      refused_with([](Pairs& pairs) { pairs[0] = text_pair("general.architecture", "llama"); }),
+      "llama.expert_count: expected"));
+  const auto with_pair = [](const std::string& pair) {
+    return refused_with([&](Pairs& pairs) { pairs.push_back(pair); });
+  };
+  EXPECT_TRUE(contains(with_pair(text_pair("olmoe.rope.scaling.type", "longrope")),
+                       "expected one of none, linear, yarn, found 'longrope'"));
+  EXPECT_TRUE(contains(with_pair(text_pair("olmoe.rope.scaling.type", "linear")), "factor"));
+  EXPECT_TRUE(contains(with_pair(u32_pair("olmoe.rope.dimension_count", 8)),
+                       "expected all 16 numbers of a head, found 8"));
+  EXPECT_TRUE(contains(with_pair(f32_pair("olmoe.attention.clamp_kqv", -1)), "clip_qkv"));
+  EXPECT_TRUE(contains(with_pair(u32_pair("tokenizer.ggml.eot_token_id", 256)), "eos_token_id"));
+  EXPECT_TRUE(contains(refused_with([](Pairs&) {}, "rope_freqs.weight"), "rope_freqs.weight"));
+}
+
+// Matrices of any role may be of a block format, vectors may not.
+TEST(GgufDescription, VectorsAreNotQuantised) {
+  const ScratchFolder folder;
+  Pieces pieces;
+  pieces.add("matrix", {3, 2, 32}, 2, std::string(3 * 2 * 18, 'x'));
+  pieces.add("vector", {32}, 2, std::string(18, 'x'));
+  testing_files::write_file(folder.path() / "m.gguf", pieces.file());
+  const Checkpoint model = Checkpoint::open(folder.path() / "m.gguf");
+  TensorSpec spec{Role::expert_gate, "matrix", {2, 32}};
+  spec.slice = {.matrices = 3, .index = 1, .rows = 2};
+  const StoredTensor found = find_stored(model, UnitKind::attention, spec);
+  EXPECT_EQ(found.dtype, DType::Q4_0);
+  EXPECT_EQ(found.numbers.offset, model.require("matrix").offset + 36);
+  EXPECT_EQ(found.numbers.bytes, 36u);
+  EXPECT_TRUE(
+      contains(error_of([&] {
+                 find_stored(model, UnitKind::attention, {Role::attention_norm, "vector", {32}});
+               }),
+               "expected type F32, F16 or BF16 for a vector, found Q4_0"));
+  spec.shape = {2, 64};
+  EXPECT_TRUE(contains(error_of([&] { find_stored(model, UnitKind::expert, spec); }),
+                       "the metadata implies Q4_0 of shape [3, 2, 64], found Q4_0 of shape"));
+}
+
+}  // namespace
+}  // namespace klotski
