@@ -12,6 +12,7 @@
 #include "cli/signals.h"
 #include "engine/generation_defaults.h"
 #include "session/comparison.h"
+#include "session/model_tokenizer.h"
 
 namespace klotski {
 
@@ -130,8 +131,8 @@ int batch_command(BatchOptions options) {
   InputFile input(options.input);
   const InputSize size = measure_rows(input);
   const auto model = open_model(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(model->folder);
-  const TokenizerConfig config = TokenizerConfig::load(model->folder);
+  const Tokenizer tokenizer = load_tokenizer(model->folder);
+  const TokenizerConfig config = load_tokenizer_config(model->folder);
   std::optional<ChatTemplate> chat_template;
   if (config.chat_template) {
     chat_template = ChatTemplate::parse(*config.chat_template, "chat template");

@@ -13,6 +13,7 @@
 #include "cli/session_output.h"
 #include "experts/predictor.h"
 #include "session/comparison.h"
+#include "session/model_tokenizer.h"
 
 namespace klotski {
 
@@ -158,7 +159,7 @@ std::function<MeasuredWork(int64_t sequences)> work_source(const BenchOptions& o
       return work_from_routing(*routing, sequences, options.prompt_tokens);
     };
   }
-  const auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(session.model().folder));
+  const auto tokenizer = std::make_shared<const Tokenizer>(load_tokenizer(session.model().folder));
   const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
   return [tokenizer, text, &options](int64_t sequences) {
     return work_from_text(*tokenizer, text, sequences, options.prompt_tokens, options.generate);

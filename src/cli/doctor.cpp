@@ -165,11 +165,11 @@ void add_doctor_command(CLI::App& app, Action& action) {
       "Describe this machine: instruction set, threads, memory, disk reads, NUMA nodes, display "
       "devices, accelerators, how long runs took compared with their plans, and advice; with a "
       "model also how fast the machine reads and multiplies its weights");
-  add_model_flags(
-      *command, options->model,
-      "Folder, bundled name or repository id. The machine is measured with this model once, "
-      "which takes seconds; the result is kept in $KLOTSKI_CACHE (default: klotski in "
-      "the user's cache folder)");
+  add_model_flags(*command, options->model,
+                  "Folder, GGUF file, bundled name or repository id. The machine is measured with "
+                  "this model once, "
+                  "which takes seconds; the result is kept in $KLOTSKI_CACHE (default: klotski in "
+                  "the user's cache folder)");
   command->add_flag("--json", options->json, "Print the findings as JSON");
   command->callback(
       [options, &action] { action = [options] { return doctor_command(*options); }; });

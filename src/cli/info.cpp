@@ -8,9 +8,8 @@
 #include "model/stored_tensors.h"
 #include "model/tensors.h"
 #include "model/unit_layout.h"
+#include "session/model_tokenizer.h"
 #include "tensor/format.h"
-#include "text/tokenizer.h"
-#include "text/tokenizer_config.h"
 
 namespace klotski {
 
@@ -60,9 +59,21 @@ StoredBytes stored_bytes(const OpenedModel& model) {
   return bytes;
 }
 
+// Tensors and bytes of each type in the files, by the name of the type.
+Json stored_types(const TensorSource& source) {
+  Json types = Json::object();
+  for (const TensorEntry& entry : source.tensors()) {
+    Json& type = types[std::string(dtype_name(entry.dtype))];
+    if (type.is_null()) type = {{"tensors", 0}, {"bytes", 0}};
+    type["tensors"] = type["tensors"].get<uint64_t>() + 1;
+    type["bytes"] = type["bytes"].get<uint64_t>() + entry.bytes;
+  }
+  return types;
+}
+
 Json tokenizer_info(const std::filesystem::path& folder) {
   try {
-    return Tokenizer::load(folder).vocabulary_size();
+    return load_tokenizer(folder).vocabulary_size();
   } catch (const Error& error) {
     return error.what();
   }
@@ -115,11 +126,12 @@ Json gather(const OpenedModel& model) {
         {"bytes_as_bf16", bytes.bytes_as_bf16}}},
       {"weight_type",
        dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
+      {"types", stored_types(model.checkpoint)},
       {"files", model.checkpoint.shard_count()},
       {"tokenizer", tokenizer.is_number()},
       {"tokenizer_tokens", tokenizer.is_number() ? tokenizer : Json(nullptr)},
       {"tokenizer_error", tokenizer.is_string() ? tokenizer : Json(nullptr)},
-      {"chat_template", TokenizerConfig::load(model.folder).chat_template.has_value()},
+      {"chat_template", load_tokenizer_config(model.folder).chat_template.has_value()},
   };
 }
 
@@ -159,6 +171,13 @@ std::string as_text(const Json& info) {
                                  count(parameters["expert"]), count(parameters["active"])));
   line("bytes", fmt::format("{} in {} files: dense {}, experts {}, one expert {}", size("total"),
                             number("files"), size("dense"), size("experts"), size("one_expert")));
+  std::string types;
+  for (const auto& [name, type] : info["types"].items()) {
+    types +=
+        fmt::format("{}{} {} in {} tensors", types.empty() ? "" : ", ", name,
+                    format_bytes(type["bytes"].get<uint64_t>()), type["tensors"].get<uint64_t>());
+  }
+  line("types", types);
   const Json& compact = info["compact"];
   if (compact["matrices"] > 0) {
     line("compact", fmt::format("{} of {} matrices of experts and dense parts: {}, {} as BF16",

@@ -15,7 +15,7 @@ namespace klotski {
 
 // The model that the command line names: one on disk, or the shape of a synthetic one.
 struct ModelFlags {
-  std::optional<std::string> model;  // folder, bundled name or repository id
+  std::optional<std::string> model;  // folder, GGUF file, bundled name or repository id
   std::string shape;                 // see model/families/shapes.h; empty: `model` is on disk
   std::optional<uint64_t> seed;
   std::optional<double> share;
@@ -27,7 +27,7 @@ struct ModelFlags {
 // Adds MODEL, --synthetic and the options that go with it. The flags must live as long as the
 // command.
 void add_model_flags(CLI::App& command, ModelFlags& flags,
-                     const std::string& help = "Folder, bundled name or repository id");
+                     const std::string& help = "Folder, GGUF file, bundled name or repository id");
 
 // Refuses (usage) flags that name two models or none.
 std::shared_ptr<const OpenedModel> open_model(const ModelFlags& flags);

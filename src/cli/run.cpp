@@ -8,6 +8,7 @@
 #include "cli/session_output.h"
 #include "engine/generation_defaults.h"
 #include "engine/prompt.h"
+#include "session/model_tokenizer.h"
 
 namespace klotski {
 
@@ -73,8 +74,8 @@ int run_command(RunOptions options) {
   if (!options.file.empty()) prompt = read_argument_file(options.file, "-f", kMaxPromptBytes);
   if (prompt && prompt->empty()) fail(ErrorKind::usage, "the prompt is empty; give some text");
   const auto model = open_model(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(model->folder);
-  const TokenizerConfig config = TokenizerConfig::load(model->folder);
+  const Tokenizer tokenizer = load_tokenizer(model->folder);
+  const TokenizerConfig config = load_tokenizer_config(model->folder);
   options.chat = options.chat || (!prompt && config.chat_template.has_value());
   Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
   Generation run{.options = options,

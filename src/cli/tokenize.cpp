@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "text/tokenizer.h"
+#include "session/model_tokenizer.h"
 #include "weights/model_folder.h"
 
 namespace klotski {
@@ -20,8 +20,8 @@ struct TokenizeOptions {
 int tokenize_command(const TokenizeOptions& options) {
   std::error_code ignored;
   const bool is_path = std::filesystem::exists(options.tokenizer, ignored);
-  const Tokenizer tokenizer = Tokenizer::load(is_path ? std::filesystem::path(options.tokenizer)
-                                                      : find_model(options.tokenizer));
+  const Tokenizer tokenizer = load_tokenizer(is_path ? std::filesystem::path(options.tokenizer)
+                                                     : find_model(options.tokenizer));
   LineReader lines(kMaxLineBytes);
   int64_t line_number = 0;
   while (const std::optional<std::string> line = lines.next()) {
@@ -50,7 +50,7 @@ void add_tokenize_command(CLI::App& app, Action& action) {
   command
       ->add_option("TOKENIZER_DIR", options->tokenizer,
                    "A folder with tokenizer.json, tokenizer.model or a tiktoken file, such a file, "
-                   "or a model")
+                   "a GGUF file or a model")
       ->required();
   command->footer(
       "Reads JSON lines {\"text\": ...} from standard input and writes JSON lines with ids, "

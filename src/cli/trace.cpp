@@ -6,7 +6,7 @@
 #include "cli/session_output.h"
 #include "engine/text_pass.h"
 #include "experts/routing_trace.h"
-#include "text/tokenizer.h"
+#include "session/model_tokenizer.h"
 
 namespace klotski {
 
@@ -45,7 +45,7 @@ int trace_command(const TraceOptions& options) {
     fail(ErrorKind::usage, "{} has no routed layers: there is nothing to trace",
          in_quotes(options.model));
   }
-  const Tokenizer tokenizer = Tokenizer::load(model->folder);
+  const Tokenizer tokenizer = load_tokenizer(model->folder);
   const std::string text = text_or_sample(options.text, "-f", kMaxTextBytes);
   const int64_t most = std::min(options.tokens, model->description.max_positions);
   const std::vector<std::vector<TokenId>> sequences =
@@ -80,7 +80,8 @@ void add_trace_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<TraceOptions>();
   CLI::App* command =
       app.add_subcommand("trace", "Write which experts each token of a text is routed to");
-  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_option("MODEL", options->model, "Folder, GGUF file, bundled name or repository id")
+      ->required();
   add_output_file(*command, "-o,--output", "FILE",
                   "File for the trace (its format: docs/routing-trace.md)", options->output)
       ->required();

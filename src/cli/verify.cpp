@@ -160,7 +160,8 @@ void add_verify_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand(
       "verify", "Compare a model's logits and greedy tokens with a reference file");
-  command->add_option("MODEL", options->model, "Folder, bundled name or repository id")->required();
+  command->add_option("MODEL", options->model, "Folder, GGUF file, bundled name or repository id")
+      ->required();
   command
       ->add_option("--reference", options->reference,
                    "File with the tokens and logits to compare with (reference.json)")

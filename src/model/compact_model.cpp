@@ -286,7 +286,7 @@ std::string why_left(const CompactCounts& counts) {
 CompactReport compact_model(const ModelDescription& model, const TensorSource& checkpoint,
                             const fs::path& out, const CompactProgress& progress,
                             uint64_t max_shard_bytes) {
-  if (is_gguf_name(checkpoint.folder())) {
+  if (is_gguf_file(checkpoint.folder())) {
     fail(ErrorKind::bad_model, "{}: expected a folder of safetensors to make compact, found GGUF",
          path_in_quotes(checkpoint.folder()));
   }

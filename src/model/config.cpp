@@ -55,7 +55,7 @@ ModelDescription read_config(const std::filesystem::path& folder) {
 }
 
 ModelDescription describe_model(const TensorSource& source) {
-  return is_gguf_name(source.folder()) ? read_gguf_description(source)
+  return is_gguf_file(source.folder()) ? read_gguf_description(source)
                                        : read_config(source.folder());
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 // The source of a model's description, for messages.
 std::string_view described_by(const TensorSource& source) {
-  return is_gguf_name(source.folder()) ? "the metadata" : "config.json";
+  return is_gguf_file(source.folder()) ? "the metadata" : "config.json";
 }
 
 // Whether a stored tensor has the shape: files may leave out or add dimensions of one element in

@@ -18,7 +18,7 @@ class TemporaryFolder;
 // A model that is ready to be planned for: its folder, its description, where its tensors lie. No
 // weight has been read.
 struct OpenedModel {
-  std::filesystem::path folder;
+  std::filesystem::path folder;  // or the first GGUF file
   ModelDescription description;
   Checkpoint checkpoint;
   // Generates the weights, for one session at a time; null: the checkpoint's files have them.
@@ -26,7 +26,7 @@ struct OpenedModel {
   std::shared_ptr<const TemporaryFolder> home;  // keeps the folder of a generated model
 };
 
-// Opens a model on disk. `name` is a folder, a bundled name or a repository id.
+// Opens a model on disk. `name` is a folder, a GGUF file, a bundled name or a repository id.
 std::shared_ptr<const OpenedModel> open_model(const std::string& name);
 
 // A model of random weights, which are generated in memory when they are asked for.

@@ -12,6 +12,8 @@
 
 namespace klotski {
 
+struct TokenizerParts;
+
 // The parts of a SentencePiece model file that tokenizing needs. Names and numbers are those of the
 // public sentencepiece_model.proto.
 struct SentencePieceFile {
@@ -43,6 +45,11 @@ SentencePieceFile read_sentencepiece(std::string_view bytes, const std::string& 
 
 std::unique_ptr<Normalizer> make_sentencepiece_normalizer(const SentencePieceFile& file,
                                                           const std::string& what);
+
+// Adds vocabulary, model and normalizer to the parts of a tokenizer, and the user-defined symbols
+// to its added tokens.
+void add_sentencepieces(const SentencePieceFile& file, const std::string& what,
+                        TokenizerParts& parts);
 
 // Refers to `vocabulary`, which must outlive it.
 Decoder make_sentencepiece_decoder(const SentencePieceFile& file, const Vocabulary& vocabulary);

@@ -85,25 +85,30 @@ std::unique_ptr<TokenModel> make_unigram(const SentencePieceFile& file, const st
 
 }  // namespace
 
-std::shared_ptr<const TokenizerParts> parse_sentencepiece(std::string_view bytes,
-                                                          const std::string& what) {
-  const SentencePieceFile file = read_sentencepiece(bytes, what);
-  auto parts = std::make_shared<TokenizerParts>();
+void add_sentencepieces(const SentencePieceFile& file, const std::string& what,
+                        TokenizerParts& parts) {
   for (size_t i = 0; i < file.pieces.size(); ++i) {
     const auto& piece = file.pieces[i];
     if (piece.type == Type::byte && byte_of_token(piece.text) < 0) {
       fail(ErrorKind::bad_model, "{}: piece {}: expected a byte such as <0x0A>, found {}", what, i,
            in_quotes(piece.text));
     }
-    parts->vocabulary.add(piece.text, static_cast<int64_t>(i), what);
+    parts.vocabulary.add(piece.text, static_cast<int64_t>(i), what);
     if (piece.type == Type::control || piece.type == Type::unknown) {
-      parts->control.insert(static_cast<TokenId>(i));
+      parts.control.insert(static_cast<TokenId>(i));
     }
   }
   const bool bpe = file.model_type == SentencePieceFile::ModelType::bpe;
-  parts->model = bpe ? make_bpe(file, what, *parts) : make_unigram(file, what, parts->vocabulary);
+  parts.model = bpe ? make_bpe(file, what, parts) : make_unigram(file, what, parts.vocabulary);
+  parts.normalizer = make_sentencepiece_normalizer(file, what);
+}
+
+std::shared_ptr<const TokenizerParts> parse_sentencepiece(std::string_view bytes,
+                                                          const std::string& what) {
+  const SentencePieceFile file = read_sentencepiece(bytes, what);
+  auto parts = std::make_shared<TokenizerParts>();
+  add_sentencepieces(file, what, *parts);
   parts->added.build(nullptr, what);
-  parts->normalizer = make_sentencepiece_normalizer(file, what);
   parts->decoder = make_sentencepiece_decoder(file, parts->vocabulary);
   const bool has_bos = file.bos_id >= 0 && static_cast<size_t>(file.bos_id) < file.pieces.size() &&
                        file.pieces[static_cast<size_t>(file.bos_id)].type == Type::control;

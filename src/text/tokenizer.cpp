@@ -246,6 +246,10 @@ Tokenizer Tokenizer::from_json(std::string_view json, std::string_view what) {
   return Tokenizer(parse_tokenizer_json(json, std::string(what)));
 }
 
+Tokenizer Tokenizer::from_gguf(const Json& metadata, std::string_view what) {
+  return Tokenizer(parse_gguf_tokenizer(metadata, std::string(what)));
+}
+
 Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, std::string_view what) {
   return Tokenizer(parse_sentencepiece(bytes, std::string(what)));
 }

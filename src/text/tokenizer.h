@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/json.h"
 #include "text/span.h"
 
 namespace klotski {
@@ -28,6 +29,8 @@ class Tokenizer {
   static Tokenizer load(const std::filesystem::path& folder_or_file);
   // Reads the text of a tokenizer.json; `what` names it in errors.
   static Tokenizer from_json(std::string_view json, std::string_view what);
+  // Reads the metadata of a GGUF file, an object with keys such as "tokenizer.ggml.tokens".
+  static Tokenizer from_gguf(const Json& metadata, std::string_view what);
   // Reads the bytes of a SentencePiece model.
   static Tokenizer from_sentencepiece(std::string_view bytes, std::string_view what);
 

@@ -90,4 +90,30 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
   return config;
 }
 
+TokenizerConfig TokenizerConfig::from_gguf(const Json& metadata, std::string_view what) {
+  const JsonFields fields(metadata, std::string(what));
+  const Json* tokens = fields.find("tokenizer.ggml.tokens");
+  TokenizerConfig config;
+  const auto set_token = [&](std::string_view key, std::string& token) {
+    if (!fields.has(key)) return;
+    const int64_t count = tokens != nullptr && tokens->is_array() ? std::ssize(*tokens) : 0;
+    const Json& text = (*tokens)[static_cast<size_t>(fields.integer(key, 0, count - 1))];
+    if (!text.is_string()) fields.refuse("tokenizer.ggml.tokens", "an array of texts");
+    token = text.get<std::string>();
+  };
+  set_token("tokenizer.ggml.bos_token_id", config.bos_token);
+  set_token("tokenizer.ggml.eos_token_id", config.eos_token);
+  set_token("tokenizer.ggml.padding_token_id", config.pad_token);
+  set_token("tokenizer.ggml.unknown_token_id", config.unk_token);
+  const auto set_template = [&](std::string_view key, std::optional<std::string>& text) {
+    if (fields.has(key)) text = fields.string(key);
+  };
+  set_template("tokenizer.chat_template", config.chat_template);
+  set_template("tokenizer.chat_template.tool_use", config.tool_use_template);
+  if (fields.has("tokenizer.ggml.add_bos_token")) {
+    config.add_bos_token = fields.boolean_or("tokenizer.ggml.add_bos_token", false);
+  }
+  return config;
+}
+
 }  // namespace klotski

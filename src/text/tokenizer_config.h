@@ -3,6 +3,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "base/json.h"
 
 namespace klotski {
 
@@ -20,6 +23,8 @@ struct TokenizerConfig {
   // Tokens: tokenizer_config.json, else special_tokens_map.json. Templates: chat_template.jinja,
   // else chat_template.json, else tokenizer_config.json.
   static TokenizerConfig load(const std::filesystem::path& folder);
+  // Reads the metadata of a GGUF file.
+  static TokenizerConfig from_gguf(const Json& metadata, std::string_view what);
 };
 
 }  // namespace klotski

@@ -44,4 +44,9 @@ std::shared_ptr<const TokenizerParts> parse_tiktoken(std::string_view ranks,
                                                      std::string_view description,
                                                      const std::string& what);
 
+// The tokenizer that the metadata of a GGUF file describe, an object with keys such as
+// "tokenizer.ggml.tokens".
+std::shared_ptr<const TokenizerParts> parse_gguf_tokenizer(const Json& metadata,
+                                                           const std::string& what);
+
 }  // namespace klotski

@@ -95,7 +95,7 @@ Checkpoint::Checkpoint(const fs::path& folder)
 
 Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint checkpoint(folder);
-  if (is_gguf_name(folder) && !fs::is_directory(folder)) {
+  if (is_gguf_file(folder)) {
     checkpoint.open_gguf();
   } else if (has_entry(folder, kIndexName)) {
     checkpoint.open_indexed();

@@ -214,6 +214,11 @@ GgufFile read_header(GgufCursor cursor) {
 
 }  // namespace
 
+bool is_gguf_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return path.extension() == kGgufSuffix && !std::filesystem::is_directory(path, error);
+}
+
 GgufFile read_gguf(const File& file, std::string_view what) {
   return read_header(
       GgufCursor([&](uint64_t offset, std::span<std::byte> out) { file.read_at(offset, out); },

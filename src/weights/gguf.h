@@ -25,9 +25,8 @@ inline constexpr size_t kMaxGgufKeyBytes = 65'535;  // by the format
 inline constexpr uint64_t kDefaultGgufAlignment = 32;
 inline constexpr uint64_t kMaxGgufAlignment = 1u << 16;
 
-inline bool is_gguf_name(const std::filesystem::path& path) {
-  return path.extension() == kGgufSuffix;
-}
+// Whether a path is that of a GGUF file by its name, and not of a folder.
+bool is_gguf_file(const std::filesystem::path& path);
 
 struct GgufFile {
   uint32_t version = 0;

@@ -85,7 +85,7 @@ fs::path find_model(std::string_view model) {
   const fs::path path(model);
   if (fs::is_directory(path, error)) return path;
   if (fs::exists(path, error)) {
-    if (is_gguf_name(path)) return path;
+    if (is_gguf_file(path)) return path;
     fail(ErrorKind::bad_model,
          "{}: expected the folder of a model or a *.gguf file, found a file of another name",
          path_in_quotes(path));

@@ -1,6 +1,6 @@
-// The input is a whole GGUF file. An Error is a fair answer; tensors that overlap or leave the file,
-// another exception or a crash is a bug. A file that is accepted goes on to the readers of its
-// metadata.
+// The input is a whole GGUF file. An Error is a fair answer; tensors that overlap or leave the
+// file, another exception or a crash is a bug. A file that is accepted goes on to the readers of
+// its tokenizer.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "tensor/shape.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 #include "weights/gguf.h"
 
 namespace {
@@ -37,9 +39,12 @@ void check_tensors(std::vector<klotski::TensorEntry> entries, uint64_t file_byte
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const klotski::GgufFile file = klotski::parse_gguf(std::as_bytes(std::span(data, size)), "fuzz");
+    const klotski::GgufFile file =
+        klotski::parse_gguf(std::as_bytes(std::span(data, size)), "fuzz");
     check_tensors(file.tensors, size);
     klotski::gguf_split(file, "fuzz");
+    klotski::TokenizerConfig::from_gguf(file.metadata, "fuzz");
+    klotski::Tokenizer::from_gguf(file.metadata, "fuzz").encode("a b<s>\n", {.add_special = true});
   } catch (const klotski::Error& error) {
     require(error.kind() == klotski::ErrorKind::bad_model);
     require(std::string_view(error.what()).find('\n') == std::string_view::npos);

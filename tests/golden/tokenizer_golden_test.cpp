@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 
 #include "base/json.h"
 #include "support/sha256.h"
 #include "text/detokenizer.h"
 #include "text/gzip.h"
+#include "text/sentencepiece.h"
 #include "text/tokenizer.h"
 
 namespace klotski {
@@ -29,13 +31,62 @@ struct GoldenCase {
   std::string source;       // folder or file under tests/data/tokenizers
   std::string expected;     // file under tests/data/tokenizers
   bool has_special = true;  // the expectations name the special tokens that are added
+  std::string gguf = "";    // not empty: read as metadata of GGUF that name this way to cut words
 };
 
 std::ostream& operator<<(std::ostream& out, const GoldenCase& golden) { return out << golden.name; }
 
+// A tokenizer.json of byte-level BPE as the metadata of a GGUF file.
+Json gguf_of_json(const std::string& source, const std::string& pre) {
+  const Json file = parse_json(read_data("tokenizers/" + source + "/tokenizer.json.gz"), source);
+  std::map<int64_t, std::string> tokens;
+  std::map<int64_t, int> types;
+  for (const auto& [text, id] : file.at("model").at("vocab").items()) tokens[id] = text;
+  for (const Json& added : file.at("added_tokens")) {
+    tokens[added.at("id")] = added.at("content");
+    types[added.at("id")] = added.at("special").get<bool>() ? 3 : 4;
+  }
+  Json metadata = {{"tokenizer.ggml.model", "gpt2"}, {"tokenizer.ggml.pre", pre}};
+  for (int64_t id = 0; id <= tokens.rbegin()->first; ++id) {
+    const bool used = tokens.contains(id);
+    metadata["tokenizer.ggml.tokens"].push_back(used ? tokens[id] : fmt::format("[PAD{}]", id));
+    metadata["tokenizer.ggml.token_type"].push_back(!used ? 5 : types.contains(id) ? types[id] : 1);
+  }
+  for (const Json& merge : file.at("model").at("merges")) {
+    metadata["tokenizer.ggml.merges"].push_back(
+        merge.is_string() ? merge.get<std::string>()
+                          : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  }
+  if (pre == "tekken") metadata["tokenizer.ggml.bos_token_id"] = 1;
+  return metadata;
+}
+
+// A SentencePiece model as the metadata of a GGUF file.
+Json gguf_of_sentencepiece(const std::string& source) {
+  const SentencePieceFile file =
+      read_sentencepiece(read_data("tokenizers/" + source + "/tokenizer.model.gz"), source);
+  Json metadata = {{"tokenizer.ggml.model", "llama"},
+                   {"tokenizer.ggml.bos_token_id", file.bos_id},
+                   {"tokenizer.ggml.add_space_prefix", file.add_dummy_prefix}};
+  for (const SentencePieceFile::Piece& piece : file.pieces) {
+    metadata["tokenizer.ggml.tokens"].push_back(piece.text);
+    metadata["tokenizer.ggml.scores"].push_back(piece.score);
+    metadata["tokenizer.ggml.token_type"].push_back(static_cast<int>(piece.type));
+  }
+  return metadata;
+}
+
+Tokenizer load_golden(const GoldenCase& golden) {
+  if (golden.gguf.empty()) return Tokenizer::load(data_path("tokenizers/" + golden.source));
+  return Tokenizer::from_gguf(golden.gguf == "sentencepiece"
+                                  ? gguf_of_sentencepiece(golden.source)
+                                  : gguf_of_json(golden.source, golden.gguf),
+                              golden.source);
+}
+
 class TokenizerGolden : public testing::TestWithParam<GoldenCase> {
  protected:
-  const Tokenizer tokenizer_ = Tokenizer::load(data_path("tokenizers/" + GetParam().source));
+  const Tokenizer tokenizer_ = load_golden(GetParam());
   const Json expected_ =
       parse_json(read_data("tokenizers/" + GetParam().expected + ".gz"), GetParam().expected);
 };
@@ -82,6 +133,15 @@ std::vector<GoldenCase> golden_cases() {
        {"gpt2", "mistral-nemo-tekken", "mixtral-8x22b-instruct", "mixtral-8x7b", "olmoe", "qwen2.5",
         "qwen3-moe", "t5-switch", "gpt-oss-o200k"}) {
     cases.push_back({name, name, name + "/expected.json", true});
+  }
+  for (const auto& [name, cut] :
+       std::map<std::string, std::string>{{"gpt2", "gpt-2"},
+                                          {"olmoe", "olmo"},
+                                          {"qwen2.5", "qwen2"},
+                                          {"qwen3-moe", "qwen2"},
+                                          {"mistral-nemo-tekken", "tekken"},
+                                          {"mixtral-8x7b", "sentencepiece"}}) {
+    cases.push_back({name + "-gguf", name, name + "/expected.json", true, cut});
   }
   for (const std::string name : {"mixtral-8x7b", "mixtral-8x22b-instruct"}) {
     cases.push_back({name + "-model", name + "/tokenizer.model.gz",

@@ -8,7 +8,7 @@ namespace klotski::jinja {
 namespace {
 
 // ASCII that needs no escape; most text is made of runs of it.
-bool is_plain(char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\\'; }
+bool stands_for_itself(char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\\'; }
 
 class JsonWriter {
  public:
@@ -67,7 +67,7 @@ class JsonWriter {
     std::string out = "\"";
     for (size_t at = 0; at < text.size();) {
       const size_t begin = at;
-      while (at < text.size() && is_plain(text[at])) ++at;
+      while (at < text.size() && stands_for_itself(text[at])) ++at;
       out += text.substr(begin, at - begin);
       if (at > begin) continue;
       const char32_t c = next_code_point(text, &at);
