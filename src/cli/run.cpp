@@ -32,12 +32,13 @@ int run_once(const Generation& run, const std::string& prompt) {
     if (!options.json) write_out(text);
   });
   if (options.json) {
-    const Json report = {{"text", outcome.text},
-                         {"finish_reason", outcome.finish},
-                         {"prompt_tokens", prompt_tokens},
-                         {"completion_tokens", outcome.tokens},
-                         {"lossy", losses(options.flags.options.limits)},
-                         {"seconds", outcome.seconds}};
+    const Json report = {
+        {"text", outcome.text},
+        {"finish_reason", outcome.finish},
+        {"prompt_tokens", prompt_tokens},
+        {"completion_tokens", outcome.tokens},
+        {"lossy", losses(options.flags.options.limits, run.session.model().checkpoint)},
+        {"seconds", outcome.seconds}};
     write_out(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {
     write_out("\n");

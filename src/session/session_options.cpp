@@ -1,8 +1,13 @@
 #include "session/session_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <string_view>
 
 #include "base/error.h"
+#include "tensor/format.h"
 
 namespace klotski {
 
@@ -39,10 +44,20 @@ SessionOptions on_cpu(SessionOptions options) {
   return options;
 }
 
-std::vector<std::string> losses(const RunLimits& limits) {
-  if (limits.attention_window == 0) return {};
-  return {fmt::format("attention to the first {} and the last {} tokens only",
-                      limits.attention_sinks, limits.attention_window)};
+std::vector<std::string> losses(const RunLimits& limits, const TensorSource& weights) {
+  std::vector<std::string> list;
+  std::set<std::string_view> types;
+  for (const TensorEntry& entry : weights.tensors()) {
+    if (format_of(entry.dtype).lossy) types.insert(dtype_name(entry.dtype));
+  }
+  if (!types.empty()) {
+    list.push_back(fmt::format("weights quantised as {}", fmt::join(types, ", ")));
+  }
+  if (limits.attention_window != 0) {
+    list.push_back(fmt::format("attention to the first {} and the last {} tokens only",
+                               limits.attention_sinks, limits.attention_window));
+  }
+  return list;
 }
 
 namespace {

@@ -32,8 +32,9 @@ void check_options_on_target(const SessionOptions& options, const Target& target
 // These options for a session that computes on the CPU alone: options that need a GPU are dropped.
 SessionOptions on_cpu(SessionOptions options);
 
-// The ways in which these limits make results differ from the exact model, in words; empty: none.
-std::vector<std::string> losses(const RunLimits& limits);
+// The ways in which these limits and the types of the weights make results differ from the exact
+// model, in words; empty: none.
+std::vector<std::string> losses(const RunLimits& limits, const TensorSource& weights);
 
 // Reads the correlation table that the options name. Refuses a table of another model (bad file) or
 // of another path length than the limits' (usage).

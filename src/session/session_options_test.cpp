@@ -49,9 +49,19 @@ TEST(SessionOptionsTest, OptionsOfAGpuNeedOne) {
   EXPECT_EQ(on_cpu(with_limits({.strategy = Strategy::simple})).limits.strategy, Strategy::simple);
 }
 
-TEST(SessionOptionsTest, AnAttentionWindowIsALoss) {
-  EXPECT_TRUE(losses({}).empty());
-  EXPECT_EQ(losses({.attention_sinks = 2, .attention_window = 30}),
+TEST(SessionOptionsTest, AnAttentionWindowAndQuantisedWeightsAreLosses) {
+  const auto weights_of = [](DType type) {
+    TensorEntry entry;
+    entry.name = "a";
+    entry.dtype = type;
+    entry.shape = {2, 256};
+    return Checkpoint::described("folder", {entry});
+  };
+  const Checkpoint plain = weights_of(DType::BF16);
+  EXPECT_TRUE(losses({}, plain).empty());
+  EXPECT_EQ(losses({}, weights_of(DType::Q4_K)),
+            (std::vector<std::string>{"weights quantised as Q4_K"}));
+  EXPECT_EQ(losses({.attention_sinks = 2, .attention_window = 30}, plain),
             (std::vector<std::string>{"attention to the first 2 and the last 30 tokens only"}));
 }
 

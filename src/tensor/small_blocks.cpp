@@ -9,20 +9,29 @@ namespace klotski {
 
 namespace {
 
-constexpr int64_t kSmallColumns = 32;
+constexpr int64_t kHalf = 16;  // columns of half a block
 
 // FP4 (E2M1) numbers, doubled so that they are whole.
 constexpr int kDoubledFp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// The four bits of a column, from byte `at` of the block on.
-uint32_t four_bits(const std::byte* block, int64_t at, int64_t column) {
-  return nibble_at(block, at + column % 16, column / 16);
+// Writes number(q) for the four bits q of each column.
+template <typename Number>
+void expand_four_bits(const std::byte* bits, float* out, Number number) {
+  for (int64_t i = 0; i < kHalf; ++i) {
+    out[i] = number(static_cast<int>(nibble_at(bits, i, 0)));
+    out[kHalf + i] = number(static_cast<int>(nibble_at(bits, i, 1)));
+  }
 }
 
-// The four bits of a column, and its fifth from the 32 bits at byte `high`.
-int five_bits(const std::byte* block, int64_t high, int64_t at, int64_t column) {
-  const uint32_t fifth = byte_at(block, high + column / 8) >> (column % 8) & 1u;
-  return static_cast<int>(four_bits(block, at, column) | fifth << 4);
+// Like expand_four_bits(), with the fifth bit of each column from 32 bits at `fifths`.
+template <typename Number>
+void expand_five_bits(const std::byte* fifths, const std::byte* bits, float* out, Number number) {
+  const uint32_t high = two_bytes_at(fifths, 0) | two_bytes_at(fifths, 2) << 16;
+  for (int64_t i = 0; i < kHalf; ++i) {
+    out[i] = number(static_cast<int>(nibble_at(bits, i, 0) | (high >> i & 1u) << 4));
+    out[kHalf + i] =
+        number(static_cast<int>(nibble_at(bits, i, 1) | (high >> (kHalf + i) & 1u) << 4));
+  }
 }
 
 // 2^(exponent - 128): half of the scale that the byte means, for numbers that are doubled.
@@ -35,53 +44,45 @@ float half_of_power(uint32_t exponent) {
 
 void expand_q4_0(const std::byte* block, float* out) {
   const float scale = half_at(block, 0);
-  for (int64_t c = 0; c < kSmallColumns; ++c) {
-    out[c] = scale * static_cast<float>(static_cast<int>(four_bits(block, 2, c)) - 8);
-  }
+  expand_four_bits(block + 2, out, [=](int q) { return scale * static_cast<float>(q - 8); });
 }
 
 void expand_q4_1(const std::byte* block, float* out) {
   const float scale = half_at(block, 0);
   const float least = half_at(block, 2);
-  for (int64_t c = 0; c < kSmallColumns; ++c) {
-    out[c] = scale * static_cast<float>(four_bits(block, 4, c)) + least;
-  }
+  expand_four_bits(block + 4, out, [=](int q) { return scale * static_cast<float>(q) + least; });
 }
 
 void expand_q5_0(const std::byte* block, float* out) {
   const float scale = half_at(block, 0);
-  for (int64_t c = 0; c < kSmallColumns; ++c) {
-    out[c] = scale * static_cast<float>(five_bits(block, 2, 6, c) - 16);
-  }
+  expand_five_bits(block + 2, block + 6, out,
+                   [=](int q) { return scale * static_cast<float>(q - 16); });
 }
 
 void expand_q5_1(const std::byte* block, float* out) {
   const float scale = half_at(block, 0);
   const float least = half_at(block, 2);
-  for (int64_t c = 0; c < kSmallColumns; ++c) {
-    out[c] = scale * static_cast<float>(five_bits(block, 4, 8, c)) + least;
-  }
+  expand_five_bits(block + 4, block + 8, out,
+                   [=](int q) { return scale * static_cast<float>(q) + least; });
 }
 
 void expand_q8_0(const std::byte* block, float* out) {
   const float scale = half_at(block, 0);
-  for (int64_t c = 0; c < kSmallColumns; ++c) {
-    out[c] = scale * static_cast<float>(signed_at(block, 2 + c));
+  for (int64_t i = 0; i < 2 * kHalf; ++i) {
+    out[i] = scale * static_cast<float>(signed_at(block, 2 + i));
   }
 }
 
 void expand_iq4_nl(const std::byte* block, float* out) {
   const float scale = half_at(block, 0);
-  for (int64_t c = 0; c < kSmallColumns; ++c) {
-    out[c] = scale * static_cast<float>(kNonLinearLevels[four_bits(block, 2, c)]);
-  }
+  expand_four_bits(block + 2, out,
+                   [=](int q) { return scale * static_cast<float>(kNonLinearLevels[q]); });
 }
 
 void expand_mxfp4(const std::byte* block, float* out) {
   const float scale = half_of_power(byte_at(block, 0));
-  for (int64_t c = 0; c < kSmallColumns; ++c) {
-    out[c] = scale * static_cast<float>(kDoubledFp4[four_bits(block, 1, c)]);
-  }
+  expand_four_bits(block + 1, out,
+                   [=](int q) { return scale * static_cast<float>(kDoubledFp4[q]); });
 }
 
 }  // namespace klotski

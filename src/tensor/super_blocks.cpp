@@ -8,21 +8,30 @@ namespace klotski {
 namespace {
 
 constexpr int64_t kSuperColumns = 256;
+constexpr int64_t kScaleRun = 16;  // columns whose bits lie in as many bytes, and have one scale
 
-// Two bits of a column: 32 bytes hold four runs of 32 columns, from the lowest bits up.
-uint32_t two_bits(const std::byte* block, int64_t at, int64_t column) {
-  return byte_at(block, at + column / 128 * 32 + column % 32) >> (column % 128 / 32 * 2) & 3u;
+// Bits of a run of columns: those of column i begin at bit `shift` of byte i.
+struct BitRun {
+  const std::byte* bytes;
+  int64_t shift;
+
+  int at(int64_t i, uint32_t mask) const {
+    return static_cast<int>(byte_at(bytes, i) >> shift & mask);
+  }
+};
+
+// Two bits a column: 32 bytes hold four times 32 columns, from the lowest bits up.
+BitRun two_bits(const std::byte* bits, int64_t column) {
+  return {bits + column / 128 * 32 + column % 32, column % 128 / 32 * 2};
 }
 
-// Four bits of a column: 32 bytes hold two runs of 32 columns, the lower halves first.
-uint32_t four_bits_of_run(const std::byte* block, int64_t at, int64_t column) {
-  return nibble_at(block, at + column / 64 * 32 + column % 32, column % 64 / 32);
+// Four bits a column: 32 bytes hold two times 32 columns, the lower halves first.
+BitRun four_bits_of_64(const std::byte* bits, int64_t column) {
+  return {bits + column / 64 * 32 + column % 32, column % 64 / 32 * 4};
 }
 
-// One bit of a column: bit r of 32 bytes is of the run r of 32 columns.
-uint32_t one_bit(const std::byte* block, int64_t at, int64_t column) {
-  return byte_at(block, at + column % 32) >> (column / 32) & 1u;
-}
+// One bit a column: bit r of 32 bytes is of columns 32 r and on.
+BitRun one_bit(const std::byte* bits, int64_t column) { return {bits + column % 32, column / 32}; }
 
 // Scale and minimum of a group of 32 columns, six bits each in twelve bytes: four bytes with the
 // scales of groups 0 to 3, four with their minima, four with the lower four bits of scale and
@@ -39,18 +48,15 @@ SixBits six_bits(const std::byte* scales, int64_t group) {
 }
 
 // A block of Q4_K or Q5_K: halves scale and minimum, twelve bytes of six-bit numbers, then the
-// numbers of the columns: (scale * s) * q - (minimum * m).
-template <typename Quantum>
-void expand_with_minima(const std::byte* block, float* out, Quantum quantum) {
+// numbers q of the columns: (scale * s) * q - (minimum * m).
+template <typename ExpandRun>
+void expand_with_minima(const std::byte* block, ExpandRun expand_run) {
   const float scale = half_at(block, 0);
   const float minimum = half_at(block, 2);
-  for (int64_t group = 0; group < kSuperColumns / 32; ++group) {
-    const SixBits bits = six_bits(block + 4, group);
-    const float step = scale * static_cast<float>(bits.scale);
-    const float below = minimum * static_cast<float>(bits.minimum);
-    for (int64_t c = group * 32; c < group * 32 + 32; ++c) {
-      out[c] = step * static_cast<float>(quantum(c)) - below;
-    }
+  for (int64_t column = 0; column < kSuperColumns; column += kScaleRun) {
+    const SixBits bits = six_bits(block + 4, column / 32);
+    expand_run(column, scale * static_cast<float>(bits.scale),
+               minimum * static_cast<float>(bits.minimum));
   }
 }
 
@@ -69,10 +75,13 @@ int scale_of_q3_k(const std::byte* scales, int64_t group) {
 void expand_q2_k(const std::byte* block, float* out) {
   const float scale = half_at(block, 80);
   const float minimum = half_at(block, 82);
-  for (int64_t c = 0; c < kSuperColumns; ++c) {
-    const float step = scale * static_cast<float>(nibble_at(block, c / 16, 0));
-    const float below = minimum * static_cast<float>(nibble_at(block, c / 16, 1));
-    out[c] = step * static_cast<float>(two_bits(block, 16, c)) - below;
+  for (int64_t column = 0; column < kSuperColumns; column += kScaleRun) {
+    const float step = scale * static_cast<float>(nibble_at(block, column / 16, 0));
+    const float below = minimum * static_cast<float>(nibble_at(block, column / 16, 1));
+    const BitRun low = two_bits(block + 16, column);
+    for (int64_t i = 0; i < kScaleRun; ++i) {
+      out[column + i] = step * static_cast<float>(low.at(i, 3)) - below;
+    }
   }
 }
 
@@ -80,22 +89,34 @@ void expand_q2_k(const std::byte* block, float* out) {
 // (scale * s) * (q - 4), where the third bit of q is its 4.
 void expand_q3_k(const std::byte* block, float* out) {
   const float scale = half_at(block, 108);
-  for (int64_t c = 0; c < kSuperColumns; ++c) {
-    const float step = scale * static_cast<float>(scale_of_q3_k(block + 96, c / 16));
-    const uint32_t q = two_bits(block, 32, c) | one_bit(block, 0, c) << 2;
-    out[c] = step * static_cast<float>(static_cast<int>(q) - 4);
+  for (int64_t column = 0; column < kSuperColumns; column += kScaleRun) {
+    const float step = scale * static_cast<float>(scale_of_q3_k(block + 96, column / 16));
+    const BitRun low = two_bits(block + 32, column);
+    const BitRun high = one_bit(block, column);
+    for (int64_t i = 0; i < kScaleRun; ++i) {
+      out[column + i] = step * static_cast<float>((low.at(i, 3) | high.at(i, 1) << 2) - 4);
+    }
   }
 }
 
 // After the scales, 128 bytes of four bits a column.
 void expand_q4_k(const std::byte* block, float* out) {
-  expand_with_minima(block, out, [&](int64_t c) { return four_bits_of_run(block, 16, c); });
+  expand_with_minima(block, [=](int64_t column, float step, float below) {
+    const BitRun low = four_bits_of_64(block + 16, column);
+    for (int64_t i = 0; i < kScaleRun; ++i) {
+      out[column + i] = step * static_cast<float>(low.at(i, 15)) - below;
+    }
+  });
 }
 
 // After the scales, 32 bytes of fifth bits and 128 bytes of four bits a column.
 void expand_q5_k(const std::byte* block, float* out) {
-  expand_with_minima(block, out, [&](int64_t c) {
-    return four_bits_of_run(block, 48, c) | one_bit(block, 16, c) << 4;
+  expand_with_minima(block, [=](int64_t column, float step, float below) {
+    const BitRun low = four_bits_of_64(block + 48, column);
+    const BitRun high = one_bit(block + 16, column);
+    for (int64_t i = 0; i < kScaleRun; ++i) {
+      out[column + i] = step * static_cast<float>(low.at(i, 15) | high.at(i, 1) << 4) - below;
+    }
   });
 }
 
@@ -104,11 +125,13 @@ void expand_q5_k(const std::byte* block, float* out) {
 // those of the first 64 columns in their lower halves.
 void expand_q6_k(const std::byte* block, float* out) {
   const float scale = half_at(block, 208);
-  for (int64_t c = 0; c < kSuperColumns; ++c) {
-    const float step = scale * static_cast<float>(signed_at(block, 192 + c / 16));
-    const uint32_t low = nibble_at(block, c / 128 * 64 + c % 64, c % 128 / 64);
-    const uint32_t q = low | two_bits(block, 128, c) << 4;
-    out[c] = step * static_cast<float>(static_cast<int>(q) - 32);
+  for (int64_t column = 0; column < kSuperColumns; column += kScaleRun) {
+    const float step = scale * static_cast<float>(signed_at(block, 192 + column / 16));
+    const BitRun low = {block + column / 128 * 64 + column % 64, column % 128 / 64 * 4};
+    const BitRun high = two_bits(block + 128, column);
+    for (int64_t i = 0; i < kScaleRun; ++i) {
+      out[column + i] = step * static_cast<float>((low.at(i, 15) | high.at(i, 3) << 4) - 32);
+    }
   }
 }
 
@@ -118,13 +141,15 @@ void expand_q6_k(const std::byte* block, float* out) {
 void expand_iq4_xs(const std::byte* block, float* out) {
   const float scale = half_at(block, 0);
   const uint32_t upper = two_bytes_at(block, 2);
-  for (int64_t c = 0; c < kSuperColumns; ++c) {
-    const int64_t group = c / 32;
-    const uint32_t bits = nibble_at(block, 4 + group / 2, group % 2) | (upper >> (2 * group) & 3u)
-                                                                           << 4;
+  for (int64_t column = 0; column < kSuperColumns; column += kScaleRun) {
+    const int64_t group = column / 32;
+    const uint32_t high = upper >> (2 * group) & 3u;
+    const uint32_t bits = nibble_at(block, 4 + group / 2, group % 2) | high << 4;
     const float step = scale * static_cast<float>(static_cast<int>(bits) - 32);
-    const uint32_t q = nibble_at(block, 8 + group * 16 + c % 16, c % 32 / 16);
-    out[c] = step * static_cast<float>(kNonLinearLevels[q]);
+    const BitRun low = {block + 8 + group * 16, column % 32 / 16 * 4};
+    for (int64_t i = 0; i < kScaleRun; ++i) {
+      out[column + i] = step * static_cast<float>(kNonLinearLevels[low.at(i, 15)]);
+    }
   }
 }
 

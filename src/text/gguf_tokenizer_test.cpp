@@ -62,6 +62,7 @@ TEST(GgufTokenizer, Settings) {
   EXPECT_EQ(config.chat_template, "{{ bos_token }}");
   EXPECT_FALSE(config.add_bos_token.has_value());
   EXPECT_FALSE(TokenizerConfig::from_gguf(Json::object(), "f").chat_template.has_value());
+  EXPECT_THROW(TokenizerConfig::from_gguf({{"tokenizer.ggml.bos_token_id", 0}}, "f"), Error);
 }
 
 // The message of the error for metadata with one value changed; null takes it away.

@@ -1,6 +1,7 @@
 #include "text/tokenizer_config.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -92,14 +93,13 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
 
 TokenizerConfig TokenizerConfig::from_gguf(const Json& metadata, std::string_view what) {
   const JsonFields fields(metadata, std::string(what));
-  const Json* tokens = fields.find("tokenizer.ggml.tokens");
+  const std::vector<std::string> tokens =
+      fields.strings("tokenizer.ggml.tokens").value_or(std::vector<std::string>());
   TokenizerConfig config;
   const auto set_token = [&](std::string_view key, std::string& token) {
     if (!fields.has(key)) return;
-    const int64_t count = tokens != nullptr && tokens->is_array() ? std::ssize(*tokens) : 0;
-    const Json& text = (*tokens)[static_cast<size_t>(fields.integer(key, 0, count - 1))];
-    if (!text.is_string()) fields.refuse("tokenizer.ggml.tokens", "an array of texts");
-    token = text.get<std::string>();
+    const int64_t id = fields.integer(key, 0, std::ssize(tokens) - 1);
+    token = tokens[static_cast<size_t>(id)];
   };
   set_token("tokenizer.ggml.bos_token_id", config.bos_token);
   set_token("tokenizer.ggml.eos_token_id", config.eos_token);
