@@ -6,10 +6,12 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/memory_limit.h"
 #include "base/process_memory.h"
 #include "model/config.h"
 #include "synth/synthetic_model.h"
+#include "weights/gguf.h"
 #include "weights/model_folder.h"
 
 namespace klotski {
@@ -34,6 +36,8 @@ Profile measure_within(uint64_t allowed, const ProbeSubject& subject) {
 
 std::shared_ptr<const OpenedModel> open_model(const std::string& name) {
   const std::filesystem::path folder = find_model(name);
+  // A folder without config.json is refused as that, whatever weights it has.
+  if (!is_gguf_file(folder)) file_in_folder(folder, "config.json");
   Checkpoint checkpoint = Checkpoint::open(folder);
   ModelDescription description = describe_model(checkpoint);
   return std::make_shared<const OpenedModel>(OpenedModel{.folder = folder,
