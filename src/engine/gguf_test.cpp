@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "engine/testing/pipeline_runs.h"
 #include "model/testing_gguf.h"
 #include "tensor/format.h"
+#include "tensor/half.h"
 #include "tensor/tensor_view.h"
 #include "tensor/testing.h"
 
@@ -123,6 +126,36 @@ TEST(GgufRuns, BlocksEqualTheirNumbersBitForBit) {
   choice.pack = [&](const StoredMatrix& like) { return blocks.expanded(blocks.packed(like)); };
   const auto plain = write_gguf_model(from, folder.path(), "plain", choice);
   expect_runs_as(packed, TestModel(plain));
+}
+
+// Q8_0 blocks of BF16 numbers, whose rows do not depend on the tensor they lie in.
+StoredMatrix in_q8_0(const StoredMatrix& matrix) {
+  StoredMatrix packed{matrix.shape, DType::Q8_0, ""};
+  const std::string numbers = testing_gguf::as_floats(matrix).bytes;
+  for (size_t at = 0; at < numbers.size(); at += 32 * sizeof(float)) {
+    std::array<float, 32> block{};
+    std::memcpy(block.data(), numbers.data() + at, sizeof(block));
+    float largest = 0.0f;
+    for (const float number : block) largest = std::max(largest, std::fabs(number));
+    const uint16_t scale = float_to_f16(largest / 127.0f);
+    packed.bytes += testing_gguf::bytes_of(scale);
+    for (const float number : block) {
+      const float steps = scale == 0 ? 0.0f : std::round(number / f16_to_float(scale));
+      packed.bytes += static_cast<char>(std::clamp(steps, -127.0f, 127.0f));
+    }
+  }
+  return packed;
+}
+
+TEST(GgufRuns, QuantisedExpertsOfOneTensorEqualTensorsOfTheirOwn) {
+  const ScratchFolder folder;
+  for (const char* name : {"mixtral", "qwen3_moe"}) {
+    const auto merged =
+        write_gguf_model(test_model(name), folder.path(), "merged", {.pack = in_q8_0});
+    const auto alone = write_gguf_model(test_model(name), folder.path(), "alone",
+                                        {.merged = false, .pack = in_q8_0});
+    expect_runs_as(merged, TestModel(alone));
+  }
 }
 
 }  // namespace
