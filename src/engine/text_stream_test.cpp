@@ -5,7 +5,7 @@
 namespace klotski {
 namespace {
 
-const Tokenizer& tokenizer() {
+const Tokenizer& streamed_tokenizer() {
   static const Tokenizer kTokenizer = Tokenizer::load(KLOTSKI_MODELS "/tiny-mixtral");
   return kTokenizer;
 }
@@ -17,9 +17,9 @@ struct Streamed {
 };
 
 Streamed stream(const std::string& text, std::vector<std::string> stops) {
-  TextStream out(tokenizer(), std::move(stops));
+  TextStream out(streamed_tokenizer(), std::move(stops));
   Streamed result{};
-  for (const TokenId token : tokenizer().encode(text, {})) {
+  for (const TokenId token : streamed_tokenizer().encode(text, {})) {
     result.text += out.push(token);
     ++result.tokens;
     if (out.stopped()) break;
