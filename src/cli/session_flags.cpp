@@ -54,11 +54,9 @@ void add_strategy_flags(CLI::App& command, SessionFlags& flags) {
           "--strategy", [&limits](const std::string& name) { read_strategy(name, limits); },
           "Order in which weights are loaded and used: auto (default: the fastest by prediction in "
           "batch and bench, and in run on a GPU; klotski in other commands), simple, multi-batch, "
-          "hot-prefetch, klotski, activation-aware or predictive (experts of several layers come "
-          "by "
-          "prediction, while that proves to pay; they differ in their --predictor) or, with a GPU, "
-          "cgopipe (the CPU computes attention) or hybrid "
-          "(the CPU computes some experts)")
+          "hot-prefetch, klotski, activation-aware or predictive (both bring experts of several "
+          "layers by their --predictor while that proves to pay) or, with a GPU, cgopipe (the CPU "
+          "computes attention) or hybrid (the CPU computes some experts)")
       ->type_name("NAME");
   command
       .add_option_function<std::string>(

@@ -187,7 +187,7 @@ ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
     prediction_audit_.predicted(layer, hot);
     return hot;
   };
-  context.loads_a_layer = pace_.loads_a_layer();
+  context.loads_a_layer = pace_.pace().loads_a_layer();
   context.coming = [this] {
     return follows_predictor() ? sources_.coming() : std::vector<LayerProbabilities>();
   };
@@ -221,7 +221,7 @@ void Pipeline::take_choices(LayerId layer) {
   expert_rows_.assign(static_cast<size_t>(model_.layer(layer).feed_forward.experts), 0);
   for (const ExpertId expert : choices) ++expert_rows_[static_cast<size_t>(expert.value)];
   if (residency_.uses_expectations()) tell_choices(layer);
-  if (trial_) trial_->chosen(layer, expert_rows_, run_pace());
+  if (trial_) trial_->chosen(layer, expert_rows_, pace_.pace());
 }
 
 // Before the layer's experts get their slots: one that was chosen does not leave for another.
@@ -245,7 +245,7 @@ void Pipeline::tell_expectations(LayerId observed) {
   if (std::ssize(predictor_.tokens()) > kMostGuessedRows) return;
   const std::vector<LayerProbabilities> coming = sources_.coming();
   const std::vector<double> in_next_pass = predictor_.next_pass_probabilities(observed);
-  if (trial_) trial_->expected(observed, coming, in_next_pass, run_pace());
+  if (trial_) trial_->expected(observed, coming, in_next_pass, pace_.pace());
   if (trial_ && !follows_predictor()) return residency_.expect_in_next_pass({observed, {}});
   for (const LayerProbabilities& expected : coming) {
     if (expected.layer > observed) residency_.expect(expected);  // in this pass
@@ -286,6 +286,9 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   std::vector<PassToken> tokens = tokens_of(group);
   if (own_predictor_) own_predictor_->begin_pass(tokens);
   correlation_->begin_pass(std::move(tokens));
+  if (follows_predictor()) {
+    for (const LayerProbabilities& expected : sources_.coming()) residency_.expect(expected);
+  }
   router_gaps_.clear();
   executor_.set_step(passes_);
   FragmentBuilder build(policy_, residency_, context(group));
@@ -302,7 +305,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   ++passes_;
   tokens_ += rows;
   pace_.pass_over(timeline_.totals(), rows);
-  if (trial_ && rows <= kMostGuessedRows) trial_->pass_over();
+  if (trial_) trial_->pass_over(rows <= kMostGuessedRows);
 }
 
 // Loads for this pass that went ahead may be on their way into slots that its rows take.

@@ -105,7 +105,6 @@ class Pipeline {
   void tell_choices(LayerId layer);
   void tell_expectations(LayerId observed);
   bool follows_predictor() const { return trial_ && (follow_unjudged_ || trial_->follows()); }
-  RunPace run_pace() const { return {pace_.load_seconds(), pace_.layer_seconds()}; }
   void run(std::span<const MicroBatch> group, const TakeLogits& take);
   void start_clean();
   void lend_slots(int64_t rows);

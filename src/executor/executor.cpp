@@ -140,7 +140,7 @@ void Executor::add(Task task) {
 }
 
 bool Executor::may_withdraw(std::span<const TaskNumber> numbers) {
-  return std::all_of(numbers.begin(), numbers.end(), [&](TaskNumber number) {
+  return !numbers.empty() && std::all_of(numbers.begin(), numbers.end(), [&](TaskNumber number) {
     if (number < first_ || node(number).done) return false;
     const Node& taken = node(number);
     const bool needed =

@@ -30,14 +30,15 @@ void PredictionTrial::expected(LayerId observed, const std::vector<LayerProbabil
   for (const LayerProbabilities& layer : coming) {
     if (layer.layer > observed) with_.cache().expect(layer.layer, layer.probability);
   }
-  if (!in_next_pass.empty()) with_.cache().expect_in_next_pass(observed, in_next_pass);
+  with_.cache().expect_in_next_pass(observed, in_next_pass);
   const LayerId next((observed.value + 1) % layer_count_);
   with_.make_guesses(by_priority(coming, next, layer_count_), pace);
 }
 
-void PredictionTrial::pass_over() {
+void PredictionTrial::pass_over(bool judged) {
   const double with = with_.seconds() - std::exchange(with_before_, with_.seconds());
   const double without = without_.seconds() - std::exchange(without_before_, without_.seconds());
+  if (!judged) return;
   const double fades = std::exp2(-1.0 / kHalfLifePasses);
   saved_ = saved_ * fades + (without - with);
   spent_ = spent_ * fades + without;

@@ -32,8 +32,8 @@ class PredictionTrial {
   // of the layer itself in the next pass (may be empty).
   void expected(LayerId observed, const std::vector<LayerProbabilities>& coming,
                 std::span<const double> in_next_pass, const RunPace& pace);
-  // A pass is over for which something was expected.
-  void pass_over();
+  // A pass is over; `judged`: something was expected in it.
+  void pass_over(bool judged);
 
   bool follows() const { return follows_; }
   const TrialResult& result() const { return result_; }

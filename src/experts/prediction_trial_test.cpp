@@ -75,7 +75,7 @@ class Trial {
         }
         trial.expected(LayerId(l), coming, {}, kPace);
       }
-      trial.pass_over();
+      trial.pass_over(true);
     }
   }
 
@@ -107,6 +107,20 @@ TEST(PredictionTrial, NeverFollowsOneThatIsSureAndWrong) {
   run.play(200, false);
   EXPECT_EQ(run.trial.result().followed, 0);
   EXPECT_LT(run.trial.result().gain, 0);
+}
+
+// Prompts miss nearly all experts with and without a predictor: they say nothing about it.
+TEST(PredictionTrial, PromptsAreNotJudged) {
+  Trial run;
+  for (int i = 0; i < 40; ++i) {
+    run.play(1, true);
+    for (int64_t l = 0; l < kLayers; ++l) {
+      run.trial.chosen(LayerId(l), std::vector<int64_t>(kExperts, 9), {.load_seconds = 1000});
+    }
+    run.trial.pass_over(false);
+  }
+  EXPECT_EQ(run.trial.result().passes, 40);
+  EXPECT_TRUE(run.trial.follows());
 }
 
 TEST(PredictionTrial, LeavesAPredictorThatIsRightNoLonger) {

@@ -10,11 +10,12 @@ ShadowRun::ShadowRun(int64_t slots, std::unique_ptr<EvictionRule> rule)
 
 // The time at which a chosen expert is there.
 double ShadowRun::wait_for(ExpertKey chosen, const RunPace& pace) {
-  for (const Coming& coming : coming_) {
-    if (coming.expert == chosen) return coming.at;
-  }
   const auto grant = cache_.acquire(chosen);
-  if (!grant || !grant->must_load) return now_;
+  if (grant && !grant->must_load) {
+    const auto guess = std::find_if(coming_.begin(), coming_.end(),
+                                    [&](const Coming& one) { return one.expert == chosen; });
+    return guess == coming_.end() ? now_ : guess->at;
+  }
   link_free_ = std::max(link_free_, now_) + pace.load_seconds;
   return link_free_;
 }

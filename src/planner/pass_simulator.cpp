@@ -127,18 +127,18 @@ double PassSimulator::kv_seconds(const Task& task) {
 
 ScheduleContext PassSimulator::context() {
   ScheduleContext context = sources_.context(micro_batches());
-  context.loads_a_layer = pace_.loads_a_layer();
+  context.loads_a_layer = pace_.pace().loads_a_layer();
   context.coming = [this] { return coming(); };
   return context;
 }
 
-// What is known of coming layers is how popular their experts are. The caches are told as in a run.
+// The popularity of the experts of coming layers is all that is known of them; the caches are told
+// of it here.
 std::vector<LayerProbabilities> PassSimulator::coming() {
-  constexpr int64_t kHorizonLayers = 8;
   const double rows = shape_.rows() * static_cast<double>(shape_.micro_batches);
   const int64_t layers = with_.model.layer_count();
   std::vector<LayerProbabilities> coming;
-  for (int64_t ahead = 1; ahead <= std::min(kHorizonLayers, layers - 1); ++ahead) {
+  for (int64_t ahead = 1; ahead <= std::min(kGuessedLayers, layers - 1); ++ahead) {
     const LayerId layer((layer_.value + ahead) % layers);
     const FeedForward& part = with_.model.layer(layer).feed_forward;
     if (!part.routed) continue;

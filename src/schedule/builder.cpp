@@ -113,11 +113,12 @@ bool FragmentBuilder::guess(const WeightUnit& expert, double priority) {
   return true;
 }
 
-// A unit that did not leave for the compute tier may still be on its way to the memory before it.
+// A guess that somebody has asked for since is no guess any more. One that did not leave for the
+// compute tier may still be on its way to the memory before it.
 void FragmentBuilder::take_back(const WeightUnit& expert, TaskSink& sink) {
+  if (residency_.leased(expert)) return;
   for (const TierMemory* memory = &policy_.layout.compute(); memory;
        memory = policy_.layout.source_of(memory->tier)) {
-    if (!residency_.resident(expert, memory->tier)) return;
     if (!sink.withdraw(expert, memory->tier)) return;
     residency_.forget(expert, memory->tier);
   }

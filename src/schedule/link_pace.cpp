@@ -18,12 +18,12 @@ void LinkPace::pass_over(const TimelineTotals& totals, int64_t rows) {
   of_pass -= before_;
   before_ = totals;
   if (rows > kMostGuessedRows) return;
-  layer_seconds_ = in_seconds(of_pass.lane(compute_lane(kComputeTier)).busy) / layers_;
+  pace_.layer_seconds = in_seconds(of_pass.lane(compute_lane(kComputeTier)).busy) / layers_;
   const LaneTotals link = of_pass.lane(link_);
   // A pass that brought next to nothing says little about the link.
   const auto bytes = static_cast<double>(link.bytes);
   if (bytes > 0 && bytes >= expert_bytes_)
-    load_seconds_ = in_seconds(link.busy) * expert_bytes_ / bytes;
+    pace_.load_seconds = in_seconds(link.busy) * expert_bytes_ / bytes;
 }
 
 }  // namespace klotski

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "experts/shadow_run.h"
 #include "schedule/schedule_context.h"
 #include "timeline/timeline.h"
 
@@ -19,18 +20,14 @@ class LinkPace {
   // A pass of some rows is over; `totals` cover all passes so far.
   void pass_over(const TimelineTotals& totals, int64_t rows);
 
-  double load_seconds() const { return load_seconds_; }    // of an expert; 0: not known
-  double layer_seconds() const { return layer_seconds_; }  // computing of a layer
-  // Experts that come while a layer computes; 1 until that is known.
-  double loads_a_layer() const { return load_seconds_ > 0 ? layer_seconds_ / load_seconds_ : 1.0; }
+  const RunPace& pace() const { return pace_; }  // load_seconds is 0 until they are known
 
  private:
   Lane link_;
   double layers_;
   double expert_bytes_ = 0.0;  // bytes of the first expert that cross the link; 0: there is none
   TimelineTotals before_;
-  double load_seconds_ = 0.0;
-  double layer_seconds_ = 0.0;
+  RunPace pace_;
 };
 
 }  // namespace klotski

@@ -80,6 +80,8 @@ class Residency {
     return ranked_[static_cast<size_t>(layer.value)];
   }
 
+  // Whether the unit is under lease in the compute tier.
+  bool leased(const WeightUnit& unit) const { return leased_slot(unit, kComputeTier).has_value(); }
   // Whether the unit lies in the memory, under lease or not.
   bool resident(const WeightUnit& unit, TierId tier = kComputeTier) const;
   // Whether an expert can come without one leaving that is to be kept.

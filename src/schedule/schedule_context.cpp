@@ -23,11 +23,10 @@ std::vector<ExpertId> ContextSources::hot(LayerId layer) const {
 }
 
 std::vector<LayerProbabilities> ContextSources::coming() const {
-  constexpr size_t kHorizonLayers = 8;
   if (std::ssize(predictor.tokens()) > kMostGuessedRows) return {};
-  std::vector<LayerProbabilities> coming = predictor.coming(kHorizonLayers);
+  std::vector<LayerProbabilities> coming = predictor.coming(kGuessedLayers);
   const size_t known = predictor.choices().known_layers();
-  for (size_t routed = 0; routed < known && coming.size() < kHorizonLayers; ++routed) {
+  for (size_t routed = 0; routed < known && std::ssize(coming) < kGuessedLayers; ++routed) {
     const LayerId layer = predictor.shape().layers[routed].layer;
     LayerProbabilities next_pass{layer, predictor.next_pass_probabilities(layer)};
     if (next_pass.probability.empty()) break;

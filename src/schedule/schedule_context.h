@@ -20,6 +20,8 @@ struct MicroBatchShape {
 // Rows of a group up to which single experts are predicted: larger ones use nearly every expert,
 // so that a prediction tells little and takes long.
 inline constexpr int64_t kMostGuessedRows = 64;
+// Coming layers whose experts are predicted.
+inline constexpr int64_t kGuessedLayers = 8;
 
 // The bytes of a unit of weights.
 struct UnitFacts {

@@ -9,6 +9,13 @@ Simulation::Simulation(Cost cost, Routing routing, Timeline& timeline)
 
 void Simulation::begin_pass() {
   play_out();
+  for (const auto& [number, edges] : withdrawn_) {  // an earlier one first
+    const std::chrono::nanoseconds end = *end_of(number);
+    Played& over = played_[static_cast<size_t>(number - first_played_)];
+    over.end = end;
+    over.over = true;
+  }
+  withdrawn_.clear();
   dependencies_.done_before(last_pass_);
   played_.erase(played_.begin(), played_.begin() + (last_pass_ - first_played_));
   first_played_ = last_pass_;
@@ -51,7 +58,7 @@ void Simulation::submit(Fragment fragment) {
     const TaskNumber number = dependencies_.next() - 1;
     if (brings_weights(task.work)) {
       queues_.at(task.lane).push(number, task.priority);
-      if (is_guess(task)) guesses_.push_back({task, number});
+      if (is_guess(task)) remember_guess(task, number);
       waiting_.push_back({.span = span_of(task), .cost = cost_(task), .edges = edges});
       ++left_;
       continue;
@@ -61,8 +68,15 @@ void Simulation::submit(Fragment fragment) {
   }
 }
 
+// A unit that is guessed again was there before: its earlier tasks are over.
+void Simulation::remember_guess(const Task& task, TaskNumber number) {
+  std::vector<Guess>& chain = guesses_[{task.unit, task.tier}];
+  if (task.work != Work::settle) chain.clear();
+  chain.push_back({task, number});
+}
+
 void Simulation::play_until(TaskNumber number) {
-  while (!played(number).over) play_next();
+  while (!end_of(number)) play_next();
 }
 
 void Simulation::play_out() {
@@ -96,26 +110,23 @@ void Simulation::play_before(std::chrono::nanoseconds time) {
   }
 }
 
-std::vector<Simulation::Guess> Simulation::guesses_of(const WeightUnit& unit, TierId tier) const {
-  std::vector<Guess> found;
-  for (const Guess& guess : guesses_) {
-    if (guess.task.unit == unit && guess.task.tier == tier) found.push_back(guess);
-  }
-  return found;
-}
-
-// Whether a waiting task depends on it.
-bool Simulation::is_needed(TaskNumber number) const {
-  return std::any_of(queues_.begin(), queues_.end(), [&](const auto& of_lane) {
-    for (size_t place = 0; place < of_lane.second.size(); ++place) {
-      const std::vector<Edge>& edges = waiting(of_lane.second[place]).edges;
+// Whether a waiting task beyond the chain depends on one of the chain.
+bool Simulation::is_needed(const std::vector<Guess>& chain) const {
+  const auto in_chain = [&](TaskNumber number) {
+    return std::any_of(chain.begin(), chain.end(),
+                       [&](const Guess& guess) { return guess.number == number; });
+  };
+  for (const auto& [lane, queue] : queues_) {
+    for (size_t place = 0; place < queue.size(); ++place) {
+      if (in_chain(queue[place])) continue;
+      const std::vector<Edge>& edges = waiting(queue[place]).edges;
       if (std::any_of(edges.begin(), edges.end(),
-                      [&](const Edge& edge) { return edge.task == number; })) {
+                      [&](const Edge& edge) { return in_chain(edge.task); })) {
         return true;
       }
     }
-    return false;
-  });
+  }
+  return false;
 }
 
 // The time of the withdrawal is the end of what has been computed: a schedule withdraws when it
@@ -126,31 +137,36 @@ bool Simulation::withdraw(const WeightUnit& unit, TierId tier) {
     if (lane.kind == LaneKind::compute) now = std::max(now, free);
   }
   play_before(now);
-  const std::vector<Guess> chain = guesses_of(unit, tier);
+  const auto found = guesses_.find({unit, tier});
+  if (found == guesses_.end()) return false;
+  const std::vector<Guess> chain = std::move(found->second);
+  guesses_.erase(found);
   const bool any_over = std::any_of(chain.begin(), chain.end(),
                                     [&](const Guess& guess) { return played(guess.number).over; });
-  if (chain.empty() || any_over || is_needed(chain.back().number)) return false;
-  for (size_t i = chain.size(); i-- > 0;) {
-    dependencies_.withdraw(chain[i].task, chain[i].number);
-    leave_unplayed(chain[i].number);
+  if (any_over || is_needed(chain)) return false;
+  for (const Guess& guess : chain) {
+    dependencies_.withdraw(guess.task, guess.number);
+    withdrawn_[guess.number] = waiting(guess.number).edges;
+    queues_.at(guess.task.lane).remove(guess.number);
   }
+  left_ -= chain.size();
+  if (left_ == 0) waiting_.clear();
   return true;
 }
 
-// Later tasks that fill its place still wait for all that it waited for.
-void Simulation::leave_unplayed(TaskNumber number) {
-  const std::vector<Edge> edges = waiting(number).edges;
-  queues_.at(played(number).lane).remove(number);
-  if (--left_ == 0) waiting_.clear();
-  std::erase_if(guesses_, [&](const Guess& guess) { return guess.number == number; });
+// The end of a task, once it is known. A withdrawn one is over with all that it waited for: tasks
+// that fill its place later wait for these.
+std::optional<std::chrono::nanoseconds> Simulation::end_of(TaskNumber number) const {
+  if (played(number).over) return played(number).end;
+  const auto withdrawn = withdrawn_.find(number);
+  if (withdrawn == withdrawn_.end()) return std::nullopt;
   std::chrono::nanoseconds end{0};
-  for (const Edge& edge : edges) {
-    play_until(edge.task);
-    end = std::max(end, played(edge.task).end);
+  for (const Edge& edge : withdrawn->second) {
+    const std::optional<std::chrono::nanoseconds> earlier = end_of(edge.task);
+    if (!earlier) return std::nullopt;
+    end = std::max(end, *earlier);
   }
-  Played& left = played_[static_cast<size_t>(number - first_played_)];
-  left.end = end;
-  left.over = true;
+  return end;
 }
 
 // The task that the lane takes next, among those whose dependencies are all played: the first one
@@ -163,8 +179,9 @@ std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& 
     std::chrono::nanoseconds start = free;
     bool known = true;
     for (const Edge& edge : task.edges) {
-      known &= played(edge.task).over;
-      start = std::max(start, played(edge.task).end);
+      const std::optional<std::chrono::nanoseconds> earlier = end_of(edge.task);
+      known &= earlier.has_value();
+      start = std::max(start, earlier.value_or(start));
     }
     if (known && (!next || start < next->start)) next = Next{lane, place, queue[place], start};
     if (next && next->start == free) break;  // nobody can be earlier
@@ -179,10 +196,10 @@ void Simulation::play(TaskNumber number, TimelineSpan span, std::chrono::nanosec
   std::chrono::nanoseconds& lane_free = lane_free_.at(span.lane, pass_began_);
   span.start = lane_free;
   for (const Edge& edge : edges) {
-    const Played& earlier = played(edge.task);
-    if (earlier.end <= span.start) continue;
-    span.start = earlier.end;
-    span.waited_for = earlier.lane;
+    const std::chrono::nanoseconds earlier = *end_of(edge.task);
+    if (earlier <= span.start) continue;
+    span.start = earlier;
+    span.waited_for = played(edge.task).lane;
   }
   span.end = span.start + cost;
   lane_free = span.end;

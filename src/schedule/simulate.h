@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "schedule/dependencies.h"
@@ -56,7 +58,7 @@ class Simulation : public TaskSink {
     std::chrono::nanoseconds cost;
     std::vector<Edge> edges;
   };
-  // A guess, as long as it has not been withdrawn.
+  // A task that brings a unit by a guess.
   struct Guess {
     Task task;
     TaskNumber number;
@@ -77,9 +79,9 @@ class Simulation : public TaskSink {
   std::optional<Next> first_of_lanes() const;
   void play(const Next& next);
   void play_before(std::chrono::nanoseconds time);
-  std::vector<Guess> guesses_of(const WeightUnit& unit, TierId tier) const;
-  bool is_needed(TaskNumber number) const;
-  void leave_unplayed(TaskNumber number);
+  void remember_guess(const Task& task, TaskNumber number);
+  bool is_needed(const std::vector<Guess>& chain) const;
+  std::optional<std::chrono::nanoseconds> end_of(TaskNumber number) const;
   std::optional<Next> next_of(Lane lane, const LaneQueue& queue) const;
   std::chrono::nanoseconds lane_free(Lane lane) const;
   void play(TaskNumber number, TimelineSpan span, std::chrono::nanoseconds cost,
@@ -89,14 +91,16 @@ class Simulation : public TaskSink {
   Routing routing_;
   Timeline& timeline_;
   Dependencies dependencies_;
-  TaskNumber last_pass_ = 0;                // the first task of the last pass
-  std::vector<Played> played_;              // by task number, from last_pass_ on or earlier
-  TaskNumber first_played_ = 0;             // the number of the first one there
-  LaneMap<LaneQueue> queues_;               // tasks that bring weights
-  std::vector<Waiting> waiting_;            // tasks that bring weights, and some that are over
-  std::vector<Guess> guesses_;              // of the pass at hand
-  size_t left_ = 0;                         // tasks of queues_
-  std::chrono::nanoseconds pass_began_{0};  // no lane does anything of the pass before
+  TaskNumber last_pass_ = 0;      // the first task of the last pass
+  std::vector<Played> played_;    // by task number, from last_pass_ on or earlier
+  TaskNumber first_played_ = 0;   // the number of the first one there
+  LaneMap<LaneQueue> queues_;     // tasks that bring weights
+  std::vector<Waiting> waiting_;  // tasks that bring weights, and some that are over
+  // The tasks of each guess of the pass at hand, unless it was withdrawn; some are over.
+  std::map<std::pair<WeightUnit, TierId>, std::vector<Guess>> guesses_;
+  std::map<TaskNumber, std::vector<Edge>> withdrawn_;  // tasks of the pass, and what they wait for
+  size_t left_ = 0;                                    // tasks of queues_
+  std::chrono::nanoseconds pass_began_{0};             // no lane does anything of the pass before
   LaneMap<std::chrono::nanoseconds> lane_free_;
   std::chrono::nanoseconds end_{0};
 };

@@ -3,6 +3,7 @@
 // Helpers of the tests of schedules: models of random shape without weights, and routing for them.
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 #include "schedule/pass.h"
@@ -179,9 +180,9 @@ class RecordingSink : public TaskSink {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
     return routing_[static_cast<size_t>(layer.value)][static_cast<size_t>(micro_batch)];
   }
-  // Every other guess has not begun: its tasks never run.
+  // The tasks of a guess that has not begun never run.
   bool withdraw(const WeightUnit& unit, TierId tier) override {
-    if (++asked_ % 2 == 0) return false;
+    if (guesses_have_begun.value_or(random_() % 2 == 0)) return false;
     const auto brings = [&](const Task& task) {
       return is_guess(task) && task.unit == unit && task.tier == tier;
     };
@@ -193,10 +194,11 @@ class RecordingSink : public TaskSink {
     return true;
   }
   Fragment tasks;
+  std::optional<bool> guesses_have_begun{};  // none: one in two has
 
  private:
   const RoutingTable& routing_;
-  int64_t asked_ = 0;
+  std::mt19937 random_{1};
 };
 
 }  // namespace klotski

@@ -19,15 +19,13 @@ class RequestChoice {
     for (const ScheduledRequest& request : requests) shares.push_back(request.shares);
     paths_ = distinctive_paths(shares, shape);
     to_group_.resize(paths_.size());
+    std::vector<size_t> first;  // that run or come first
     for (size_t i = 0; i < requests.size(); ++i) {
-      if (requests[i].runs) {
-        join(i);
-      } else if (requests[i].overtaken >= kMostOvertaken && chosen_.size() < room_) {
-        choose(i);
-      } else {
-        waiting_.push_back(i);
-      }
+      const bool overtaken = requests[i].overtaken >= kMostOvertaken && chosen_.size() < room_;
+      if (!requests[i].runs && overtaken) chosen_.push_back(i);
+      (requests[i].runs || overtaken ? first : waiting_).push_back(i);
     }
+    for (const size_t request : first) join(request);
   }
 
   std::vector<size_t> run() {
@@ -36,24 +34,19 @@ class RequestChoice {
       const auto nearest =
           std::min_element(waiting_.begin(), waiting_.end(),
                            [&](size_t a, size_t b) { return to_group_[a] < to_group_[b]; });
-      choose(*nearest);
+      const size_t next = *nearest;
       waiting_.erase(nearest);
+      chosen_.push_back(next);
+      join(next);
     }
     return chosen_;
   }
 
  private:
-  void choose(size_t request) {
-    chosen_.push_back(request);
-    join(request);
-  }
-
   // The request is one of the group's: it runs or was chosen.
   void join(size_t request) {
     group_is_empty_ = false;
-    for (size_t i = 0; i < paths_.size(); ++i) {
-      to_group_[i] += hamming_distance(paths_[i], paths_[request]);
-    }
+    for (const size_t i : waiting_) to_group_[i] += hamming_distance(paths_[i], paths_[request]);
   }
 
   std::vector<size_t> oldest_cluster() const {
@@ -68,7 +61,7 @@ class RequestChoice {
 
   size_t room_;
   std::vector<RoutingPath> paths_;
-  std::vector<int64_t> to_group_;  // [request]: its distances to the group's requests, summed
+  std::vector<int64_t> to_group_;  // [request]: distances of one that waits to the group's, summed
   bool group_is_empty_ = true;
   std::vector<size_t> chosen_;
   std::vector<size_t> waiting_;  // the others, the oldest first

@@ -38,9 +38,8 @@ int64_t scheduled_requests(int64_t group_requests);
 // Which waiting requests are admitted next: `room` indices into `requests`, which are in the order
 // in which they came, of which at least `room` wait, and of which `shape` names the experts.
 //   - Requests that kMostOvertaken have overtaken come first.
-//   - Where there are none and nothing runs, the waiting requests (but those, the newest, that
-//   would
-//     be left over) are put in clusters of `room` by balanced k-means: the oldest one's cluster.
+//   - Where there are none and nothing runs, the waiting requests are put in clusters of `room` by
+//     balanced k-means, without the newest that would be left over: the oldest one's cluster.
 //   - Else those nearest to the ones that run and were chosen, by the sum of the distances.
 std::vector<size_t> choose_requests(std::span<const ScheduledRequest> requests,
                                     const RoutingTraceShape& shape, int64_t room);

@@ -19,8 +19,8 @@ struct SessionOptions {
   std::string kernels = "cpu";   // see open_target
   std::string correlation_file;  // correlation table to begin with; empty: an empty table
   std::string predictor_file;    // trained network of the predictor "path"
-  // Matrices of past requests for the predictor "activation-aware": read where the file exists, and
-  // written by save_activation_history(). Empty: none are kept.
+  // Matrices of past requests for the predictors "activation-aware", "token" and "path": read where
+  // the file exists, and written by save_activation_history(). Empty: none are kept.
   std::string activation_file;
 };
 
