@@ -203,7 +203,8 @@ std::shared_ptr<const TokenizerParts> parse_gguf_tokenizer(const Json& metadata,
   } else {
     fields.refuse("tokenizer.ggml.model", "gpt2 or llama");
   }
-  parts->added.build(parts->normalizer.get(), what);
+  // No token's text is normalised: the dummy prefix would tie user-defined pieces to the start.
+  parts->added.build(nullptr, what);
   return parts;
 }
 

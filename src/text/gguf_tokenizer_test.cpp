@@ -54,6 +54,17 @@ TEST(GgufTokenizer, SentencePiece) {
   EXPECT_EQ(Tokenizer::from_gguf(metadata, "f").encode("a a", {}), (Ids{3, 4}));
 }
 
+// A user-defined piece is found anywhere, not only where the dummy prefix stands before it.
+TEST(GgufTokenizer, UserDefinedPiecesAreFoundAmidText) {
+  Json metadata = sentencepiece_metadata();
+  metadata["tokenizer.ggml.tokens"].push_back("<u>");
+  metadata["tokenizer.ggml.token_type"].push_back(4);
+  metadata["tokenizer.ggml.scores"].push_back(0.0);
+  const Tokenizer tokenizer = Tokenizer::from_gguf(metadata, "f");
+  EXPECT_EQ(tokenizer.encode("a<u>a<u>", {}), (Ids{4, 6, 3, 6}));
+  EXPECT_EQ(tokenizer.decode(Ids{4, 6, 3, 6}), "a<u>a<u>");
+}
+
 TEST(GgufTokenizer, Settings) {
   const TokenizerConfig config = TokenizerConfig::from_gguf(byte_level_metadata(), "f");
   EXPECT_EQ(config.bos_token, "<s>");
