@@ -91,24 +91,35 @@ INSTANTIATE_TEST_SUITE_P(Tiny, GgufFamilies,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe"),
                          [](const auto& model) { return std::string(model.param); });
 
-// The error of a model whose metadata were changed.
-std::string refused_with(const std::function<void(std::vector<std::string>&)>& change,
-                         const std::string& more_tensor = "") {
+using Pairs = std::vector<std::string>;
+
+// A model whose metadata were changed, described. `more_tensor` names a tensor to add.
+ModelDescription described_with(const std::string& model, const std::function<void(Pairs&)>& change,
+                                const std::string& more_tensor = "") {
   const ScratchFolder folder;
-  const Json config = parse_json(read_text_file(tiny("olmoe") / "config.json", 1 << 20), "config");
+  const Json config = parse_json(read_text_file(tiny(model) / "config.json", 1 << 20), "config");
   Pieces pieces;
   pieces.pairs = gguf_metadata(config);
   change(pieces.pairs);
-  for (const auto& [name, matrix] : gguf_tensors(Checkpoint::open(tiny("olmoe")), config)) {
+  for (const auto& [name, matrix] : gguf_tensors(Checkpoint::open(tiny(model)), config)) {
     pieces.add(name, matrix.shape, matrix.dtype == DType::F32 ? 0 : 30, matrix.bytes);
   }
   if (!more_tensor.empty()) pieces.add(more_tensor, {1}, 0, "1234");
   testing_files::write_file(folder.path() / "m.gguf", pieces.file());
-  return error_of([&] { describe_model(Checkpoint::open(folder.path() / "m.gguf")); });
+  return describe_model(Checkpoint::open(folder.path() / "m.gguf"));
+}
+
+std::string refused_with(const std::function<void(Pairs&)>& change,
+                         const std::string& more_tensor = "") {
+  return error_of([&] { described_with("olmoe", change, more_tensor); });
+}
+
+// Metadata that end with the given pairs.
+std::function<void(Pairs&)> and_pairs(const Pairs& more) {
+  return [more](Pairs& pairs) { pairs.insert(pairs.end(), more.begin(), more.end()); };
 }
 
 TEST(GgufDescription, RefusesWhatItDoesNotKnow) {
-  using Pairs = std::vector<std::string>;
   EXPECT_TRUE(contains(
       refused_with([](Pairs& pairs) { pairs[0] = text_pair("general.architecture", "bert"); }),
       "expected one of llama, olmoe, qwen2moe, qwen3moe, found 'bert'"));
@@ -117,9 +128,7 @@ TEST(GgufDescription, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(contains(
       refused_with([](Pairs& pairs) { pairs[0] = text_pair("general.architecture", "llama"); }),
       "llama.expert_count: expected"));
-  const auto with_pair = [](const std::string& pair) {
-    return refused_with([&](Pairs& pairs) { pairs.push_back(pair); });
-  };
+  const auto with_pair = [](const std::string& pair) { return refused_with(and_pairs({pair})); };
   EXPECT_TRUE(contains(with_pair(text_pair("olmoe.rope.scaling.type", "longrope")),
                        "expected one of none, linear, yarn, found 'longrope'"));
   EXPECT_TRUE(contains(with_pair(text_pair("olmoe.rope.scaling.type", "linear")), "factor"));
@@ -127,7 +136,90 @@ TEST(GgufDescription, RefusesWhatItDoesNotKnow) {
                        "expected all 16 numbers of a head, found 8"));
   EXPECT_TRUE(contains(with_pair(f32_pair("olmoe.attention.clamp_kqv", -1)), "clip_qkv"));
   EXPECT_TRUE(contains(with_pair(u32_pair("tokenizer.ggml.eot_token_id", 256)), "eos_token_id"));
-  EXPECT_TRUE(contains(refused_with([](Pairs&) {}, "rope_freqs.weight"), "rope_freqs.weight"));
+}
+
+TEST(GgufDescription, TheRopeBaseIsThatOfGgufFilesWhereNoneIsStated) {
+  const auto without_base = [](Pairs& pairs) {
+    std::erase_if(pairs, [](const std::string& pair) { return contains(pair, "rope.freq_base"); });
+  };
+  for (const char* model : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe"}) {
+    EXPECT_EQ(described_with(model, without_base).rope.base, 10'000.0) << model;
+  }
+}
+
+TEST(GgufDescription, AFactorWithoutATypeIsLinearScaling) {
+  for (const char* key : {"olmoe.rope.scaling.factor", "olmoe.rope.scale_linear"}) {
+    const Rope rope = described_with("olmoe", and_pairs({f32_pair(key, 4)})).rope;
+    EXPECT_EQ(rope.kind, RopeKind::linear) << key;
+    EXPECT_EQ(rope.factor, 4) << key;
+    for (const float none : {0.0f, 1.0f}) {
+      EXPECT_EQ(described_with("olmoe", and_pairs({f32_pair(key, none)})).rope.kind,
+                RopeKind::plain);
+    }
+  }
+  const std::string four = f32_pair("olmoe.rope.scaling.factor", 4);
+  const std::string none = text_pair("olmoe.rope.scaling.type", "none");
+  EXPECT_EQ(described_with("olmoe", and_pairs({four, none})).rope.kind, RopeKind::plain);
+  const std::string yarn = text_pair("olmoe.rope.scaling.type", "yarn");
+  const Rope rope =
+      described_with("olmoe",
+                     and_pairs({four, yarn, f32_pair("olmoe.rope.scaling.yarn_beta_fast", 16)}))
+          .rope;
+  EXPECT_EQ(rope.kind, RopeKind::yarn);
+  EXPECT_EQ(rope.factor, 4);
+  EXPECT_EQ(rope.beta_fast, 16);
+}
+
+TEST(GgufDescription, RefusesScalingThatItDoesNotCompute) {
+  const Pairs yarn = {text_pair("olmoe.rope.scaling.type", "yarn"),
+                      f32_pair("olmoe.rope.scaling.factor", 4)};
+  for (const char* key :
+       {"attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier"}) {
+    const std::string name = std::string("olmoe.rope.scaling.") + key;
+    Pairs pairs = yarn;
+    pairs.push_back(f32_pair(name, 0.5));
+    EXPECT_TRUE(contains(refused_with(and_pairs(pairs)), name)) << key;
+    pairs.back() = f32_pair(name, contains(name, "log") ? 0.0f : 1.0f);
+    EXPECT_EQ(described_with("olmoe", and_pairs(pairs)).rope.kind, RopeKind::yarn);
+  }
+  EXPECT_TRUE(contains(refused_with(and_pairs({f32_pair("olmoe.rope.scaling.attn_factor", 2)})),
+                       "olmoe.rope.scaling.attn_factor: expected 1"));
+}
+
+TEST(GgufDescription, RefusesTensorsThatNothingReads) {
+  for (const char* name : {"rope_freqs.weight", "rope_factors_long.weight", "blk.0.attn_q.scale",
+                           "blk.9.attn_q.weight", "blk.0.ffn_gate_inp.bias",
+                           "blk.0.exp_probs_b.bias", "blk.0.ffn_gate.99.weight"}) {
+    EXPECT_TRUE(contains(refused_with([](Pairs&) {}, name), std::string("tensor '") + name))
+        << name;
+  }
+  EXPECT_TRUE(contains(error_of([] {
+                         described_with(
+                             "mixtral", [](Pairs&) {}, "blk.1.attn_q_norm.weight");
+                       }),
+                       "tensor 'blk.1.attn_q_norm.weight'"));
+  EXPECT_TRUE(contains(error_of([] {
+                         described_with(
+                             "mixtral", [](Pairs&) {}, "blk.0.attn_q.bias");
+                       }),
+                       "tensor 'blk.0.attn_q.bias'"));
+}
+
+TEST(GgufDescription, RefusesRoutingAndScalesThatItDoesNotCompute) {
+  const auto truth = [](const char* key, char value) {
+    return pair_of(key, kBool, std::string(1, value));
+  };
+  const Pairs refused = {
+      f32_pair("olmoe.expert_weights_scale", 2.5), u32_pair("olmoe.expert_gating_func", 2),
+      truth("olmoe.expert_weights_norm", 1), f32_pair("olmoe.attention.scale", 0.5)};
+  const char* keys[] = {"olmoe.expert_weights_scale", "olmoe.expert_gating_func",
+                        "olmoe.expert_weights_norm", "olmoe.attention.scale"};
+  for (size_t i = 0; i < refused.size(); ++i) {
+    EXPECT_TRUE(contains(refused_with(and_pairs({refused[i]})), keys[i])) << keys[i];
+  }
+  EXPECT_NO_THROW(described_with(
+      "olmoe", and_pairs({f32_pair(keys[0], 1), u32_pair(keys[1], 1), truth(keys[2], 0),
+                          f32_pair(keys[3], 0.25)})));  // heads of 16 numbers
 }
 
 // Matrices of any role may be of a block format, vectors may not.

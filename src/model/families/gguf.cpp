@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/config.h"
 #include "model/families/families.h"
+#include "model/families/gguf_checks.h"
 #include "weights/gguf.h"
 
 namespace klotski {
@@ -34,9 +35,7 @@ constexpr std::array kGgufFields = {
     GgufField{"attention.clamp_kqv", "clip_qkv"},
     GgufField{"rope.freq_base", "rope_theta"},
 };
-constexpr std::array kGgufRopeFields = {
-    GgufField{"rope.scaling.type", "rope_type"},
-    GgufField{"rope.scaling.factor", "factor"},
+constexpr std::array kGgufYarnFields = {
     GgufField{"rope.scaling.original_context_length", "original_max_position_embeddings"},
     GgufField{"rope.scaling.yarn_beta_fast", "beta_fast"},
     GgufField{"rope.scaling.yarn_beta_slow", "beta_slow"},
@@ -95,27 +94,27 @@ void copy_fields(const JsonFields& metadata, std::string_view architecture,
   }
 }
 
+// Sets the base and the scaling of rope. A factor without a type means linear scaling.
 void set_rope(const JsonFields& metadata, std::string_view architecture, Json& config) {
-  const std::string type = fmt::format("{}.rope.scaling.type", architecture);
-  const std::string scaling = metadata.string_or(type, "none");
-  if (scaling != "none") {
-    if (scaling != "linear" && scaling != "yarn") {
-      metadata.refuse(type, "one of none, linear, yarn");
-    }
-    Json rope = Json::object();
-    copy_fields(metadata, architecture, kGgufRopeFields, rope);
-    config.emplace("rope_scaling", std::move(rope));
-  }
-}
+  constexpr double kBase = 10'000.0;  // that of files which state none
+  config.emplace("rope_theta", kBase);
+  const auto key_of = [&](std::string_view key) { return fmt::format("{}.{}", architecture, key); };
+  std::string factor = key_of("rope.scaling.factor");
+  const std::string old_factor = key_of("rope.scale_linear");
+  if (!metadata.has(factor) && metadata.has(old_factor)) factor = old_factor;
+  const double stretch = metadata.number_or(factor, 0.0, 0.0, 1e6);
+  const bool stretches = stretch != 0.0 && stretch != 1.0;
 
-// Refuses rope that turns only some numbers of a head.
-void check_rotated(const JsonFields& metadata, std::string_view architecture,
-                   const ModelDescription& model) {
-  const std::string key = fmt::format("{}.rope.dimension_count", architecture);
-  const int64_t whole = model.rope.rotated_dims;
-  if (metadata.has(key) && metadata.integer(key, 0, INT64_MAX) != whole) {
-    metadata.refuse(key, fmt::format("all {} numbers of a head", whole));
+  const std::string type = key_of("rope.scaling.type");
+  const std::string scaling = metadata.string_or(type, stretches ? "linear" : "none");
+  if (scaling != "none" && scaling != "linear" && scaling != "yarn") {
+    metadata.refuse(type, "one of none, linear, yarn");
   }
+  check_gguf_rope_scaling(metadata, architecture, scaling == "yarn");
+  if (scaling == "none") return;
+  Json rope = {{"rope_type", scaling}, {"factor", metadata.number(factor, 1e-6, 1e6)}};
+  if (scaling == "yarn") copy_fields(metadata, architecture, kGgufYarnFields, rope);
+  config.emplace("rope_scaling", std::move(rope));
 }
 
 // Generation ends at any of these tokens.
@@ -135,12 +134,6 @@ void set_from_tensors(const TensorSource& source, Json& config) {
   config["tie_word_embeddings"] = source.find("output.weight") == nullptr;
   config["attention_bias"] = source.find("blk.0.attn_output.bias") != nullptr;
   config["qkv_bias"] = source.find("blk.0.attn_q.bias") != nullptr;
-  if (source.find("rope_freqs.weight") != nullptr) {
-    fail(ErrorKind::bad_model,
-         "{}: tensor 'rope_freqs.weight': expected rope without factors of its own, found these; "
-         "use the model's safetensors",
-         path_in_quotes(source.folder()));
-  }
 }
 
 }  // namespace
@@ -166,11 +159,12 @@ ModelDescription read_gguf_description(const TensorSource& source) {
   ModelDescription description = family.describe(fields);
   description.family = family.model_type;
   description.rope.interleaved = family.gguf.neighbours_rotate;
-  check_rotated(metadata, architecture, description);
+  check_gguf_metadata(metadata, family.gguf, description);
   description.tensor_names.assign(kGgufTensors.begin(), kGgufTensors.end());
   const bool merged = source.find("blk.0.ffn_gate_exps.weight") != nullptr;
   const auto& experts = merged ? kMergedExperts : kSingleExperts;
   description.tensor_names.insert(description.tensor_names.end(), experts.begin(), experts.end());
+  refuse_unread_tensors(source, description);
   return description;
 }
 

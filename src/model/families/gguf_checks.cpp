@@ -1,0 +1,97 @@
+#include "model/families/gguf_checks.h"
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "model/tensors.h"
+
+namespace klotski {
+
+namespace {
+
+// Files have numbers of single precision.
+bool nearly_equal(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
+
+// Refuses a number that is none of `allowed`; the first of these is what this program computes.
+void check_number(const JsonFields& metadata, const std::string& key,
+                  std::initializer_list<double> allowed) {
+  if (!metadata.has(key)) return;
+  const double found = metadata.number(key, -1e30, 1e30);
+  for (const double value : allowed) {
+    if (nearly_equal(found, value)) return;
+  }
+  metadata.refuse(key, fmt::format("{}, all that this program computes for this architecture",
+                                   *allowed.begin()));
+}
+
+void collect_names(const TensorSource& source, const std::vector<TensorSpec>& specs,
+                   std::set<std::string_view>& names) {
+  for (const TensorSpec& spec : specs) names.insert(source.require(spec.name).name);
+}
+
+}  // namespace
+
+void check_gguf_rope_scaling(const JsonFields& metadata, std::string_view architecture, bool yarn) {
+  const auto check = [&](std::string_view key, std::initializer_list<double> allowed) {
+    check_number(metadata, fmt::format("{}.rope.scaling.{}", architecture, key), allowed);
+  };
+  check("attn_factor", {1});
+  check("yarn_attn_factor", {1});
+  check("yarn_ext_factor", {yarn ? 1.0 : 0.0, -1});  // -1: by the type of scaling
+  if (yarn) check("yarn_log_multiplier", {0});
+}
+
+void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
+                         const ModelDescription& model) {
+  constexpr double kSoftmax = 1;  // number of the function that makes weights of router scores
+  const auto key_of = [&](std::string_view key) {
+    return fmt::format("{}.{}", family.architecture, key);
+  };
+  const std::string rotated = key_of("rope.dimension_count");
+  const int64_t whole = model.rope.rotated_dims;
+  if (metadata.has(rotated) && metadata.integer(rotated, 0, INT64_MAX) != whole) {
+    metadata.refuse(rotated, fmt::format("all {} numbers of a head", whole));
+  }
+  const GroupedHeads& heads = model.layers.front().attention.grouped_heads();
+  check_number(metadata, key_of("attention.scale"), {static_cast<double>(heads.scale), 0});
+  check_number(metadata, key_of("expert_weights_scale"), {1, 0});  // 0: not stated
+  check_number(metadata, key_of("expert_gating_func"), {kSoftmax, 0});
+  const std::string renormalises = key_of("expert_weights_norm");
+  if (metadata.boolean_or(renormalises, family.renormalises) != family.renormalises) {
+    metadata.refuse(renormalises, fmt::format("{}, all that this program computes for this "
+                                              "architecture",
+                                              family.renormalises));
+  }
+}
+
+// The first tensor that is not there ends the search, so that it takes no more steps than the files
+// have tensors, whatever counts of layers and experts the metadata state.
+void refuse_unread_tensors(const TensorSource& source, const ModelDescription& model) {
+  std::set<std::string_view> read;
+  collect_names(source, model_tensors(model), read);
+  for (int32_t i = 0; i < static_cast<int32_t>(model.layers.size()); ++i) {
+    const LayerId layer(i);
+    collect_names(source, attention_tensors(model, layer), read);
+    collect_names(source, gate_tensors(model, layer), read);
+    const int64_t experts = model.layers[static_cast<size_t>(i)].feed_forward.experts;
+    for (int32_t expert = 0; expert < experts; ++expert) {
+      const std::vector<TensorSpec> specs = expert_tensors(model, layer, ExpertId(expert));
+      collect_names(source, specs, read);
+      if (specs.front().slice) break;  // one tensor has the matrices of all experts
+    }
+  }
+  for (const TensorEntry& entry : source.tensors()) {
+    if (read.contains(entry.name)) continue;
+    fail(ErrorKind::bad_model,
+         "{}: tensor {}: expected only tensors that a {} model computes with, found this; use a "
+         "file without it or the model's safetensors",
+         path_in_quotes(source.folder()), in_quotes(entry.name), model.family);
+  }
+}
+
+}  // namespace klotski
