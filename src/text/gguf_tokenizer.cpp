@@ -18,6 +18,7 @@ namespace {
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
+constexpr std::string_view kModel = "tokenizer.ggml.model";
 
 // The way to cut text into words for BPE, by the name that files give it.
 struct WordCut {
@@ -71,16 +72,15 @@ std::vector<GgufToken> read_gguf_tokens(const JsonFields& metadata) {
 }
 
 // Begin and end tokens around a text, where they are wanted.
-PostProcessor read_around(const JsonFields& metadata, size_t tokens, bool begins) {
+PostProcessor read_around(const JsonFields& metadata, size_t tokens) {
   PostProcessor around;
   const auto add = [&](std::string_view kind, bool wanted, std::vector<TokenId>& ids) {
     const std::string id = fmt::format("tokenizer.ggml.{}_token_id", kind);
-    wanted = metadata.boolean_or(fmt::format("tokenizer.ggml.add_{}_token", kind), wanted);
     if (!wanted || !metadata.has(id)) return;
     ids.push_back(static_cast<TokenId>(metadata.integer(id, 0, static_cast<int64_t>(tokens) - 1)));
   };
-  add("bos", begins, around.before);
-  add("eos", false, around.after);
+  add("bos", gguf_text_begins(metadata), around.before);
+  add("eos", metadata.boolean_or("tokenizer.ggml.add_eos_token", false), around.after);
   return around;
 }
 
@@ -98,11 +98,18 @@ void add_found_tokens(const std::vector<GgufToken>& tokens, bool user_defined,
   }
 }
 
+// Null where the name is not known.
+const WordCut* find_word_cut(std::string_view name) {
+  for (const WordCut& cut : kWordCuts) {
+    if (cut.name == name) return &cut;
+  }
+  return nullptr;
+}
+
 const WordCut& read_word_cut(const JsonFields& metadata) {
-  const std::string name = metadata.string(kPre);
+  if (const WordCut* cut = find_word_cut(metadata.string(kPre))) return *cut;
   std::string known;
   for (const WordCut& cut : kWordCuts) {
-    if (cut.name == name) return cut;
     known += (known.empty() ? "" : ", ") + std::string(cut.name);
   }
   metadata.refuse(kPre, "one of " + known);
@@ -150,7 +157,7 @@ void add_byte_level(const JsonFields& metadata, const std::string& what, Tokeniz
   parts.pretokenizer = make_word_cut(cut, what);
   const Json decoder = byte_level(true);
   parts.decoder = parse_decoder(JsonFields(decoder, what), what);
-  parts.post_processor = read_around(metadata, tokens.size(), cut.begins);
+  parts.post_processor = read_around(metadata, tokens.size());
   add_found_tokens(tokens, true, what, parts);
 }
 
@@ -175,6 +182,7 @@ void add_sentencepiece(const JsonFields& metadata, const std::string& what, Toke
   }
   SentencePieceFile file;
   file.model_type = SentencePieceFile::ModelType::bpe;
+  file.unused_pads = true;
   file.add_dummy_prefix = metadata.boolean_or("tokenizer.ggml.add_space_prefix", true);
   file.remove_extra_whitespaces =
       metadata.boolean_or("tokenizer.ggml.remove_extra_whitespaces", false);
@@ -185,23 +193,29 @@ void add_sentencepiece(const JsonFields& metadata, const std::string& what, Toke
   add_sentencepieces(file, what, parts);
   const Json decoder = sentencepiece_decoder(file.add_dummy_prefix);
   parts.decoder = parse_decoder(JsonFields(decoder, what), what);
-  parts.post_processor = read_around(metadata, tokens.size(), true);
+  parts.post_processor = read_around(metadata, tokens.size());
   add_found_tokens(tokens, false, what, parts);
 }
 
 }  // namespace
 
+bool gguf_text_begins(const JsonFields& metadata) {
+  const WordCut* cut = find_word_cut(metadata.string_or(kPre, ""));
+  const bool begins = metadata.string_or(kModel, "") == "llama" || (cut != nullptr && cut->begins);
+  return metadata.boolean_or("tokenizer.ggml.add_bos_token", begins);
+}
+
 std::shared_ptr<const TokenizerParts> parse_gguf_tokenizer(const Json& metadata,
                                                            const std::string& what) {
   const JsonFields fields(metadata, what);
-  const std::string model = fields.string("tokenizer.ggml.model");
+  const std::string model = fields.string(kModel);
   auto parts = std::make_shared<TokenizerParts>();
   if (model == "gpt2") {
     add_byte_level(fields, what, *parts);
   } else if (model == "llama") {
     add_sentencepiece(fields, what, *parts);
   } else {
-    fields.refuse("tokenizer.ggml.model", "gpt2 or llama");
+    fields.refuse(kModel, "gpt2 or llama");
   }
   // No token's text is normalised: the dummy prefix would tie user-defined pieces to the start.
   parts->added.build(nullptr, what);

@@ -71,9 +71,43 @@ TEST(GgufTokenizer, Settings) {
   EXPECT_EQ(config.eos_token, "</s>");
   EXPECT_EQ(config.pad_token, "");
   EXPECT_EQ(config.chat_template, "{{ bos_token }}");
-  EXPECT_FALSE(config.add_bos_token.has_value());
   EXPECT_FALSE(TokenizerConfig::from_gguf(Json::object(), "f").chat_template.has_value());
   EXPECT_THROW(TokenizerConfig::from_gguf({{"tokenizer.ggml.bos_token_id", 0}}, "f"), Error);
+}
+
+// A begin token that is another than the end token says nothing about texts.
+TEST(GgufTokenizer, SettingsSayWhetherATextBegins) {
+  const auto begins = [](const Json& metadata) {
+    return TokenizerConfig::from_gguf(metadata, "f").add_bos_token;
+  };
+  Json metadata = byte_level_metadata();
+  for (const char* cut : {"gpt-2", "olmo", "qwen2"}) {
+    metadata["tokenizer.ggml.pre"] = cut;
+    EXPECT_EQ(begins(metadata), false) << cut;
+  }
+  for (const char* cut : {"llama-bpe", "tekken"}) {
+    metadata["tokenizer.ggml.pre"] = cut;
+    EXPECT_EQ(begins(metadata), true) << cut;
+  }
+  metadata["tokenizer.ggml.add_bos_token"] = false;
+  EXPECT_EQ(begins(metadata), false);
+  EXPECT_EQ(begins(sentencepiece_metadata()), true);
+}
+
+// Converters fill a vocabulary up with unused pieces.
+TEST(GgufTokenizer, UnusedPiecesAreNeverProduced) {
+  const auto with_unused = [](const char* piece) {
+    Json metadata = sentencepiece_metadata();
+    metadata["tokenizer.ggml.tokens"].push_back(piece);
+    metadata["tokenizer.ggml.token_type"].push_back(5);
+    metadata["tokenizer.ggml.scores"].push_back(0.0);
+    return metadata;
+  };
+  EXPECT_EQ(Tokenizer::from_gguf(with_unused("aa"), "f").encode("aa", {}), (Ids{4, 3}));
+  const Tokenizer tokenizer = Tokenizer::from_gguf(with_unused("[PAD6]"), "f");
+  EXPECT_EQ(tokenizer.encode("[PAD6]", {}), (Ids{2, 0}));
+  EXPECT_EQ(tokenizer.decode(Ids{6}), "[PAD6]");
+  EXPECT_THROW(Tokenizer::from_gguf(with_unused("b"), "f"), Error);
 }
 
 // The message of the error for metadata with one value changed; null takes it away.

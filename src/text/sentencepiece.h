@@ -28,6 +28,7 @@ struct SentencePieceFile {
   std::vector<Piece> pieces;  // the index is the token id
   ModelType model_type = ModelType::unigram;
   bool byte_fallback = false;
+  bool unused_pads = false;  // unused pieces of BPE fill the vocabulary up: no text becomes one
   bool space_as_suffix = false;
   int32_t bos_id = 1;
   std::string unknown_surface = " \u2047 ";  // text of an unknown token

@@ -9,6 +9,7 @@
 #include "text/sentencepiece.h"
 #include "text/tokenizer_parts.h"
 #include "text/unigram.h"
+#include "text/utf8.h"
 
 namespace klotski {
 
@@ -32,9 +33,12 @@ std::optional<TokenId> unknown_token(const SentencePieceFile& file, const std::s
 std::vector<uint32_t> merge_ranks(const SentencePieceFile& file, const std::string& what) {
   std::vector<float> scores;
   for (const auto& piece : file.pieces) {
-    if (piece.type == Type::unused) {
-      fail(ErrorKind::bad_model, "{}: piece {} is unused, which is not supported for BPE", what,
-           in_quotes(piece.text));
+    // A character of text stands for its piece before any merge, whatever the piece's type.
+    const bool one_character =
+        !piece.text.empty() && utf8_bytes(piece.text[0]) == piece.text.size();
+    if (piece.type == Type::unused && (!file.unused_pads || one_character)) {
+      fail(ErrorKind::bad_model, "{}: piece {} is unused, which is not supported for BPE{}", what,
+           in_quotes(piece.text), file.unused_pads ? " where it is one character" : "");
     }
     scores.push_back(piece.score);
   }

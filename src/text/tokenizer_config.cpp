@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "text/gzip.h"
+#include "text/tokenizer_parts.h"
 
 namespace klotski {
 
@@ -110,9 +111,7 @@ TokenizerConfig TokenizerConfig::from_gguf(const Json& metadata, std::string_vie
   };
   set_template("tokenizer.chat_template", config.chat_template);
   set_template("tokenizer.chat_template.tool_use", config.tool_use_template);
-  if (fields.has("tokenizer.ggml.add_bos_token")) {
-    config.add_bos_token = fields.boolean_or("tokenizer.ggml.add_bos_token", false);
-  }
+  config.add_bos_token = gguf_text_begins(fields);
   return config;
 }
 

@@ -49,4 +49,8 @@ std::shared_ptr<const TokenizerParts> parse_tiktoken(std::string_view ranks,
 std::shared_ptr<const TokenizerParts> parse_gguf_tokenizer(const Json& metadata,
                                                            const std::string& what);
 
+// Whether the metadata of a GGUF file ask for the begin token before a text: where they do not say,
+// SentencePiece does, and BPE by its way to cut words.
+bool gguf_text_begins(const JsonFields& metadata);
+
 }  // namespace klotski
