@@ -167,8 +167,8 @@ void add_doctor_command(CLI::App& app, Action& action) {
       "model also how fast the machine reads and multiplies its weights");
   add_model_flags(*command, options->model,
                   "Folder, GGUF file, bundled name or repository id. The machine is measured with "
-                  "this model once, "
-                  "which takes seconds; the result is kept in $KLOTSKI_CACHE (default: klotski in "
+                  "this model once, which takes seconds; the result is kept in $KLOTSKI_CACHE "
+                  "(default: klotski in "
                   "the user's cache folder)");
   command->add_flag("--json", options->json, "Print the findings as JSON");
   command->callback(

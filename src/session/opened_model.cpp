@@ -36,7 +36,7 @@ Profile measure_within(uint64_t allowed, const ProbeSubject& subject) {
 
 std::shared_ptr<const OpenedModel> open_model(const std::string& name) {
   const std::filesystem::path folder = find_model(name);
-  // A folder without config.json is refused as that, whatever weights it has.
+  // The error of a folder without config.json names this file, whatever weights the folder has.
   if (!is_gguf_file(folder)) file_in_folder(folder, "config.json");
   Checkpoint checkpoint = Checkpoint::open(folder);
   ModelDescription description = describe_model(checkpoint);

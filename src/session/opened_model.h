@@ -15,10 +15,10 @@ namespace klotski {
 
 class TemporaryFolder;
 
-// A model that is ready to be planned for: its folder, its description, where its tensors lie. No
+// A model that is ready to be planned for: where it is, its description, where its tensors lie. No
 // weight has been read.
 struct OpenedModel {
-  std::filesystem::path folder;  // or the first GGUF file
+  std::filesystem::path folder;  // the model's folder, or its first GGUF file
   ModelDescription description;
   Checkpoint checkpoint;
   // Generates the weights, for one session at a time; null: the checkpoint's files have them.

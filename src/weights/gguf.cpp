@@ -103,7 +103,9 @@ DType read_tensor_type(GgufCursor& cursor, const std::string& thing) {
   for (const GgufType& type : kGgufTypes) {
     if (type.number != number) continue;
     if (type.dtype) return *type.dtype;
-    fail(ErrorKind::bad_model, "{}: {}: expected a type among {}, found {}; quantise it as such",
+    fail(ErrorKind::bad_model,
+         "{}: {}: expected a type among {}, found {}; quantise it with a "
+         "supported type",
          cursor.what(), thing, supported_gguf_types(), type.name);
   }
   fail(ErrorKind::bad_model, "{}: {}: expected a type among {}, found number {}", cursor.what(),
@@ -198,8 +200,9 @@ void refuse_tensors_twice(const GgufFile& file, std::string_view what) {
 GgufFile read_header(GgufCursor cursor) {
   GgufFile file;
   file.version = read_version(cursor);
-  const uint64_t tensors = cursor.count("the number of tensors", kLeastTensorBytes);
-  const uint64_t pairs = cursor.count("the number of keys", kLeastPairBytes);
+  const uint64_t tensors =
+      cursor.count("the number of tensors", kLeastTensorBytes, kMaxGgufTensors);
+  const uint64_t pairs = cursor.count("the number of keys", kLeastPairBytes, kMaxGgufKeys);
   file.metadata = read_gguf_metadata(cursor, pairs);
   const uint64_t alignment = alignment_of(file.metadata, cursor.what());
   for (uint64_t i = 0; i < tensors; ++i) file.tensors.push_back(read_tensor(cursor, i));

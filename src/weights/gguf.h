@@ -20,6 +20,8 @@ inline constexpr std::string_view kGgufSuffix = ".gguf";
 // Bytes before the data. Vocabularies of 260,000 tokens and their merges take some 15 MB.
 inline constexpr uint64_t kMaxGgufHeaderBytes = 128u << 20;
 inline constexpr uint64_t kMaxGgufElements = 1u << 23;  // elements of all arrays together
+inline constexpr uint64_t kMaxGgufKeys = 1u << 16;
+inline constexpr uint64_t kMaxGgufTensors = 1u << 20;  // of one file
 inline constexpr size_t kMaxGgufRank = 4;
 inline constexpr size_t kMaxGgufKeyBytes = 65'535;  // by the format
 inline constexpr uint64_t kDefaultGgufAlignment = 32;

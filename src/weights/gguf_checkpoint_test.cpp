@@ -72,8 +72,11 @@ TEST_F(GgufShards, MustBeThereAndBelongTogether) {
   EXPECT_TRUE(contains(refused_shards(), "m-00002-of-00003.gguf"));
   std::filesystem::remove(shard(2));
   EXPECT_TRUE(contains(refused_shards(), "m-00002-of-00003.gguf"));
-  std::filesystem::create_symlink("/etc/hostname", shard(2));
+  const ScratchFolder outside;  // with a sound shard
+  write_file(outside.path() / "shard.gguf", shard_file(1, 3, "a", 3));
+  std::filesystem::create_symlink(outside.path() / "shard.gguf", shard(2));
   EXPECT_TRUE(contains(refused_shards(), "m-00002-of-00003.gguf"));
+  EXPECT_TRUE(contains(refused_shards(), "found a link to"));
 }
 
 TEST_F(GgufShards, MustHaveAllTensors) {

@@ -1,6 +1,7 @@
 #include "weights/gguf_cursor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "weights/gguf.h"
 
 namespace klotski {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
 namespace {
 
@@ -76,8 +79,11 @@ std::string GgufCursor::text(std::string_view thing, uint64_t most_bytes) {
   return text;
 }
 
-uint64_t GgufCursor::count(std::string_view thing, uint64_t least_bytes) {
+uint64_t GgufCursor::count(std::string_view thing, uint64_t least_bytes, uint64_t most) {
   const auto count = number<uint64_t>(thing);
+  if (count > most) {
+    fail(ErrorKind::bad_model, "{}: {}: expected at most {}, found {}", what_, thing, most, count);
+  }
   if (count > left() / least_bytes) {
     fail(ErrorKind::bad_model,
          "{}: {}: expected at most {}, which is all that the remaining {} bytes can hold, found {}",

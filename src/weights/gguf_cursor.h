@@ -23,8 +23,8 @@ class GgufCursor {
   Number number(std::string_view thing);
   // A length of 64 bits and as many bytes of valid UTF-8.
   std::string text(std::string_view thing, uint64_t most_bytes);
-  // A number of things of which each takes at least least_bytes of the file.
-  uint64_t count(std::string_view thing, uint64_t least_bytes);
+  // A number of things, at most `most`, of which each takes at least least_bytes of the file.
+  uint64_t count(std::string_view thing, uint64_t least_bytes, uint64_t most);
 
   uint64_t position() const { return begin_ + at_; }
   // Bytes that the header can still have.

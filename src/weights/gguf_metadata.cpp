@@ -99,7 +99,7 @@ Json read_single(GgufCursor& cursor, ValueType type, std::string_view thing) {
 
 Json read_array(GgufCursor& cursor, std::string_view thing, uint64_t& elements) {
   const ValueType type = read_type(cursor, thing);
-  const uint64_t count = cursor.count(thing, least_bytes(type));
+  const uint64_t count = cursor.count(thing, least_bytes(type), UINT64_MAX);
   if (count > kMaxGgufElements - elements) {
     fail(ErrorKind::bad_model,
          "{}: {}: expected at most {} elements in all arrays together, found {} in one",

@@ -130,6 +130,21 @@ TEST(HostileGguf, CountsAndLengthsBeyondTheFile) {
   }
 }
 
+TEST(HostileGguf, MoreKeysAndTensorsThanAModelHas) {
+  Pieces pieces;
+  for (uint64_t i = 0; i < kMaxGgufKeys; ++i) {
+    pieces.pairs.push_back(u16_pair(std::to_string(i), 0));
+  }
+  EXPECT_EQ(parse_pieces(pieces.file()).metadata.size(), kMaxGgufKeys);
+  pieces.pairs.push_back(u16_pair("one more", 0));
+  EXPECT_TRUE(contains(refused_gguf(pieces.file()),
+                       "the number of keys: expected at most 65536, found 65537"));
+  pieces = {};
+  pieces.more_tensors = kMaxGgufTensors + 1;
+  EXPECT_TRUE(contains(refused_gguf(pieces.file()),
+                       "the number of tensors: expected at most 1048576, found 1048577"));
+}
+
 TEST(HostileGguf, Values) {
   const auto with_pair = [](const std::string& pair) {
     Pieces pieces = sound_pieces();
@@ -184,12 +199,12 @@ TEST(HostileGguf, Places) {
   EXPECT_TRUE(contains(with_tensor(2, tensor_of("third", {9}, 30, 160)), "is the file cut short?"));
   EXPECT_TRUE(contains(with_tensor(2, tensor_of("third", {7}, 0, 160)), "is the file cut short?"));
   EXPECT_TRUE(contains(with_tensor(2, tensor_of("first", {8}, 30, 160)), "found it twice"));
-  // Sizes whose padded sum is beyond 2^64.
-  const uint64_t huge = (uint64_t{1} << 62) - 8;
+  // Rows of 18 bytes: the second tensor ends at byte 2^64 + 16, which is 16 in 64 bits.
   Pieces pieces = sound_pieces();
-  pieces.tensors = {tensor_of("a", {huge}, 0, 0), tensor_of("b", {huge}, 0, ~uint64_t{31}),
-                    tensor_of("c", {64}, 0, 0)};
-  EXPECT_TRUE(contains(refused_gguf(pieces.file()), "expected"));
+  pieces.tensors = {tensor_of("a", {8}, 0, 0), tensor_of("b", {32, 1024819115206086200u}, 2, 32)};
+  EXPECT_TRUE(contains(refused_gguf(pieces.file()),
+                       "tensor 'b': expected 18446744073709551600 bytes at data offset 32, found "
+                       "176 bytes of data in the file; is the file cut short?"));
 }
 
 TEST(HostileGguf, ShapesAndTypes) {
@@ -204,7 +219,7 @@ TEST(HostileGguf, ShapesAndTypes) {
   EXPECT_TRUE(contains(with_tensor({33}, 2), "columns: expected a multiple of 32, found 33"));
   EXPECT_TRUE(contains(with_tensor({32, 8}, 12), "columns: expected a multiple of 256"));
   EXPECT_TRUE(contains(with_tensor({}, 12), "expected a shape that Q4_K can have"));
-  EXPECT_TRUE(contains(with_tensor({256}, 16), "found IQ2_XXS; quantise it as such"));
+  EXPECT_TRUE(contains(with_tensor({256}, 16), "found IQ2_XXS; quantise it with a supported type"));
   EXPECT_TRUE(contains(with_tensor({8}, 4), "found number 4"));
   EXPECT_TRUE(contains(with_tensor({8}, 0xFFFFFFFFu), "found number 4294967295"));
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "weights/gguf.h"
 #include "weights/hub_cache.h"
@@ -33,8 +34,8 @@ void check_text(std::string_view model) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
   if (model.empty() || std::any_of(model.begin(), model.end(), is_control) || !is_utf8(model)) {
     fail(ErrorKind::bad_model,
-         "model {}: expected a folder, a bundled name or a repository id in UTF-8 without control "
-         "characters",
+         "model {}: expected a folder, a GGUF file, a bundled name or a repository id in UTF-8 "
+         "without control characters",
          path_in_quotes(model));
   }
 }
@@ -77,13 +78,29 @@ std::optional<fs::path> find_cached(const HubModel& model, std::vector<std::stri
   return found;
 }
 
+// Refuses a folder that holds a model only as GGUF files: it may hold several of them.
+fs::path with_config(const fs::path& folder) {
+  if (has_entry(folder, "config.json")) return folder;
+  fs::path first;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const fs::path& path = entry.path();
+    if (is_gguf_file(path) && (first.empty() || path < first)) first = path;
+  }
+  if (first.empty()) return folder;
+  fail(ErrorKind::bad_model,
+       "{}: expected a folder with config.json, found only GGUF files; name its .gguf file, for "
+       "instance {}",
+       path_in_quotes(folder), path_in_quotes(first));
+}
+
 }  // namespace
 
 fs::path find_model(std::string_view model) {
   check_text(model);
   std::error_code error;
   const fs::path path(model);
-  if (fs::is_directory(path, error)) return path;
+  if (fs::is_directory(path, error)) return with_config(path);
   if (fs::exists(path, error)) {
     if (is_gguf_file(path)) return path;
     fail(ErrorKind::bad_model,
@@ -91,16 +108,18 @@ fs::path find_model(std::string_view model) {
          path_in_quotes(path));
   }
   std::vector<std::string> searched;
-  if (auto found = find_bundled(model, &searched)) return *found;
+  if (auto found = find_bundled(model, &searched)) return with_config(*found);
   const auto hub_model = parse_hub_model(model);
   if (!hub_model) {
     fail(ErrorKind::bad_model,
-         "model {}: not a folder, nor a bundled name or a repository id such as org/name",
+         "model {}: not a folder or a GGUF file, nor a bundled name or a repository id such as "
+         "org/name",
          path_in_quotes(model));
   }
-  if (auto found = find_cached(*hub_model, &searched)) return *found;
+  if (auto found = find_cached(*hub_model, &searched)) return with_config(*found);
   fail(ErrorKind::bad_model,
-       "model {}: not a folder, and not found in {}; to fetch it from Hugging Face: hf download "
+       "model {}: not a folder or a GGUF file, and not found in {}; to fetch it from Hugging Face: "
+       "hf download "
        "{}{}",
        path_in_quotes(model), fmt::join(searched, ", "), hub_model->id,
        hub_model->revision == "main" ? "" : " --revision " + hub_model->revision);

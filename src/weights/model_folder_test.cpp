@@ -124,6 +124,19 @@ TEST_F(ModelFolder, RefusesWhatIsNotAModel) {
   refused("..." + std::string(1'000'000, 'x'));
 }
 
+TEST_F(ModelFolder, OfAFolderWithGgufFilesAloneOneMustBeNamed) {
+  const ScopedEnvironment cache("HF_HUB_CACHE", (scratch_.path() / "hub").c_str());
+  const fs::path snapshot = write_snapshot(scratch_.path() / "hub");
+  write_file(snapshot / "b.gguf", "x");
+  write_file(snapshot / "a.gguf", "x");
+  for (const std::string& model : {snapshot.native(), std::string("org/name")}) {
+    EXPECT_TRUE(contains(refused(model), "name its .gguf file, for instance")) << model;
+    EXPECT_TRUE(contains(refused(model), "a.gguf")) << model;
+  }
+  write_file(snapshot / "config.json", "{}");
+  EXPECT_EQ(find_model(snapshot.native()), snapshot);
+}
+
 TEST_F(ModelFolder, AnExistingFolderWithAnUnsafeNameIsStillRefused) {
   const fs::path folder = scratch_.path() / "a\nb";
   fs::create_directory(folder);

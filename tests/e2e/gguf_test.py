@@ -101,6 +101,7 @@ def metadata(config):
             pair("tokenizer.ggml.merges", TEXT, merges),
             pair("tokenizer.ggml.bos_token_id", U32, config["bos_token_id"]),
             pair("tokenizer.ggml.eos_token_id", U32, config["eos_token_id"]),
+            pair("tokenizer.ggml.add_bos_token", BOOL, True),
             pair("tokenizer.chat_template", TEXT, TEMPLATE)]
 
 
