@@ -99,7 +99,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "klotski " KLOTSKI_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "MODEL is a folder, a .gguf file (of shards the first), `tiny` (the bundled model), or a "
+      "MODEL is a folder, a .gguf file (of shards the first), `tiny` (the bundled model), or a\n"
       "repository id in the local Hugging Face cache.\nExit codes: 0 ok, 1 internal, 2 usage, 3 "
       "bad or unsupported model file, 4 does not "
       "fit in memory,\n5 device unavailable, 6 device failed, 130 and 143 on SIGINT and SIGTERM.");
