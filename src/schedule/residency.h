@@ -43,7 +43,8 @@ class ExpertSet {
 };
 
 // The units in the slots of every memory, and the leases on them. The state is that after the last
-// task given out, not that of the moment: it follows from the schedule alone, never from the clock.
+// task given out, not that of the moment: it follows from the schedule alone, never from the clock,
+// but for guesses that were withdrawn before they began (forget()).
 // Where no tier is named the first compute tier is meant.
 class Residency {
  public:

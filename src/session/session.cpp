@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "engine/text_pass.h"
 
 namespace klotski {
@@ -17,16 +18,30 @@ namespace {
 constexpr size_t kWarmUpSequences = 8;
 constexpr int64_t kWarmUpTokens = 512;
 
-OpenedTarget target_for(const SessionOptions& options, const SessionEvents& events) {
+// Weights that no GPU computes with are computed on the CPU, unless a GPU was asked for.
+OpenedTarget target_for(const OpenedModel& model, const SessionOptions& options,
+                        const SessionEvents& events) {
   check_options(options);
-  return open_target(options.device, options.kernels, events);
+  const std::string types = types_of_cpu_alone(model.checkpoint);
+  if (types.empty() || options.device == "cpu") {
+    return open_target(options.device, options.kernels, events);
+  }
+  const std::string why = fmt::format("no GPU computes with weights of {} yet", types);
+  if (options.device != "auto") {
+    fail(ErrorKind::bad_model, "{}: {}; expected --device cpu, found {}",
+         path_in_quotes(model.folder), why, in_quotes(options.device));
+  }
+  if (!list_devices().devices.empty()) {
+    events.tell(Remark::Topic::computes_on_cpu, fmt::format("computing on the CPU: {}", why));
+  }
+  return open_target("cpu", options.kernels, events);
 }
 
 }  // namespace
 
 Session::Session(std::shared_ptr<const OpenedModel> model, SessionOptions options,
                  SessionEvents events)
-    : Session(std::move(model), target_for(options, events), options, events) {}
+    : Session(model, target_for(*model, options, events), options, events) {}
 
 Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
                  SessionOptions options, SessionEvents events)

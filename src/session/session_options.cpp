@@ -44,15 +44,29 @@ SessionOptions on_cpu(SessionOptions options) {
   return options;
 }
 
-std::vector<std::string> losses(const RunLimits& limits, const TensorSource& weights) {
-  std::vector<std::string> list;
+namespace {
+
+// The names of the types of tensors whose format has a property, with commas between.
+template <typename Property>
+std::string types_with(const TensorSource& weights, const Property& property) {
   std::set<std::string_view> types;
   for (const TensorEntry& entry : weights.tensors()) {
-    if (format_of(entry.dtype).lossy) types.insert(dtype_name(entry.dtype));
+    if (property(format_of(entry.dtype))) types.insert(dtype_name(entry.dtype));
   }
-  if (!types.empty()) {
-    list.push_back(fmt::format("weights quantised as {}", fmt::join(types, ", ")));
-  }
+  return fmt::format("{}", fmt::join(types, ", "));
+}
+
+}  // namespace
+
+std::string types_of_cpu_alone(const TensorSource& weights) {
+  return types_with(weights, [](const WeightFormat& format) { return !format.on_devices; });
+}
+
+std::vector<std::string> losses(const RunLimits& limits, const TensorSource& weights) {
+  std::vector<std::string> list;
+  const std::string types =
+      types_with(weights, [](const WeightFormat& format) { return format.lossy; });
+  if (!types.empty()) list.push_back(fmt::format("weights quantised as {}", types));
   if (limits.attention_window != 0) {
     list.push_back(fmt::format("attention to the first {} and the last {} tokens only",
                                limits.attention_sinks, limits.attention_window));

@@ -32,6 +32,9 @@ void check_options_on_target(const SessionOptions& options, const Target& target
 // These options for a session that computes on the CPU alone: options that need a GPU are dropped.
 SessionOptions on_cpu(SessionOptions options);
 
+// The types of weights that no GPU computes with, by name; empty: there are none.
+std::string types_of_cpu_alone(const TensorSource& weights);
+
 // The ways in which these limits and the types of the weights make results differ from the exact
 // model, in words; empty: none.
 std::vector<std::string> losses(const RunLimits& limits, const TensorSource& weights);

@@ -61,6 +61,8 @@ TEST(SessionOptionsTest, AnAttentionWindowAndQuantisedWeightsAreLosses) {
   EXPECT_TRUE(losses({}, plain).empty());
   EXPECT_EQ(losses({}, weights_of(DType::Q4_K)),
             (std::vector<std::string>{"weights quantised as Q4_K"}));
+  EXPECT_EQ(types_of_cpu_alone(weights_of(DType::Q4_K)), "Q4_K");
+  EXPECT_EQ(types_of_cpu_alone(plain), "");
   EXPECT_EQ(losses({.attention_sinks = 2, .attention_window = 30}, plain),
             (std::vector<std::string>{"attention to the first 2 and the last 30 tokens only"}));
 }

@@ -41,6 +41,7 @@ WeightFormat block_format(std::string_view name, const NoiseBits& noise = kHalfS
           .block_bytes = bytes,
           .sides = {},
           .lossy = true,
+          .on_devices = false,
           .noise = noise,
           .expand = expand_blocks<columns, bytes, expand_block>};
 }
