@@ -141,7 +141,7 @@ StoredMatrix in_q8_0(const StoredMatrix& matrix) {
     packed.bytes += testing_gguf::bytes_of(scale);
     for (const float number : block) {
       const float steps = scale == 0 ? 0.0f : std::round(number / f16_to_float(scale));
-      packed.bytes += static_cast<char>(std::clamp(steps, -127.0f, 127.0f));
+      packed.bytes += static_cast<char>(static_cast<int8_t>(std::clamp(steps, -127.0f, 127.0f)));
     }
   }
   return packed;

@@ -237,8 +237,9 @@ bool Residency::resident(const WeightUnit& unit, TierId tier) const {
 
 // Kept experts leave last: where the next to leave is a kept one, all others are under lease.
 bool Residency::room_beside_kept() const {
+  if (kept_.empty()) return true;  // as in a model without experts, which has no cache for them
   ExpertCache& cache = *shelf(UnitKind::expert).cache;
-  if (kept_.empty() || cache.has_free_slot()) return true;
+  if (cache.has_free_slot()) return true;
   const std::optional<ExpertKey> leaving = cache.next_to_leave();
   return leaving && !kept_.has(*leaving);
 }
