@@ -189,7 +189,7 @@ ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
   };
   context.loads_a_layer = pace_.pace().loads_a_layer();
   context.coming = [this] {
-    return follows_predictor() ? sources_.coming() : std::vector<LayerProbabilities>();
+    return follows_predictor() ? coming_ : std::vector<LayerProbabilities>();
   };
   return context;
 }
@@ -243,11 +243,11 @@ void Pipeline::observe_choices() {
 
 void Pipeline::tell_expectations(LayerId observed) {
   if (std::ssize(predictor_.tokens()) > kMostGuessedRows) return;
-  const std::vector<LayerProbabilities> coming = sources_.coming();
+  coming_ = sources_.coming();
   const std::vector<double> in_next_pass = predictor_.next_pass_probabilities(observed);
-  if (trial_) trial_->expected(observed, coming, in_next_pass, pace_.pace());
+  if (trial_) trial_->expected(observed, coming_, in_next_pass, pace_.pace());
   if (trial_ && !follows_predictor()) return residency_.expect_in_next_pass({observed, {}});
-  for (const LayerProbabilities& expected : coming) {
+  for (const LayerProbabilities& expected : coming_) {
     if (expected.layer > observed) residency_.expect(expected);  // in this pass
   }
   residency_.expect_in_next_pass({observed, in_next_pass});
@@ -286,8 +286,10 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   std::vector<PassToken> tokens = tokens_of(group);
   if (own_predictor_) own_predictor_->begin_pass(tokens);
   correlation_->begin_pass(std::move(tokens));
+  coming_.clear();
   if (follows_predictor()) {
-    for (const LayerProbabilities& expected : sources_.coming()) residency_.expect(expected);
+    coming_ = sources_.coming();
+    for (const LayerProbabilities& expected : coming_) residency_.expect(expected);
   }
   router_gaps_.clear();
   executor_.set_step(passes_);

@@ -142,8 +142,9 @@ class Pipeline {
   // The tasks of every guess that was not withdrawn, in their order; some are over.
   using GuessedUnit = std::pair<WeightUnit, TierId>;
   std::map<GuessedUnit, std::vector<TaskNumber>> guesses_;
-  CacheCounters preloaded_;  // requests of preload()
-  int32_t group_size_ = 0;   // micro-batches of the group at hand
+  std::vector<LayerProbabilities> coming_;  // predictions since the last gates, where there are any
+  CacheCounters preloaded_;                 // requests of preload()
+  int32_t group_size_ = 0;                  // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;
   Executor executor_;  // last: its workers use all of the above

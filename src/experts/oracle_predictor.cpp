@@ -19,7 +19,7 @@ std::vector<double> OraclePredictor::estimate(size_t routed_layer, int64_t token
   return probability;
 }
 
-// Of the tokens of a pass that belong to one sequence only the last is followed by one of the next.
+// The last token of each sequence in the pass is followed by a token of the next pass.
 std::vector<double> OraclePredictor::next_pass_probabilities(LayerId layer) const {
   const int64_t routed = routed_index(layer);
   if (routed < 0) return {};

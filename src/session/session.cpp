@@ -52,7 +52,7 @@ Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
   check_options(options_);
   check_options_on_target(options_, target_.target);
   options_.pipeline.source = model_->source;
-  // What the files hold is refused before anything is planned.
+  // Files of another predictor or another model are refused before anything is planned.
   read_predictor(description(), options_, options_.limits.strategy.value_or(Strategy::klotski));
   table_ = read_correlation_table(description(), options_);
 }
