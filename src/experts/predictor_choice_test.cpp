@@ -56,10 +56,11 @@ TEST(PredictorChoiceTest, TheOracleKnowsThisPassAndTheNext) {
 // Token predictors say nothing of the next pass, past requests do: joined both are known.
 TEST(PredictorChoiceTest, AHistoryForetellsTheNextPassBesideTokens) {
   CorrelationTable table(kTwoLayers);
-  PredictorChoice choice = with_all_state("token");
-  const auto joined = make_predictor(choice, table);
-  choice.history = nullptr;
-  const auto alone = make_predictor(choice, table);
+  const PredictorChoice with_history = with_all_state("token");
+  PredictorChoice without_history = with_history;
+  without_history.history = nullptr;
+  const auto joined = make_predictor(with_history, table);
+  const auto alone = make_predictor(without_history, table);
   for (ExpertPredictor* predictor : {joined.get(), alone.get()}) {
     for (int64_t position = 0; position < 3; ++position) {
       predictor->begin_pass(
