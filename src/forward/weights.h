@@ -94,12 +94,12 @@ inline ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, 
 
 // Whether a matrix of a unit may lie in another order than in its file: not where rows of another
 // matrix lie between its own. Gate and up of an expert are multiplied by the same rows; where their
-// types differ, both are multiplied as float32, unless both expand to BF16 numbers.
+// types differ, both are multiplied as float32, unless both are multiplied as bf16 numbers.
 inline bool may_be_arranged(const WeightSet& unit, Role role) {
   const DType type = unit[role].dtype;
   const DType other = unit[gated_partner(role)].dtype;
   return only_multiplied(role) && !unit[role].has_gaps() &&
-         (type == other || (has_bf16_values(type) && has_bf16_values(other)));
+         (type == other || (is_multiplied_as_bf16(type) && is_multiplied_as_bf16(other)));
 }
 
 }  // namespace klotski

@@ -48,7 +48,8 @@ struct ConstRows {
 enum class Activation { silu, gelu, gelu_tanh, relu };
 
 // How rows are multiplied by weights. Sums are float32 either way, and only bf16 weights (and keys)
-// know the difference: others are always multiplied as f32.
+// and those of packed formats, whose numbers are then bf16 as well, know the difference: others are
+// always multiplied as f32.
 enum class Precision {
   f32,       // inputs as they are
   two_bf16,  // matmul only: inputs as the sum of two bf16 numbers, 16 bits of their fraction

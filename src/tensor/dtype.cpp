@@ -37,6 +37,10 @@ bool has_bf16_values(DType dtype) {
   return dtype == DType::BF16 || (is_packed(dtype) && format_of(dtype).values == DType::BF16);
 }
 
+bool is_multiplied_as_bf16(DType dtype) {
+  return has_bf16_values(dtype) || (is_packed(dtype) && format_of(dtype).values == DType::F32);
+}
+
 int64_t bytes_per_row(DType dtype, int64_t columns) {
   return is_packed(dtype) ? format_of(dtype).row_bytes(columns)
                           : columns * bits_per_element(dtype) / 8;

@@ -58,6 +58,9 @@ inline constexpr size_t kMostDTypes = 64;  // types of files and added formats t
 int bits_per_element(DType dtype);
 // Whether weights of this type expand to BF16 numbers.
 bool has_bf16_values(DType dtype);
+// Whether products that round their inputs to bf16 multiply weights of this type as bf16 numbers:
+// F32 numbers that a packed format expands to are rounded as well.
+bool is_multiplied_as_bf16(DType dtype);
 
 // Bytes of an element of a type whose elements take whole bytes.
 inline int64_t bytes_per_element(DType dtype) { return bits_per_element(dtype) / 8; }

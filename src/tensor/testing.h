@@ -55,18 +55,24 @@ inline DType drill_type() {
   return kType;
 }
 
+// Scales that are powers of two make numbers that BF16 can hold as well.
+enum class DrillScales { smallest, powers_of_two };
+
 // A matrix of the format made of numbers, each rounded to a multiple of its block's scale.
 struct DrillMatrix {
   Shape shape;
   std::vector<int8_t> numbers;
   std::vector<uint16_t> scales;  // F16
 
-  DrillMatrix(std::span<const float> values, Shape of) : shape(std::move(of)) {
+  DrillMatrix(std::span<const float> values, Shape of, DrillScales kind = DrillScales::smallest)
+      : shape(std::move(of)) {
     for (size_t begin = 0; begin < values.size(); begin += kDrillBlock) {
       const std::span<const float> block = values.subspan(begin, kDrillBlock);
       float largest = 0.0f;
       for (const float value : block) largest = std::max(largest, std::fabs(value));
-      scales.push_back(float_to_f16(largest / 127.0f));
+      const float smallest = largest / 127.0f;
+      const bool power = kind == DrillScales::powers_of_two && largest > 0.0f;
+      scales.push_back(float_to_f16(power ? std::exp2(std::ceil(std::log2(smallest))) : smallest));
       const float scale = f16_to_float(scales.back());
       for (const float value : block) {
         const float steps = scale == 0.0f ? 0.0f : std::round(value / scale);

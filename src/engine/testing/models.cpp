@@ -56,29 +56,30 @@ struct DrillFolders {
       }
     }
     std::vector<WholeTensor> in_format;
-    std::vector<WholeTensor> in_floats;
+    std::vector<WholeTensor> in_elements;
     for (const TensorEntry& entry : model.checkpoint.tensors()) {
       WholeTensor whole{{entry.name, entry.dtype, entry.shape},
                         std::vector<std::byte>(entry.bytes)};
       model.checkpoint.read(entry, whole.bytes);
       if (of_experts.count(entry.name) == 0) {
         in_format.push_back(whole);
-        in_floats.push_back(std::move(whole));
+        in_elements.push_back(std::move(whole));
       } else {
-        add_expert(whole, in_format, in_floats);
+        add_expert(whole, in_format, in_elements);
       }
     }
     const std::string config = plain_model(kCompact) + "/config.json";
     write_folder(packed, config, in_format);
-    write_folder(plain, config, in_floats);
+    write_folder(plain, config, in_elements);
   }
 
   static void add_expert(const WholeTensor& whole, std::vector<WholeTensor>& in_format,
-                         std::vector<WholeTensor>& in_floats) {
+                         std::vector<WholeTensor>& in_elements) {
     const auto* bits = reinterpret_cast<const uint16_t*>(whole.bytes.data());
     std::vector<float> values(whole.bytes.size() / 2);
     std::transform(bits, bits + values.size(), values.begin(), bf16_to_float);
-    const DrillMatrix matrix(values, whole.tensor.shape);
+    const DrillMatrix matrix(values, whole.tensor.shape,
+                             testing_formats::DrillScales::powers_of_two);
     const std::vector<StoredPart> parts =
         stored_parts(testing_formats::drill_type(), whole.tensor.shape);
     const std::string& name = whole.tensor.name;
@@ -86,8 +87,11 @@ struct DrillFolders {
         {{parts[0].name.of(name), parts[0].dtype, parts[0].shape}, bytes_of_list(matrix.numbers)});
     in_format.push_back(
         {{parts[1].name.of(name), parts[1].dtype, parts[1].shape}, bytes_of_list(matrix.scales)});
-    in_floats.push_back({{name, DType::F32, whole.tensor.shape},
-                         bytes_of_list(testing_formats::expanded(matrix.view()))});
+    std::vector<uint16_t> numbers;
+    for (const float number : testing_formats::expanded(matrix.view())) {
+      numbers.push_back(float_to_bf16(number));
+    }
+    in_elements.push_back({{name, DType::BF16, whole.tensor.shape}, bytes_of_list(numbers)});
   }
 };
 

@@ -55,13 +55,14 @@ uint64_t CpuProcessor::scratch_bytes(const MostWork& most) const {
 }
 
 // Bytes by which expanded numbers of 32 bits exceed those that scratch_bytes() counts.
-uint64_t CpuProcessor::expansion_bytes(const MostWork& most, Precision,
+uint64_t CpuProcessor::expansion_bytes(const MostWork& most, Precision precision,
                                        std::span<const DType> formats) const {
   const int64_t widest = std::max(most.in_width, most.expert_width);
   int64_t more = 0;
   for (const DType format : formats) {
     if (!is_packed(format)) continue;
-    const int64_t bytes = element_bytes(format_kernel(format).type);
+    const int64_t bytes =
+        element_bytes(format_kernel(format, rounds_inputs(kernels_, precision)).type);
     more = std::max(
         more, most_expanded_bytes(widest, bytes) - most_expanded_bytes(widest, kExpandedBytes));
   }

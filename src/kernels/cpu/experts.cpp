@@ -28,9 +28,9 @@ struct Piece {
         rows(count),
         in(row_pointers(expert.in, expert.in_rows, begin, count)),
         out(row_pointers(expert.out, expert.out_rows, begin, count)),
-        gate(expert.gate),
-        up(expert.up),
-        down(expert.down),
+        gate(expert.gate, rounds_inputs(with.kernels, precision)),
+        up(expert.up, rounds_inputs(with.kernels, precision)),
+        down(expert.down, rounds_inputs(with.kernels, precision)),
         first(&products_for(with.kernels, gate.type == up.type ? gate.type : WeightType::f32,
                             precision)),
         second(&products_for(with.kernels, down.type, precision)),
@@ -101,12 +101,10 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip, bool mor
     up_rows[r] = gate_rows[r] + piece.strip;
   }
   const Products& products = *piece.first;
-  Strip gate = strip_of(with, products, {gate_rows, 0, begin, count}, piece.in_blocks, piece.gate);
-  gate.next = next_rows(products, piece.gate, piece.up, begin);
-  products.multiply(gate);
-  Strip up = strip_of(with, products, {up_rows, 0, begin, count}, piece.in_blocks, piece.up);
-  if (more) up.next = next_rows(products, piece.up, piece.gate, begin + count);
-  products.multiply(up);
+  multiply(with, products, {gate_rows, 0, begin, count}, piece.in_blocks, piece.gate,
+           next_rows(products, piece.gate, piece.up, begin));
+  multiply(with, products, {up_rows, 0, begin, count}, piece.in_blocks, piece.up,
+           more ? next_rows(products, piece.up, piece.gate, begin + count) : nullptr);
   for (size_t r = 0; r < gate_rows.size(); ++r) {
     apply_gate(with.kernels, piece.product->activation, gate_rows[r], up_rows[r], count);
   }
@@ -116,10 +114,8 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip, bool mor
 void down_strip(const Machine& with, const Piece& piece, int64_t strip, bool more) {
   const int64_t begin = strip * piece.down_strip;
   const int64_t count = std::min(piece.down_strip, piece.down.outputs - begin);
-  Strip down = strip_of(with, *piece.second, {piece.out, begin, begin, count}, piece.gated_blocks,
-                        piece.down);
-  if (more) down.next = next_rows(*piece.second, piece.down, piece.down, begin + count);
-  piece.second->multiply(down);
+  multiply(with, *piece.second, {piece.out, begin, begin, count}, piece.gated_blocks, piece.down,
+           more ? next_rows(*piece.second, piece.down, piece.down, begin + count) : nullptr);
 }
 
 // All pieces go through each step together, so that threads wait for each other three times and not
@@ -194,7 +190,7 @@ ElementOrder CpuProcessor::arrange(std::byte* data, DType dtype, const Shape& sh
                                    Precision precision) const {
   const Machine with = machine();
   const TensorView view{.data = data, .dtype = dtype, .shape = shape};
-  const WeightMatrix weight(view);
+  const WeightMatrix weight(view, false);
   const Arrangement* order = products_for(with.kernels, weight.type, precision).arrangement;
   if (!order || !format_of(dtype).may_be_arranged || weight.outputs % order->rows != 0 ||
       weight.width % order->columns != 0) {

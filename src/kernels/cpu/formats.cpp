@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "tensor/compact.h"
 #include "tensor/format.h"
+#include "tensor/half.h"
 
 namespace klotski::cpu {
 
@@ -21,6 +22,17 @@ void expand_by_format(const Kernels&, const RowExpansion& rows) {
   }
 }
 
+// Expands a format of F32 numbers row by row, and rounds them.
+void expand_rounded(const Kernels&, const RowExpansion& rows) {
+  const WeightFormat& format = format_of(rows.matrix.dtype);
+  std::vector<float> numbers(static_cast<size_t>(rows.matrix.columns()));
+  auto* out = reinterpret_cast<uint16_t*>(rows.out);
+  for (int64_t n = 0; n < rows.count; ++n, out += rows.out_stride) {
+    format.expand(rows.matrix, rows.first + n, reinterpret_cast<std::byte*>(numbers.data()));
+    std::transform(numbers.begin(), numbers.end(), out, float_to_bf16);
+  }
+}
+
 // Kernels of plain elements, by WeightType.
 constexpr std::array<FormatKernel, 3> kPlain = {{{WeightType::f32, true, nullptr, nullptr},
                                                  {WeightType::f16, true, nullptr, nullptr},
@@ -29,6 +41,7 @@ constexpr std::array<FormatKernel, 3> kExpanded = {
     {{WeightType::f32, false, nullptr, expand_by_format},
      {WeightType::f16, false, nullptr, expand_by_format},
      {WeightType::bf16, false, nullptr, expand_by_format}}};
+constexpr FormatKernel kRounded = {WeightType::bf16, false, nullptr, expand_rounded};
 
 constexpr int64_t kExpandedStripBytes = 1 << 20;
 
@@ -47,14 +60,12 @@ WeightType weight_type(DType dtype) {
   }
 }
 
-const FormatKernel& format_kernel(DType dtype) {
+const FormatKernel& format_kernel(DType dtype, bool rounded) {
   if (!is_packed(dtype)) return kPlain[static_cast<size_t>(weight_type(dtype))];
-  static const std::array<std::pair<DType, const FormatKernel*>, 1> kOwn = {
-      {{kCompactType, &compact_kernel()}}};
-  for (const auto& [format, kernel] : kOwn) {
-    if (format == dtype) return *kernel;
-  }
-  return kExpanded[static_cast<size_t>(weight_type(format_of(dtype).values))];
+  if (dtype == kCompactType) return compact_kernel();
+  if (const FormatKernel* kernel = block_kernel(dtype, rounded)) return *kernel;
+  const WeightType values = weight_type(format_of(dtype).values);
+  return rounded && values == WeightType::f32 ? kRounded : kExpanded[static_cast<size_t>(values)];
 }
 
 int64_t element_bytes(WeightType type) { return type == WeightType::f32 ? 4 : 2; }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/ops.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski::cpu {
@@ -33,8 +34,13 @@ struct FormatKernel {
   }
 };
 
-// Refuses (internal) a type that no operation reads.
-const FormatKernel& format_kernel(DType dtype);
+// Refuses (internal) a type that no operation reads. `rounded`: the products round inputs to bf16;
+// F32 numbers of a packed format are rounded then as well.
+const FormatKernel& format_kernel(DType dtype, bool rounded);
+// Whether these kernels round inputs to bf16 where the weights are bf16 numbers.
+inline bool rounds_inputs(const Kernels& kernels, Precision precision) {
+  return kernels.bf16 && precision != Precision::f32;
+}
 
 // The WeightType of plain elements: F32, F16 or BF16.
 WeightType weight_type(DType dtype);
@@ -54,5 +60,8 @@ int64_t most_expanded_bytes(int64_t width, int64_t element_bytes);
 
 // The kernel of compact rows (tensor/compact.h).
 const FormatKernel& compact_kernel();
+// The kernel of quantised blocks (tensor/block_formats.h), which become F32 or bf16 numbers; null
+// for other types.
+const FormatKernel* block_kernel(DType dtype, bool rounded);
 
 }  // namespace klotski::cpu

@@ -14,19 +14,24 @@ namespace {
 
 using testing_formats::DrillMatrix;
 
-// One matrix in two forms: in a format without kernels, and as elements.
-struct TwoForms {
+// One matrix in three forms: in a format without kernels, and as elements, whole or rounded.
+struct ThreeForms {
   DrillMatrix packed;
   Weights plain;
+  Weights rounded;
 
-  TwoForms(Shape shape, unsigned seed)
+  ThreeForms(Shape shape, unsigned seed)
       : packed(random_floats(shape[0] * shape[1], seed), shape),
-        plain(testing_formats::expanded(packed.view()), DType::F32, shape) {}
+        plain(testing_formats::expanded(packed.view()), DType::F32, shape),
+        rounded(testing_formats::expanded(packed.view()), DType::BF16, shape) {}
+
+  // The elements that products of some precision multiply the packed matrix as.
+  const TensorView& multiplied(bool rounds) const { return rounds ? rounded.view : plain.view; }
 };
 
-TEST(CpuFormats, AFormatWithoutKernelsIsMultipliedAsWhatItExpandsTo) {
+TEST(CpuFormats, AFormatWithoutKernelsIsMultipliedAsItsNumbers) {
   for (const Shape& shape : {Shape{1, 32}, Shape{33, 96}, Shape{200, 4128}, Shape{100, 8192}}) {
-    const TwoForms weight(shape, 7);
+    const ThreeForms weight(shape, 7);
     for (const int64_t rows : {1, 20, 40}) {
       const std::vector<float> in = random_floats(rows * shape[1], static_cast<unsigned>(rows));
       with_every_processor([&](const CpuProcessor& processor) {
@@ -47,7 +52,9 @@ TEST(CpuFormats, AFormatWithoutKernelsIsMultipliedAsWhatItExpandsTo) {
               return out;
             };
             ASSERT_TRUE(
-                same_bits(run(weight.packed.view()).values(), run(weight.plain.view).values()))
+                same_bits(run(weight.packed.view()).values(),
+                          run(weight.multiplied(cpu::rounds_inputs(processor.kernels(), precision)))
+                              .values()))
                 << format_shape(shape) << ", " << rows << " rows, from " << from;
           }
         }
@@ -59,35 +66,40 @@ TEST(CpuFormats, AFormatWithoutKernelsIsMultipliedAsWhatItExpandsTo) {
 TEST(CpuFormats, ExpertsOfAFormatWithoutKernelsAreThoseOfTheirNumbers) {
   constexpr int64_t kIn = 96;
   constexpr int64_t kWidth = 160;
-  const TwoForms gate({kWidth, kIn}, 1);
-  const TwoForms up({kWidth, kIn}, 2);
-  const TwoForms down({kIn, kWidth}, 3);
+  const ThreeForms gate({kWidth, kIn}, 1);
+  const ThreeForms up({kWidth, kIn}, 2);
+  const ThreeForms down({kIn, kWidth}, 3);
   for (const int64_t rows : {1, 17, 270}) {
     const std::vector<float> in = random_floats(rows * kIn, static_cast<unsigned>(rows));
-    const auto run = [&](const auto& experts, const TensorView& up_view, bool packed) {
+    const auto run = [&](const auto& experts, const TensorView& gate_view,
+                         const TensorView& up_view, const TensorView& down_view) {
       Output out(rows, kIn);
       const ExpertProduct product{.out = out.rows(),
                                   .in = {in.data(), rows, kIn},
                                   .out_rows = {},
                                   .in_rows = {},
-                                  .gate = packed ? gate.packed.view() : gate.plain.view,
+                                  .gate = gate_view,
                                   .up = up_view,
-                                  .down = packed ? down.packed.view() : down.plain.view};
+                                  .down = down_view};
       experts(std::span(&product, 1), Precision::bf16);
       return out;
     };
-    const auto reference = [](std::span<const ExpertProduct> products, Precision precision) {
-      reference_processor().experts(products, precision);
+    const auto check = [&](const auto& experts, bool rounds) {
+      const TensorView& up_numbers = up.multiplied(rounds);
+      const Output expected =
+          run(experts, gate.multiplied(rounds), up_numbers, down.multiplied(rounds));
+      for (const TensorView& up_view : {up.packed.view(), up_numbers}) {
+        const Output found = run(experts, gate.packed.view(), up_view, down.packed.view());
+        ASSERT_TRUE(same_bits(found.values(), expected.values())) << rows << " rows";
+      }
     };
-    EXPECT_TRUE(same_bits(run(reference, up.packed.view(), true).values(),
-                          run(reference, up.plain.view, false).values()));
+    check([](std::span<const ExpertProduct> products,
+             Precision precision) { reference_processor().experts(products, precision); },
+          true);
     with_every_processor([&](const CpuProcessor& processor) {
-      const auto fast = [&](std::span<const ExpertProduct> products, Precision precision) {
-        processor.experts(products, precision);
-      };
-      const Output expected = run(fast, up.plain.view, false);
-      ASSERT_TRUE(same_bits(run(fast, up.packed.view(), true).values(), expected.values()));
-      ASSERT_TRUE(same_bits(run(fast, up.plain.view, true).values(), expected.values()));
+      check([&](std::span<const ExpertProduct> products,
+                Precision precision) { processor.experts(products, precision); },
+            cpu::rounds_inputs(processor.kernels(), Precision::bf16));
     });
   }
 }
@@ -98,11 +110,11 @@ TEST(CpuFormats, ExpandedNumbersOf32BitsAreCountedBeyondTheScratch) {
   EXPECT_EQ(cpu_processor().expansion_bytes(most, Precision::bf16, plain), 0u);
   const std::vector<DType> drill = {DType::BF16, testing_formats::drill_type()};
   // 32 rows of 16384 numbers are 1 MiB in 16 bits and 2 MiB in 32.
-  EXPECT_GE(cpu_processor().expansion_bytes(most, Precision::bf16, drill), uint64_t{1} << 20);
+  EXPECT_GE(cpu_processor().expansion_bytes(most, Precision::f32, drill), uint64_t{1} << 20);
 }
 
 TEST(CpuFormats, TypesThatNoOperationReadsAreRefused) {
-  EXPECT_THROW(cpu::format_kernel(DType::I8), Error);
+  EXPECT_THROW(cpu::format_kernel(DType::I8, false), Error);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
   void pack(const BlockColumns& columns);                                                     \
   void multiply(const Strip& strip);                                                          \
   void expand(const CompactRows& rows);                                                       \
+  void expand_blocks(const BlockRows& rows);                                                  \
   float softmax(const ScoreRow& row, SoftmaxState& state);                                    \
   void scale(float* values, int64_t count, float factor);                                     \
   void mix(const Mix& mix);                                                                   \
@@ -34,9 +35,9 @@
   float sum_of_squares(const float* values, int64_t count);                                   \
   constexpr Kernels kKernels = {#isa,          {block_bytes, pack, multiply, nullptr, false}, \
                                 nullptr,       expand,                                        \
-                                softmax,       scale,                                         \
-                                mix,           gate,                                          \
-                                sum_of_squares};                                              \
+                                expand_blocks, softmax,                                       \
+                                scale,         mix,                                           \
+                                gate,          sum_of_squares};                               \
   }
 
 // Declares products of bf16 inputs, and a table that joins them with the operations of another set.
@@ -46,6 +47,7 @@
   void pack(const BlockColumns& columns);                                           \
   void multiply(const Strip& strip);                                                \
   void expand(const CompactRows& rows);                                             \
+  void expand_blocks(const BlockRows& rows);                                        \
   extern const Arrangement kArrangement;                                            \
   constexpr Products kProducts = {block_bytes, pack, multiply, arrangement_or_null, \
                                   reads_compact};                                   \
@@ -53,6 +55,7 @@
                                 others::kKernels.f32,                               \
                                 &kProducts,                                         \
                                 expand,                                             \
+                                expand_blocks,                                      \
                                 others::kKernels.softmax,                           \
                                 others::kKernels.scale,                             \
                                 others::kKernels.mix,                               \

@@ -84,6 +84,37 @@ struct CompactRows {
       out_stride;  // elements; each row has room for columns up to a multiple of kCompactColumns
 };
 
+// Formats of quantised blocks (tensor/block_formats.h), in the order of DType.
+enum class BlockType {
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  count_
+};
+
+// Rows of quantised blocks, to become plain numbers.
+struct BlockRows {
+  BlockType type;
+  const std::byte* rows;
+  int64_t stride;  // bytes from one row to the next
+  int64_t count;
+  int64_t first_column;  // the first of a block
+  int64_t columns;
+  WeightType out_type;  // f32, or bf16: rounded
+  void* out;
+  int64_t out_stride;  // numbers
+};
+
 // One way to multiply. An output's value depends on its row and its weights alone, not on the other
 // rows or outputs of the strip, nor on whether the weights were arranged.
 struct Products {
@@ -129,6 +160,7 @@ struct Kernels {
   Products f32;          // inputs as they are; weights of every type
   const Products* bf16;  // inputs rounded to bf16, bf16 weights; null where it would not be faster
   void (*expand)(const CompactRows& rows);
+  void (*expand_blocks)(const BlockRows& rows);
   // Takes one more row of scores in; returns the factor for earlier results.
   float (*softmax)(const ScoreRow& row, SoftmaxState& state);
   void (*scale)(float* values, int64_t count, float factor);

@@ -105,8 +105,8 @@ TEST(CpuKernels, BlocksArePackedInAnyNumberOfGoes) {
           }
           Output out(kRows, 4);
           const auto out_rows = cpu::row_pointers(out.rows(), {}, 0, kRows);
-          products->multiply(cpu::strip_of({*kernels, pool}, *products, {out_rows, 0, 0, 4}, block,
-                                           cpu::WeightMatrix(weight.view)));
+          cpu::multiply({*kernels, pool}, *products, {out_rows, 0, 0, 4}, block,
+                        cpu::WeightMatrix(weight.view, false));
           return out;
         };
         const Output whole = product(width + cpu::kColumnStep);

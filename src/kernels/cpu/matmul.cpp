@@ -51,9 +51,9 @@ class Slab {
         const int64_t begin = strip * width;
         const int64_t count = std::min(width, weight_.outputs - begin);
         if (parts_ == 1) {
-          Strip one = strip_of(with_, products_, {out_, begin, begin, count}, blocks_, weight_);
-          if (strip + 1 < last) one.next = next_rows(products_, weight_, weight_, begin + count);
-          products_.multiply(one);
+          const std::byte* next =
+              strip + 1 < last ? next_rows(products_, weight_, weight_, begin + count) : nullptr;
+          multiply(with_, products_, {out_, begin, begin, count}, blocks_, weight_, next);
         } else {
           multiply_both(begin, count);
         }
@@ -90,7 +90,7 @@ class Slab {
         ScratchUse::rows, 2 * std::ssize(out_) * count * static_cast<int64_t>(sizeof(float))));
     std::vector<float*> rows(2 * out_.size());
     for (size_t r = 0; r < rows.size(); ++r) rows[r] = sums + static_cast<int64_t>(r) * count;
-    products_.multiply(strip_of(with_, products_, {rows, 0, begin, count}, blocks_, weight_));
+    multiply(with_, products_, {rows, 0, begin, count}, blocks_, weight_);
     for (size_t r = 0; r < out_.size(); ++r) {
       const float* second = rows[out_.size() + r];
       for (int64_t n = 0; n < count; ++n) out_[r][begin + n] = rows[r][n] + second[n];
@@ -111,7 +111,7 @@ class Slab {
 void CpuProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
                           Precision precision) const {
   const Machine with = machine();
-  const WeightMatrix matrix(weight);
+  const WeightMatrix matrix(weight, rounds_inputs(with.kernels, precision));
   const Products& products = products_for(with.kernels, matrix.type, precision);
   check_order(products, matrix);
   const bool two_parts = precision == Precision::two_bf16 && &products == with.kernels.bf16;

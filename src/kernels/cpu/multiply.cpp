@@ -11,7 +11,7 @@
 namespace klotski::cpu {
 
 const Products& products_for(const Kernels& kernels, WeightType type, Precision precision) {
-  const bool rounded = precision != Precision::f32 && type == WeightType::bf16 && kernels.bf16;
+  const bool rounded = type == WeightType::bf16 && rounds_inputs(kernels, precision);
   return rounded ? *kernels.bf16 : kernels.f32;
 }
 
@@ -108,22 +108,43 @@ void check_order(const Products& products, const WeightMatrix& weight) {
 
 namespace {
 
-// Lets the strip have plain weights.
-void expand_strip(const Kernels& kernels, Strip& strip, const WeightMatrix& weight, int64_t first) {
+// Bytes of expanded weights that few rows are multiplied by at a time: they stay in the first-level
+// cache.
+constexpr int64_t kFewRowsExpandedBytes = 32 * 1024;
+constexpr int64_t kLeastExpandedOutputs = 8;
+
+// The outputs of a strip whose weights are expanded together: all of them for many rows, which use
+// every weight often.
+int64_t outputs_expanded_together(const Strip& strip, int64_t row_bytes) {
+  if (strip.rows > kBlockRows) return strip.outputs;
+  const int64_t outputs = kFewRowsExpandedBytes / row_bytes;
+  return std::max(outputs / kLeastExpandedOutputs, int64_t{1}) * kLeastExpandedOutputs;
+}
+
+// Multiplies a strip of weights from row `first` on, expanded some outputs at a time.
+void multiply_expanded(const Machine& with, const Products& products, Strip strip,
+                       const WeightMatrix& weight, int64_t first) {
   const int64_t bytes = element_bytes(weight.type);
-  const int64_t stride = expanded_stride(strip.width, bytes);
-  std::byte* out = scratch(ScratchUse::expanded, strip.outputs * stride * bytes);
-  weight.format->expand(kernels, {*weight.view, first, strip.outputs, out, stride});
-  strip.weight = out;
-  strip.weight_stride = stride;
+  strip.weight_stride = expanded_stride(strip.width, bytes);
   strip.compact_header = 0;
   strip.first_column = 0;
+  const int64_t together = outputs_expanded_together(strip, strip.weight_stride * bytes);
+  std::byte* out = scratch(ScratchUse::expanded,
+                           std::min(together, strip.outputs) * strip.weight_stride * bytes);
+  strip.weight = out;
+  const int64_t end = first + strip.outputs;
+  for (; first < end; first += together, strip.out_offset += together) {
+    strip.outputs = std::min(together, end - first);
+    weight.format->expand(with.kernels,
+                          {*weight.view, first, strip.outputs, out, strip.weight_stride});
+    products.multiply(strip);
+  }
 }
 
 }  // namespace
 
-Strip strip_of(const Machine& with, const Products& products, const StripOutputs& outputs,
-               const std::byte* blocks, const WeightMatrix& weight) {
+void multiply(const Machine& with, const Products& products, const StripOutputs& outputs,
+              const std::byte* blocks, const WeightMatrix& weight, const std::byte* next) {
   Strip strip = {.out = outputs.out.data(),
                  .out_offset = outputs.out_offset,
                  .blocks = blocks,
@@ -136,13 +157,13 @@ Strip strip_of(const Machine& with, const Products& products, const StripOutputs
                  .compact_header = weight.header_bytes,
                  .first_column = weight.first_column,
                  .outputs = outputs.count,
-                 .scratch = scratch(ScratchUse::strip, kStripScratchBytes)};
-  if (weight.format->plain) {
-    strip.weight_stride /= element_bytes(weight.type);
-  } else if (!weight.format->reads_stored(products)) {
-    expand_strip(with.kernels, strip, weight, outputs.first);
+                 .scratch = scratch(ScratchUse::strip, kStripScratchBytes),
+                 .next = next};
+  if (!weight.format->reads_stored(products)) {
+    return multiply_expanded(with, products, strip, weight, outputs.first);
   }
-  return strip;
+  if (weight.format->plain) strip.weight_stride /= element_bytes(weight.type);
+  products.multiply(strip);
 }
 
 int64_t strip_outputs(const Machine& with, const Products& products, const WeightMatrix& weight,

@@ -55,9 +55,10 @@ struct WeightMatrix {
   int64_t header_bytes;  // 0: rows are plain
   int64_t first_column;
 
-  explicit WeightMatrix(const TensorView& matrix)
+  // `rounded`: rounds_inputs() of the products that will read it.
+  WeightMatrix(const TensorView& matrix, bool rounded)
       : view(&matrix),
-        format(&format_kernel(matrix.dtype)),
+        format(&format_kernel(matrix.dtype, rounded)),
         data(matrix.data),
         type(format->type),
         outputs(matrix.rows()),
@@ -90,10 +91,10 @@ struct StripOutputs {
   int64_t first;
   int64_t count;
 };
-// Weights that these products do not read are expanded to a thread's scratch: no other strip of
-// such may be made before this one is multiplied.
-Strip strip_of(const Machine& with, const Products& products, const StripOutputs& outputs,
-               const std::byte* blocks, const WeightMatrix& weight);
+// Multiplies the rows packed in `blocks`. Weights that these products do not read as they are
+// stored are expanded first, to a thread's scratch. `next`: Strip::next.
+void multiply(const Machine& with, const Products& products, const StripOutputs& outputs,
+              const std::byte* blocks, const WeightMatrix& weight, const std::byte* next = nullptr);
 
 // How many outputs a strip of a product should have, a multiple of kColumnStep: as many as it may
 // while threads do not wait long for the last one. Few rows gain nothing from a large one.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -21,7 +22,8 @@ float as_multiplied(float value, Precision precision) {
 void ReferenceProcessor::matmul(Rows out, ConstRows in, const TensorView& weight,
                                 const TensorView& bias, Precision precision) const {
   std::vector<float> rounded;
-  if (precision != Precision::f32 && has_bf16_values(weight.dtype)) {
+  const bool rounds = precision != Precision::f32 && is_multiplied_as_bf16(weight.dtype);
+  if (rounds) {
     rounded.assign(in.data, in.data + in.count * in.width);
     for (float& value : rounded) value = as_multiplied(value, precision);
     in.data = rounded.data();
@@ -29,6 +31,7 @@ void ReferenceProcessor::matmul(Rows out, ConstRows in, const TensorView& weight
   std::vector<float> w(static_cast<size_t>(in.width));
   for (int64_t n = 0; n < out.width; ++n) {
     load_row(weight, n, w);
+    if (rounds) std::transform(w.begin(), w.end(), w.begin(), rounded_to_bf16);
     const float offset = bias.data ? load_element(bias, n) : 0.0f;
     for (int64_t r = 0; r < out.count; ++r) {
       const float* row = in.row(r);

@@ -9,6 +9,7 @@ void pack(const BlockColumns& columns);
 void multiply(const Strip& strip);
 extern const Arrangement kArrangement;
 void expand(const CompactRows& rows);
+void expand_blocks(const BlockRows& rows);
 float softmax(const ScoreRow& row, SoftmaxState& state);
 void scale(float* values, int64_t count, float factor);
 void mix(const Mix& mix);
