@@ -21,6 +21,7 @@ void add_bench_command(CLI::App& app, Action& action);
 void add_compact_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
 void add_info_command(CLI::App& app, Action& action);
+void add_perplexity_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
 void add_replay_command(CLI::App& app, Action& action);
 void add_run_command(CLI::App& app, Action& action);

@@ -109,6 +109,7 @@ int run(int argc, char** argv) {
   add_info_command(app, action);
   add_verify_command(app, action);
   add_bench_command(app, action);
+  add_perplexity_command(app, action);
   add_trace_command(app, action);
   add_train_predictor_command(app, action);
   add_replay_command(app, action);

@@ -1,6 +1,7 @@
 #include "engine/text_pass.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "kv/transaction.h"
@@ -8,6 +9,19 @@
 namespace klotski {
 
 namespace {
+
+constexpr int64_t kScoredRows = 64;  // rows of a micro-batch whose logits are in memory together
+
+// The probability of a token, as its negative logarithm.
+double negative_log_probability(std::span<const float> logits, TokenId token) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  return largest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(token)]);
+}
+
+// Receives the logits of a piece's tokens.
+using TakeTextLogits = std::function<void(const RoutedPiece&, Rows logits)>;
 
 // Texts that run together: as many as a group has micro-batches and the cache has room for, one in
 // each.
@@ -32,8 +46,11 @@ class TextGroup {
     for (size_t i = 0; i < size(); ++i) pipeline_.end_sequence(sequences_[i]);
   }
 
-  // The next piece of every text; false when all are through.
-  bool pass(const TakeRouting& take) {
+  // The next piece of every text; false when all are through. Logits are computed where they are
+  // taken.
+  bool pass(const TakeRouting& take, const TakeTextLogits& take_logits) {
+    const int64_t most =
+        take_logits ? std::min(kScoredRows, micro_batch_rows()) : micro_batch_rows();
     KvTransaction step(pipeline_.cache());
     std::vector<MicroBatch> group;
     std::vector<RoutedPiece> pieces;
@@ -41,31 +58,46 @@ class TextGroup {
     for (size_t i = 0; i < size(); ++i) {
       const std::span<const TokenId> rest =
           std::span(texts_[first_ + i]).subspan(static_cast<size_t>(sequences_[i].length()));
-      const auto tokens = std::min<int64_t>(static_cast<int64_t>(rest.size()),
-                                            pipeline_.policy().group.micro_batch_rows);
+      const int64_t tokens = std::min(std::ssize(rest), most);
       if (tokens == 0) continue;
       step.reserve(sequences_[i], tokens);
       pieces.push_back(
           {first_ + i, sequences_[i].length(), rest.first(static_cast<size_t>(tokens)), rows});
       MicroBatch& micro_batch = group.emplace_back();
       micro_batch.batch.append(sequences_[i].length(), pieces.back().tokens,
-                               static_cast<int64_t>(texts_[first_ + i].size()), LogitsOf::none);
+                               std::ssize(texts_[first_ + i]),
+                               take_logits ? LogitsOf::every_token : LogitsOf::none);
       micro_batch.sequences.push_back(&sequences_[i]);
       rows += tokens;
     }
     if (group.empty()) return false;
-    pipeline_.forward(group, [](size_t, Rows) {});
+    pipeline_.forward(group, [&](size_t micro_batch, Rows logits) {
+      if (take_logits) take_logits(pieces[micro_batch], logits);
+    });
     if (take) take(pieces, pipeline_.choices());
     step.commit();
     return true;
   }
 
  private:
+  int64_t micro_batch_rows() const { return pipeline_.policy().group.micro_batch_rows; }
+
   Pipeline& pipeline_;
   std::span<const std::vector<TokenId>> texts_;
   size_t first_;
   PlacedSequences sequences_;
 };
+
+void pass_groups(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
+                 const TakeRouting& take, const TakeTextLogits& take_logits) {
+  for (size_t first = 0; first < texts.size();) {
+    TextGroup group(pipeline, texts, first);
+    while (group.pass(take, take_logits)) {
+    }
+    group.end();
+    first += group.size();
+  }
+}
 
 }  // namespace
 
@@ -82,13 +114,52 @@ std::vector<std::vector<TokenId>> cut_into_sequences(std::span<const TokenId> to
 
 void pass_texts(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
                 const TakeRouting& take) {
-  for (size_t first = 0; first < texts.size();) {
-    TextGroup group(pipeline, texts, first);
-    while (group.pass(take)) {
-    }
-    group.end();
-    first += group.size();
+  pass_groups(pipeline, texts, take, {});
+}
+
+double TextScore::perplexity() const {
+  return std::exp(negative_log_likelihood / static_cast<double>(tokens));
+}
+
+TextScore score_texts(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
+                      const std::function<void(uint64_t, uint64_t)>& progress) {
+  uint64_t total = 0;
+  for (const auto& text : texts) total += text.size();
+  uint64_t done = 0;
+  // One sum a text, so that the result does not depend on which texts run together.
+  std::vector<TextScore> scores(texts.size());
+  pass_groups(
+      pipeline, texts,
+      [&](std::span<const RoutedPiece> pieces, const GroupChoices&) {
+        for (const RoutedPiece& piece : pieces) done += piece.tokens.size();
+        if (progress) progress(done, total);
+      },
+      [&](const RoutedPiece& piece, Rows logits) {
+        const std::vector<TokenId>& text = texts[piece.text];
+        TextScore& score = scores[piece.text];
+        for (int64_t row = 0; row < logits.count; ++row) {
+          const auto next = static_cast<size_t>(piece.first_position + row + 1);
+          if (next == text.size()) continue;
+          const std::span<const float> of_row(logits.row(row), static_cast<size_t>(logits.width));
+          score.negative_log_likelihood += negative_log_probability(of_row, text[next]);
+          ++score.tokens;
+        }
+      });
+  TextScore all;
+  for (const TextScore& score : scores) {
+    all.tokens += score.tokens;
+    all.negative_log_likelihood += score.negative_log_likelihood;
   }
+  return all;
+}
+
+Workload score_workload(std::span<const std::vector<TokenId>> texts) {
+  int64_t longest = 0;
+  for (const auto& text : texts) longest = std::max(longest, std::ssize(text));
+  return {.sequences = std::ssize(texts),
+          .tokens_per_sequence = longest,
+          .prompt_tokens = longest,
+          .logit_rows = kScoredRows};
 }
 
 }  // namespace klotski

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/pipeline.h"
+#include "planner/run_plan.h"
 
 namespace klotski {
 
@@ -27,5 +28,22 @@ using TakeRouting = std::function<void(std::span<const RoutedPiece>, const Group
 // the KV cache by itself. The correlation table learns from them, as it does from every pass.
 void pass_texts(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
                 const TakeRouting& take = {});
+
+// How well a model foretold tokens: the sum over them of -ln(probability it gave to each).
+struct TextScore {
+  int64_t tokens = 0;
+  double negative_log_likelihood = 0.0;  // nats
+
+  double perplexity() const;
+};
+
+// Runs texts through the model and scores every token by those before it in its text; the first of
+// a text is not scored. `progress` is told after each pass how many tokens were computed, of how
+// many.
+TextScore score_texts(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
+                      const std::function<void(uint64_t done, uint64_t total)>& progress = {});
+
+// The work of scoring such texts, for a pipeline.
+Workload score_workload(std::span<const std::vector<TokenId>> texts);
 
 }  // namespace klotski

@@ -290,6 +290,27 @@ class Info(Cli):
         self.assertEqual(info["shared_expert_width"], 128)
 
 
+class Perplexity(Cli):
+    def of(self, *arguments, **options):
+        return json.loads(self.ok("perplexity", TINY, "--json", *arguments, **options))
+
+    def test_a_text_is_foretold_alike_in_both_precisions(self):
+        exact, rounded = (self.of("--precision", precision) for precision in ("f32", "bf16"))
+        self.assertEqual(exact["tokens"], rounded["tokens"])
+        self.assertLess(abs(exact["perplexity"] - rounded["perplexity"]), 0.005 * exact["perplexity"])
+
+    def test_sequences_are_foretold_by_themselves(self):
+        text = b"One and two and three and four and five and six and seven and eight."
+        whole = self.of("-f", "-", stdin=text)
+        cut = self.of("-f", "-", "--sequence-tokens", "4", stdin=text)
+        self.assertEqual(whole["sequences"], 1)
+        self.assertEqual(whole["tokens"] + whole["sequences"], cut["tokens"] + cut["sequences"])
+        self.assertGreater(cut["perplexity"], whole["perplexity"])
+
+    def test_a_text_without_a_second_token_is_refused(self):
+        self.refused(2, "perplexity", TINY, "-f", "-", says="expected at least 2", stdin=b"")
+
+
 class Compact(Cli):
     def test_a_model_with_compact_experts_is_smaller_and_described(self):
         before = json.loads(self.ok("info", "tiny", "--json"))
