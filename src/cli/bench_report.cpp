@@ -51,6 +51,7 @@ Json as_json(const Setting& setting) {
           {"prefill_tokens_per_second", measured.prefill_rate()},
           {"decode_tokens_per_second", measured.decode_rate()},
           {"seconds", measured.seconds},
+          {"load_seconds", measured.load_seconds},
           {"predicted_tokens_per_second",
            measured.predicted ? Json(measured.predicted->tokens_per_second()) : Json(nullptr)},
           {"predicted_seconds",
@@ -80,9 +81,10 @@ Lane busiest_transfer(const TimelineTotals& totals) {
 
 std::string settings_table(const std::vector<Setting>& settings) {
   std::string text =
-      "| setting | n x batch | tokens/s | gain | prefill tok/s | decode tok/s | compute busy | "
-      "weights by | busy | GB/s | GB | bubbles inter + intra | experts found | prefetch useful / "
-      "late / wasted GB |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "| setting | n x batch | load s | tokens/s | gain | prefill tok/s | decode tok/s | compute "
+      "busy | weights by | busy | GB/s | GB | bubbles inter + intra | experts found | prefetch "
+      "useful / late / wasted GB "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   double previous = 0.0;
   for (const Setting& setting : settings) {
     const Measurement& measured = setting.median();
@@ -93,11 +95,12 @@ std::string settings_table(const std::vector<Setting>& settings) {
     const double gigabytes = static_cast<double>(moved.bytes) / 1e9;
     const auto in_gigabytes = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
     text += fmt::format(
-        "| {} | {} x {} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {} | {:.1f} % | {:.2f} | "
+        "| {} | {} x {} | {:.1f} | {:.3f} | {} | {:.2f} | {:.3f} | {:.1f} % | {} | {:.1f} % | "
+        "{:.2f} | "
         "{:.1f} | "
         "{:.1f} % + {:.1f} % | {:.1f} % | {:.1f} / {:.1f} / {:.1f} |\n",
         setting.name, measured.plan.policy.group.micro_batches,
-        measured.plan.policy.group.micro_batch, rate,
+        measured.plan.policy.group.micro_batch, measured.load_seconds, rate,
         previous > 0 ? fmt::format("x{:.2f}", rate / previous) : "", measured.prefill_rate(),
         measured.decode_rate(), report.totals.percent(report.totals.lane(Lane::kCompute).busy),
         lane_name(lane), report.totals.percent(moved.busy),

@@ -16,6 +16,8 @@ struct PlannedWork {
   int64_t prompt_tokens = 1;     // tokens of each prompt
   int64_t generated_tokens = 1;  // tokens of each continuation
   int64_t at_once = 1;           // sequences for whose keys and values there is room
+  // Whether the first pass finds weights where a pass leaves them, instead of nothing.
+  bool weights_in_place = false;
 };
 
 // A pass of planned work.

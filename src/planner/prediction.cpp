@@ -35,7 +35,8 @@ class Run {
       : detail_(detail),
         layers_(with.model.layer_count()),
         simulator_(with, policy),
-        passes_(policy, work) {}
+        passes_(policy, work),
+        weights_in_place_(work.weights_in_place) {}
 
   // The prediction of all passes; of `times_more` as much work again, without the weights that only
   // the first pass had to bring; and of `last` sequences after that.
@@ -69,7 +70,9 @@ class Run {
   }
 
   void take(const PlannedPass& pass) {
-    const TimelineTotals totals = simulate(rounded(pass.shape, detail_.row_steps));
+    const PassShape shape = rounded(pass.shape, detail_.row_steps);
+    if (weights_in_place_ && result_.passes == 0) simulator_.play(shape);
+    const TimelineTotals totals = simulate(shape);
     const double seconds = in_seconds(totals.elapsed);
     result_.totals += totals;
     result_.prompt_tokens += static_cast<double>(pass.prompt_rows);
@@ -114,6 +117,7 @@ class Run {
   int64_t layers_;
   PassSimulator simulator_;
   PlannedPasses passes_;
+  bool weights_in_place_;
   using RowCounts = std::tuple<int64_t, double, double, double>;
   RowCounts last_rows_;
   PassShape first_shape_;

@@ -37,9 +37,9 @@ struct PredictionDetail {
 };
 
 // Goes through the passes of a run as the engine forms them, and adds up their simulated times: the
-// first pass with nothing in memory, later ones with the weights that earlier ones left there.
-// After the detail's number of groups each group is taken to be like the others, but for the last,
-// which may be smaller: it brings as many weights for fewer tokens.
+// first pass with nothing in memory unless the work says otherwise, later ones with the weights
+// that earlier ones left there. After the detail's number of groups each group is taken to be like
+// the others, but for the last, which may be smaller: it brings as many weights for fewer tokens.
 Prediction predict(const PredictionInputs& with, const Policy& policy, const PlannedWork& work,
                    const PredictionDetail& detail = {});
 

@@ -75,6 +75,21 @@ TEST(Prediction, AMachineThatWaitsForItsDiskTakesAsLongAsReading) {
   EXPECT_NEAR(faster, pass / 2, 0.1 * pass);
 }
 
+TEST(Prediction, WeightsInPlaceAreNotReadByTheFirstPass) {
+  Bench bench;
+  bench.unit_bytes = 10'000'000;
+  const PredictionInputs with = bench.prediction_inputs();
+  const Policy policy = resident_policy(bench.model);
+  PlannedWork work{.sequences = 8, .prompt_tokens = 16, .generated_tokens = 5, .at_once = 8};
+  const Prediction cold = predict(with, policy, work);
+  work.weights_in_place = true;
+  const Prediction warm = predict(with, policy, work);
+  EXPECT_EQ(warm.totals.lane(Lane::kDiskRead).bytes, 0u);
+  EXPECT_LT(warm.prefill_seconds, 0.5 * cold.prefill_seconds);
+  EXPECT_NEAR(warm.decode_seconds, cold.decode_seconds, 0.05 * cold.decode_seconds);
+  EXPECT_EQ(warm.passes, cold.passes);
+}
+
 TEST(Prediction, SequencesThatDoNotFitWaitForOthers) {
   const Bench bench;
   const PredictionInputs with = bench.prediction_inputs();

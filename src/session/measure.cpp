@@ -119,16 +119,32 @@ LearntChoices learn_choices(Session& session, const MeasuredWork& work) {
   return {of_prompts, table};
 }
 
+namespace {
+
+bool holds_all_weights(const ModelDescription& model, const TierMemory& memory) {
+  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+    if (memory.slots[kind] < std::ssize(units_of(model, static_cast<UnitKind>(kind)))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Measurement measure(Session& session, const MeasuredWork& work, const LearntChoices& learnt) {
   using Clock = std::chrono::steady_clock;
   // While prompts are computed nearly all experts are used: a plan turns on the choices of decoding
   // rows.
   session.plan(work.workload(), PlanBy::prediction, &learnt.of_generated);
+  Measurement result;
+  const Clock::time_point begin = Clock::now();
   session.load();
+  const Policy& policy = session.prepared().plan().policy;
+  const bool holds_all = holds_all_weights(session.description(), policy.layout.compute());
+  if (holds_all && !session.on_device()) session.preload();
+  result.load_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   Pipeline& pipeline = session.pipeline();
   pipeline.correlations() = learnt.of_prompts;
   Engine& engine = session.engine();
-  Measurement result;
   result.generated.resize(work.prompts.size());
   submit(engine, work);
   for (const std::vector<TokenId>& prompt : work.prompts) {
@@ -154,6 +170,7 @@ Measurement measure(Session& session, const MeasuredWork& work, const LearntChoi
   if (const Foresight* foresight = session.foresight_or_none()) {
     PlannedWork planned = planned_work(work.workload());
     planned.at_once = sequences_at_once(session.description(), result.plan, work.workload());
+    planned.weights_in_place = holds_all;
     result.predicted = foresight->predict(result.plan, planned);
   }
   return result;

@@ -37,6 +37,7 @@ struct Measurement {
   std::optional<Prediction> predicted;  // for this work by this plan, with foresight
   std::vector<std::vector<TokenId>> generated;
   int64_t generated_tokens = 0;
+  double load_seconds = 0.0;  // before the work: memory taken and, where it holds all, weights read
   double seconds = 0.0;
   double prefill_seconds = 0.0;
   double decode_seconds = 0.0;
@@ -58,8 +59,8 @@ struct LearntChoices {
 // Plans and loads the session for a sample of the work and runs it.
 LearntChoices learn_choices(Session& session, const MeasuredWork& work);
 
-// Plans by prediction and loads the session, so that the expert cache is empty, and runs the work
-// greedily. The model stays loaded.
+// Plans by prediction and loads the session, so that the expert cache is empty, or has all experts
+// where memory has room for all weights, and runs the work greedily. The model stays loaded.
 Measurement measure(Session& session, const MeasuredWork& work, const LearntChoices& learnt);
 
 // Tells time spent on passes with prompts in them from time spent on passes that only decode.

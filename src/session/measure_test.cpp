@@ -53,6 +53,8 @@ TEST(MeasureTest, RunsOfOneWorkGiveTheSameTokens) {
     EXPECT_GT(first.tokens_per_second(), 0.0);
     ASSERT_TRUE(first.predicted.has_value());
     EXPECT_GT(first.predicted->tokens_per_second(), 0.0);
+    EXPECT_GT(first.load_seconds, 0.0);
+    EXPECT_EQ(first.report.totals.lane(Lane::kDiskRead).bytes, 0u) << "all was read before";
   }
 }
 

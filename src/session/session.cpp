@@ -132,18 +132,19 @@ void Session::load() {
   pipeline_options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
   history_ = pipeline_options.predictor.history;
   auto loaded = std::make_unique<Loaded>(*model_, target_.target, *plan_, pipeline_options);
-  Pipeline& pipeline = loaded->prepared.pipeline();
-  if (table_) pipeline.correlations() = *table_;
-  if (on_device()) {
-    // A device's weights are in place before it begins: passes find them where passes leave them.
-    pipeline.preload([&](uint64_t done, uint64_t total) {
-      if (events_.progress) events_.progress({"loading weights", done, total});
-    });
-  }
+  if (table_) loaded->prepared.pipeline().correlations() = *table_;
   loaded_ = std::move(loaded);
+  // A device's weights are in place before it begins.
+  if (on_device()) preload();
 }
 
 void Session::unload() { loaded_.reset(); }
+
+void Session::preload() {
+  pipeline().preload([&](uint64_t done, uint64_t total) {
+    if (events_.progress) events_.progress({"loading weights", done, total});
+  });
+}
 
 Engine& Session::engine() {
   prepared();

@@ -75,6 +75,9 @@ class Session {
   // the CPU each is read when a pass first wants it.
   void load();
   void unload();
+  // Brings weights to where passes leave them, before any pass. Only while loaded; with a GPU,
+  // load() has done so.
+  void preload();
   bool loaded() const { return loaded_ != nullptr; }
 
   // The loaded engine, model and pipeline; only while loaded.
