@@ -143,7 +143,7 @@ int batch_command(BatchOptions options) {
                              .chat_template = chat_template ? &*chat_template : nullptr,
                              .sampling = suggested_sampling(model->folder),
                              .max_tokens = options.max_tokens,
-                             .lossy = losses(options.flags.options.limits, model->checkpoint)};
+                             .lossy = losses(options.flags.options.limits, weight_types(*model))};
   const UsualRow usual = usual_row(input, defaults);
   Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
   const Workload workload = load_for_batch(

@@ -30,6 +30,7 @@ struct StoredBytes {
   int64_t compact = 0;
   uint64_t compact_bytes = 0;
   uint64_t bytes_as_bf16 = 0;
+  Json lossy = Json::object();  // matrices of each lossy format, and their bytes with side tensors
 };
 
 void count_compact(StoredBytes& bytes, const UnitLayout& layout) {
@@ -40,6 +41,26 @@ void count_compact(StoredBytes& bytes, const UnitLayout& layout) {
     bytes.compact_bytes += layout.bytes_of(tensor);
     bytes.bytes_as_bf16 +=
         static_cast<uint64_t>(tensor.shape[0] * bytes_per_row(DType::BF16, tensor.shape[1]));
+  }
+}
+
+// Adds to the matrices and bytes of lossy formats. Tensors whose rows alternate share a part, which
+// counts once.
+void count_lossy(Json& lossy, const UnitLayout& layout) {
+  std::vector<bool> counted(layout.parts.size());
+  for (const PlacedTensor& tensor : layout.tensors) {
+    if (!format_of(tensor.dtype).lossy) continue;
+    Json& format = lossy[std::string(dtype_name(tensor.dtype))];
+    if (format.is_null()) format = {{"matrices", 0}, {"bytes", 0}};
+    format["matrices"] = format["matrices"].get<uint64_t>() + 1;
+    std::vector<size_t> parts = tensor.sides;
+    parts.push_back(tensor.part);
+    for (const size_t part : parts) {
+      if (!counted[part]) {
+        format["bytes"] = format["bytes"].get<uint64_t>() + layout.parts[part].bytes;
+      }
+      counted[part] = true;
+    }
   }
 }
 
@@ -54,6 +75,7 @@ StoredBytes stored_bytes(const OpenedModel& model) {
       (expert ? bytes.expert : bytes.dense) += layout.own_bytes;
       if (expert && bytes.one_expert == 0) bytes.one_expert = layout.own_bytes;
       if (may_be_packed(kind)) count_compact(bytes, layout);
+      count_lossy(bytes.lossy, layout);
     }
   }
   return bytes;
@@ -127,6 +149,7 @@ Json gather(const OpenedModel& model) {
       {"weight_type",
        dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
       {"types", stored_types(model.checkpoint)},
+      {"lossy", bytes.lossy},
       {"files", model.checkpoint.shard_count()},
       {"tokenizer", tokenizer.is_number()},
       {"tokenizer_tokens", tokenizer.is_number() ? tokenizer : Json(nullptr)},
@@ -178,6 +201,13 @@ std::string as_text(const Json& info) {
                     format_bytes(type["bytes"].get<uint64_t>()), type["tensors"].get<uint64_t>());
   }
   line("types", types);
+  std::string lossy;
+  for (const auto& [name, format] : info["lossy"].items()) {
+    lossy += fmt::format("{}{} {} in {} matrices", lossy.empty() ? "" : ", ", name,
+                         format_bytes(format["bytes"].get<uint64_t>()),
+                         format["matrices"].get<uint64_t>());
+  }
+  if (!lossy.empty()) line("lossy", lossy);
   const Json& compact = info["compact"];
   if (compact["matrices"] > 0) {
     line("compact", fmt::format("{} of {} matrices of experts and dense parts: {}, {} as BF16",

@@ -37,7 +37,7 @@ int run_once(const Generation& run, const std::string& prompt) {
         {"finish_reason", outcome.finish},
         {"prompt_tokens", prompt_tokens},
         {"completion_tokens", outcome.tokens},
-        {"lossy", losses(options.flags.options.limits, run.session.model().checkpoint)},
+        {"lossy", losses(options.flags.options.limits, weight_types(run.session.model()))},
         {"seconds", outcome.seconds}};
     write_out(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {

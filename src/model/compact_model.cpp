@@ -17,6 +17,7 @@
 #include "model/stored_tensors.h"
 #include "model/unit_layout.h"
 #include "tensor/compact.h"
+#include "tensor/format.h"
 #include "weights/front_to_back.h"
 #include "weights/gguf.h"
 #include "weights/model_folder.h"
@@ -57,7 +58,8 @@ std::vector<Source> mark_candidates(const ModelDescription& model, const TensorS
       for (const TensorSpec& spec : unit_tensors(model, unit)) {
         const TensorEntry* entry = checkpoint.find(spec.name);
         if (entry == nullptr) {
-          ++counts.compact_before;
+          const DType stored = find_stored(checkpoint, kind, spec, model.stated_formats).dtype;
+          ++(format_of(stored).lossy ? counts.not_bf16 : counts.compact_before);
         } else if (entry->dtype != DType::BF16) {
           ++counts.not_bf16;
         } else if (!packing_saves(kCompactType, entry->shape)) {

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "model/families/families.h"
+#include "model/quantization.h"
 #include "weights/gguf.h"
 
 namespace klotski {
@@ -33,6 +34,7 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
       description.tensor_names.assign(family.tensor_names.begin(), family.tensor_names.end());
       description.tensor_names.insert(description.tensor_names.end(), kDecoderTensors.begin(),
                                       kDecoderTensors.end());
+      description.stated_formats = stated_formats(config);
       return description;
     }
   }
@@ -55,8 +57,10 @@ ModelDescription read_config(const std::filesystem::path& folder) {
 }
 
 ModelDescription describe_model(const TensorSource& source) {
-  return is_gguf_file(source.folder()) ? read_gguf_description(source)
-                                       : read_config(source.folder());
+  if (is_gguf_file(source.folder())) return read_gguf_description(source);
+  ModelDescription description = read_config(source.folder());
+  check_column_order(source, description.stated_formats);
+  return description;
 }
 
 }  // namespace klotski

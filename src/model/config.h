@@ -17,7 +17,8 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
 // tensors.
 ModelDescription read_gguf_description(const TensorSource& source);
 
-// The description of a model whose files are open.
+// The description of a model whose files are open. Refuses (bad_model) quantised weights whose
+// columns lie in another order than the model's.
 ModelDescription describe_model(const TensorSource& source);
 
 // Reads config.json of a model folder, and the end tokens of generation_config.json.

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "kernels/ops.h"
 #include "model/attention.h"
+#include "tensor/dtype.h"
 
 namespace klotski {
 
@@ -111,6 +112,8 @@ struct ModelDescription {
   std::vector<TokenId> end_tokens;  // generation stops at any of these
   std::optional<TokenId> begin_token;
   std::vector<TensorPattern> tensor_names;  // the first entry of a role counts
+  // Formats that matrices may have because the configuration says so (WeightFormat::is_stated).
+  std::vector<DType> stated_formats;
 
   const Layer& layer(LayerId id) const { return layers[static_cast<size_t>(id.value)]; }
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }

@@ -55,11 +55,17 @@ StoredRange rows_of_part(const TensorEntry& entry, const StoredSlice& slice, int
   return {entry.shard, entry.offset + row * row_bytes, static_cast<uint64_t>(rows) * row_bytes};
 }
 
+// Bytes of a whole matrix in a stored tensor, or of its whole side tensor.
+StoredRange whole_matrix(const TensorEntry& entry, const std::optional<StoredSlice>& slice) {
+  if (!slice) return {entry.shard, entry.offset, entry.bytes};
+  return rows_of_part(entry, *slice, 0, entry.shape.at(1));
+}
+
 // Places the numbers; rows that lie between others take the whole matrix that they lie in.
 void place_numbers(StoredTensor& tensor, const TensorEntry& entry) {
   const std::optional<StoredSlice>& slice = tensor.spec.slice;
-  if (!slice) {
-    tensor.numbers = {entry.shard, entry.offset, entry.bytes};
+  if (!slice || format_of(tensor.dtype).transposed) {
+    tensor.numbers = whole_matrix(entry, slice);
     return;
   }
   if (slice->row_step == 1) {
@@ -102,34 +108,56 @@ const TensorEntry& checked_part(const TensorSource& source, const TensorSpec& sp
   return entry;
 }
 
-StoredRange side_range(const TensorSource& source, const TensorSpec& spec, const SideTensor& side,
-                       const TensorEntry& entry) {
-  if (!spec.slice) return {entry.shard, entry.offset, entry.bytes};
-  if (spec.slice->row_step != 1 || spec.slice->first_row % side.block_rows != 0) {
-    refuse_stored(source, entry.name,
-                  fmt::format("expected rows that follow each other from a multiple of {} on, "
-                              "found every {} from {} on",
-                              side.block_rows, spec.slice->row_step, spec.slice->first_row));
+// Whether a tensor takes the side tensors of the whole matrix that its rows lie in: they do not
+// follow each other, or do not begin with a block of rows.
+bool takes_whole_sides(const StoredSlice& slice, const WeightFormat& format) {
+  return slice.row_step != 1 ||
+         std::any_of(format.sides.begin(), format.sides.end(), [&](const SideTensor& side) {
+           return slice.first_row % side.block_rows != 0;
+         });
+}
+
+void place_sides(StoredTensor& tensor, std::span<const TensorEntry* const> entries) {
+  const WeightFormat& format = format_of(tensor.dtype);
+  const std::optional<StoredSlice>& slice = tensor.spec.slice;
+  const bool whole = !slice || format.transposed || takes_whole_sides(*slice, format);
+  if (slice && whole) {
+    tensor.first_row = slice->first_row;
+    tensor.row_step = slice->row_step;
   }
-  return rows_of_part(entry, *spec.slice, spec.slice->first_row / side.block_rows,
-                      side.shape(spec.shape).at(0));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const SideTensor& side = format.sides[i];
+    tensor.sides.push_back(whole ? whole_matrix(*entries[i], slice)
+                                 : rows_of_part(*entries[i], *slice,
+                                                slice->first_row / side.block_rows,
+                                                side.shape(tensor.spec.shape).at(0)));
+  }
+}
+
+// Why a tensor of this place cannot be of a packed format, or nothing.
+std::string why_not_there(const TensorSpec& spec, UnitKind kind, const WeightFormat& format) {
+  if (!format.is_file_type && !format.in_any_unit && !may_be_packed(kind)) {
+    return fmt::format(
+        "only matrices of experts and dense feed-forward parts may be {}; expected "
+        "{} of type F32, F16 or BF16",
+        format.name, in_quotes(spec.name));
+  }
+  if (spec.shape.size() != 2) {
+    return fmt::format("expected type F32, F16 or BF16 for a vector, found {}", format.name);
+  }
+  if (format.transposed && spec.slice && spec.slice->rows != spec.shape[0]) {
+    return fmt::format("expected a tensor for each matrix of {}, found several matrices in one",
+                       format.name);
+  }
+  return "";
 }
 
 StoredTensor packed_tensor(const TensorSource& source, UnitKind kind, TensorSpec spec,
                            DType dtype) {
   const WeightFormat& format = format_of(dtype);
   const std::string name = format.file_name.of(spec.name);
-  if (!format.is_file_type && !may_be_packed(kind)) {
-    refuse_stored(source, name,
-                  fmt::format("only matrices of experts and dense feed-forward parts may be {}; "
-                              "expected {} of type F32, F16 or BF16",
-                              format.name, in_quotes(spec.name)));
-  }
-  if (spec.shape.size() != 2) {
-    refuse_stored(
-        source, name,
-        fmt::format("expected type F32, F16 or BF16 for a vector, found {}", format.name));
-  }
+  const std::string wrong = why_not_there(spec, kind, format);
+  if (!wrong.empty()) refuse_stored(source, name, wrong);
   const std::vector<StoredPart> parts = stored_parts(dtype, stored_matrix(spec));
   if (parts.empty()) {
     refuse_stored(source, name,
@@ -139,11 +167,35 @@ StoredTensor packed_tensor(const TensorSource& source, UnitKind kind, TensorSpec
   }
   StoredTensor tensor{.spec = std::move(spec), .dtype = dtype, .numbers = {}, .sides = {}};
   place_numbers(tensor, checked_part(source, tensor.spec, parts[0]));
-  for (size_t i = 0; i < format.sides.size(); ++i) {
-    const TensorEntry& entry = checked_part(source, tensor.spec, parts[i + 1]);
-    tensor.sides.push_back(side_range(source, tensor.spec, format.sides[i], entry));
+  std::vector<const TensorEntry*> sides;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    sides.push_back(&checked_part(source, tensor.spec, parts[i]));
   }
+  place_sides(tensor, sides);
   return tensor;
+}
+
+// Whether the side tensors of a matrix are those of this format, among formats that have the
+// numbers under one name.
+bool has_sides(const TensorSource& source, const TensorSpec& spec, DType dtype) {
+  const std::vector<StoredPart> parts = stored_parts(dtype, stored_matrix(spec));
+  return std::all_of(parts.begin(), parts.end(), [&](const StoredPart& part) {
+    const TensorEntry* entry = source.find(part.name.of(spec.name));
+    return entry != nullptr && entry->dtype == part.dtype &&
+           has_shape(*entry, spec, stored_shape(spec, part.shape));
+  });
+}
+
+// The formats in which a tensor may lie in files that know only elements, those of the
+// configuration last.
+std::vector<DType> possible_formats(std::span<const DType> stated) {
+  std::vector<DType> formats;
+  for (int i = kFileDTypeCount; i < format_count(); ++i) {
+    const WeightFormat& format = format_of(static_cast<DType>(i));
+    if (!format.is_file_type && !format.is_stated) formats.push_back(static_cast<DType>(i));
+  }
+  formats.insert(formats.end(), stated.begin(), stated.end());
+  return formats;
 }
 
 }  // namespace
@@ -163,22 +215,27 @@ NewTensor tensor_in_file(const TensorSpec& spec, DType dtype) {
   return {parts[0].name.of(spec.name), parts[0].dtype, parts[0].shape};
 }
 
-StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec) {
-  const TensorEntry* entry = source.find(spec.name);
+StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec,
+                         std::span<const DType> stated) {
+  const TensorEntry* plain = source.find(spec.name);
+  const TensorEntry* found = nullptr;  // the numbers of `packed`
   std::optional<DType> packed;
-  if (entry != nullptr && is_packed(entry->dtype)) packed = entry->dtype;
-  for (int i = kFileDTypeCount; i < format_count(); ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (format_of(dtype).is_file_type) continue;
-    const std::string name = format_of(dtype).file_name.of(spec.name);
-    if (source.find(name) == nullptr) continue;
-    const bool twice = packed || entry != nullptr;
-    if (twice) {
-      refuse_stored(
-          source, spec.name,
-          fmt::format("expected it once, found {} as well; remove one of them", in_quotes(name)));
+  if (plain != nullptr && is_packed(plain->dtype)) packed = plain->dtype;
+  for (const DType dtype : possible_formats(stated)) {
+    const WeightFormat& format = format_of(dtype);
+    const TensorEntry* entry = source.find(format.file_name.of(spec.name));
+    if (entry == nullptr || (entry == plain && entry->dtype != format.file_type)) continue;
+    if (entry == found) {
+      if (!has_sides(source, spec, *packed) && has_sides(source, spec, dtype)) packed = dtype;
+      continue;
+    }
+    if (packed || (plain != nullptr && entry != plain)) {
+      refuse_stored(source, spec.name,
+                    fmt::format("expected it once, found {} as well; remove one of them",
+                                in_quotes(entry->name)));
     }
     packed = dtype;
+    found = entry;
   }
   return packed ? packed_tensor(source, kind, std::move(spec), *packed)
                 : plain_tensor(source, std::move(spec));

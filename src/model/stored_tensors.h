@@ -3,6 +3,7 @@
 // How a model's files hold its tensors: as elements, or in a packed format (tensor/format.h) as the
 // tensors that stored_parts() names.
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,9 @@
 
 namespace klotski {
 
-// Whether the matrices of a unit may be of a packed format that is no type of files: only experts
-// and dense feed-forward parts are read by nothing but products.
+// Whether the matrices of a unit may be of any packed format: only experts and dense feed-forward
+// parts are read by nothing but products. Other units have formats of files and
+// WeightFormat::in_any_unit.
 constexpr bool may_be_packed(UnitKind kind) {
   return kind == UnitKind::expert || kind == UnitKind::dense;
 }
@@ -41,12 +43,16 @@ struct StoredTensor {
   StoredRange numbers;
   uint64_t first_byte = 0;         // byte of the tensor's first row in `numbers`
   int64_t row_stride = 0;          // bytes; 0: rows follow each other
+  int64_t first_row = 0;           // row of the side tensors that is the first row's
+  int64_t row_step = 1;            // rows of the side tensors from one row to the next
   std::vector<StoredRange> sides;  // side tensors, in the order of the format
 };
 
-// Finds a tensor, as elements or in any packed format. Refuses (bad_model) one that is missing or
-// there twice, that has another shape or type than the model's, or one packed in a format that
-// tensors of its unit, or vectors, cannot have.
-StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec);
+// Finds a tensor, as elements or in any packed format; `stated` are the formats that the model's
+// configuration states (WeightFormat::is_stated), which count only there. Refuses (bad_model) one
+// that is missing or there twice, that has another shape or type than the model's, or one packed in
+// a format that tensors of its unit, or vectors, cannot have.
+StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec,
+                         std::span<const DType> stated = {});
 
 }  // namespace klotski

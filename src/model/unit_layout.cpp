@@ -93,6 +93,8 @@ PlacedTensor placed(StoredTensor tensor, const std::vector<FilePart>& parts) {
                       .part = index_of_part(tensor.numbers),
                       .first_byte = tensor.first_byte,
                       .row_stride = tensor.row_stride,
+                      .first_row = tensor.first_row,
+                      .row_step = tensor.row_step,
                       .sides = {}};
   for (const StoredRange& side : tensor.sides) result.sides.push_back(index_of_part(side));
   return result;
@@ -103,7 +105,9 @@ TensorView view_at(const UnitLayout& layout, const PlacedTensor& tensor, const s
   TensorView view{.data = nullptr,
                   .dtype = tensor.dtype,
                   .shape = tensor.shape,
-                  .row_stride = tensor.row_stride};
+                  .row_stride = tensor.row_stride,
+                  .first_row = tensor.first_row,
+                  .row_step = tensor.row_step};
   if (unit == nullptr) return view;
   view.data = unit + layout.parts[tensor.part].*place + tensor.first_byte;
   for (size_t i = 0; i < tensor.sides.size(); ++i) {
@@ -144,7 +148,7 @@ UnitLayout layout_unit(const ModelDescription& model, const TensorSource& source
                        const WeightUnit& unit) {
   std::vector<StoredTensor> tensors;
   for (TensorSpec& spec : unit_tensors(model, unit)) {
-    tensors.push_back(find_stored(source, unit.kind, std::move(spec)));
+    tensors.push_back(find_stored(source, unit.kind, std::move(spec), model.stated_formats));
   }
   std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
     return std::tuple(a.numbers.shard, a.numbers.offset, a.first_byte) <

@@ -38,6 +38,8 @@ struct PlacedTensor {
   size_t part = 0;            // index in UnitLayout::parts of the part with its numbers
   uint64_t first_byte = 0;    // byte of its first row in the part
   int64_t row_stride = 0;     // bytes; 0: rows follow each other
+  int64_t first_row = 0;      // row of the side tensors, which may have other rows too,
+  int64_t row_step = 1;       // and rows of them from one row to the next
   std::vector<size_t> sides;  // indices in UnitLayout::parts, in the format's order
 };
 

@@ -22,7 +22,7 @@ constexpr int64_t kWarmUpTokens = 512;
 OpenedTarget target_for(const OpenedModel& model, const SessionOptions& options,
                         const SessionEvents& events) {
   check_options(options);
-  const std::string types = types_of_cpu_alone(model.checkpoint);
+  const std::string types = types_of_cpu_alone(weight_types(model));
   if (types.empty() || options.device == "cpu") {
     return open_target(options.device, options.kernels, events);
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "model/unit_layout.h"
 #include "tensor/format.h"
 
 namespace klotski {
@@ -46,23 +47,28 @@ SessionOptions on_cpu(SessionOptions options) {
 
 namespace {
 
-// The names of the types of tensors whose format has a property, with commas between.
+// The names of the types whose format has a property, with commas between.
 template <typename Property>
-std::string types_with(const TensorSource& weights, const Property& property) {
+std::string types_with(std::span<const DType> weights, const Property& property) {
   std::set<std::string_view> types;
-  for (const TensorEntry& entry : weights.tensors()) {
-    if (property(format_of(entry.dtype))) types.insert(dtype_name(entry.dtype));
+  for (const DType type : weights) {
+    if (property(format_of(type))) types.insert(dtype_name(type));
   }
   return fmt::format("{}", fmt::join(types, ", "));
 }
 
 }  // namespace
 
-std::string types_of_cpu_alone(const TensorSource& weights) {
+std::vector<DType> weight_types(const OpenedModel& model) {
+  const UnitLayouts layouts(model.description, model.checkpoint);
+  return {layouts.formats().begin(), layouts.formats().end()};
+}
+
+std::string types_of_cpu_alone(std::span<const DType> weights) {
   return types_with(weights, [](const WeightFormat& format) { return !format.on_devices; });
 }
 
-std::vector<std::string> losses(const RunLimits& limits, const TensorSource& weights) {
+std::vector<std::string> losses(const RunLimits& limits, std::span<const DType> weights) {
   std::vector<std::string> list;
   const std::string types =
       types_with(weights, [](const WeightFormat& format) { return format.lossy; });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,12 +33,15 @@ void check_options_on_target(const SessionOptions& options, const Target& target
 // These options for a session that computes on the CPU alone: options that need a GPU are dropped.
 SessionOptions on_cpu(SessionOptions options);
 
+// The types that the model's tensors have, each once.
+std::vector<DType> weight_types(const OpenedModel& model);
+
 // The types of weights that no GPU computes with, by name; empty: there are none.
-std::string types_of_cpu_alone(const TensorSource& weights);
+std::string types_of_cpu_alone(std::span<const DType> weights);
 
 // The ways in which these limits and the types of the weights make results differ from the exact
 // model, in words; empty: none.
-std::vector<std::string> losses(const RunLimits& limits, const TensorSource& weights);
+std::vector<std::string> losses(const RunLimits& limits, std::span<const DType> weights);
 
 // Reads the correlation table that the options name. Refuses a table of another model (bad file) or
 // of another path length than the limits' (usage).

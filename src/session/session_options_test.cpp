@@ -50,18 +50,11 @@ TEST(SessionOptionsTest, OptionsOfAGpuNeedOne) {
 }
 
 TEST(SessionOptionsTest, AnAttentionWindowAndQuantisedWeightsAreLosses) {
-  const auto weights_of = [](DType type) {
-    TensorEntry entry;
-    entry.name = "a";
-    entry.dtype = type;
-    entry.shape = {2, 256};
-    return Checkpoint::described("folder", {entry});
-  };
-  const Checkpoint plain = weights_of(DType::BF16);
+  const std::vector<DType> plain = weight_types(*testing::tiny_model());
+  const std::vector<DType> quantised = {DType::F32, DType::Q4_K};
   EXPECT_TRUE(losses({}, plain).empty());
-  EXPECT_EQ(losses({}, weights_of(DType::Q4_K)),
-            (std::vector<std::string>{"weights quantised as Q4_K"}));
-  EXPECT_EQ(types_of_cpu_alone(weights_of(DType::Q4_K)), "Q4_K");
+  EXPECT_EQ(losses({}, quantised), (std::vector<std::string>{"weights quantised as Q4_K"}));
+  EXPECT_EQ(types_of_cpu_alone(quantised), "Q4_K");
   EXPECT_EQ(types_of_cpu_alone(plain), "");
   EXPECT_EQ(losses({.attention_sinks = 2, .attention_window = 30}, plain),
             (std::vector<std::string>{"attention to the first 2 and the last 30 tokens only"}));

@@ -9,8 +9,8 @@ namespace klotski {
 
 // Every element type the safetensors format defines, under the format's own names, and after them
 // packed formats of weights (tensor/format.h): which such files have as tensors of these types, or
-// which GGUF files have as types of their own. A format that add_format() adds has a value beyond
-// the names.
+// which GGUF files have as types of their own. Formats of quantised checkpoints
+// (tensor/checkpoint_formats.h) and formats that add_format() adds have values beyond the names.
 enum class DType : uint8_t {
   BOOL,
   F4,
@@ -51,7 +51,7 @@ enum class DType : uint8_t {
 };
 
 inline constexpr int kFileDTypeCount = 22;
-inline constexpr size_t kMostDTypes = 64;  // types of files and added formats together, at most
+inline constexpr size_t kMostDTypes = 128;  // types of files and formats together, at most
 
 // Bits of one element; F4 and the two F6 are packed, so a byte may hold parts of several elements.
 // Refuses (internal) a packed format, of which only whole rows have a size.

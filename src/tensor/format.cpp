@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "tensor/block_formats.h"
+#include "tensor/checkpoint_formats.h"
 #include "tensor/compact.h"
 #include "tensor/tensor_view.h"
 
@@ -61,6 +62,7 @@ struct FormatTable {
     }
     add(compact_format());  // in the order of DType
     for (const WeightFormat& format : block_formats()) add(format);
+    for (const CheckpointFormat& row : checkpoint_formats()) add(row.format);
   }
   DType add(const WeightFormat& format) {
     if (static_cast<size_t>(count) == formats.size()) {
@@ -89,7 +91,9 @@ Shape SideTensor::shape(const Shape& matrix) const {
   const auto blocks = [](int64_t count, int64_t block) {
     return count / block + (count % block == 0 ? 0 : 1);
   };
-  return {blocks(matrix.at(0), block_rows), blocks(matrix.at(1), block_columns)};
+  const int64_t rows = blocks(matrix.at(0), block_rows);
+  const int64_t columns = blocks(matrix.at(1), block_columns);
+  return transposed ? Shape{columns, rows} : Shape{rows, columns};
 }
 
 int64_t SideTensor::row_bytes(int64_t matrix_columns) const {
@@ -127,6 +131,9 @@ std::string why_not_packed(const WeightFormat& format, const Shape& shape) {
     return fmt::format("columns: expected a multiple of {}, found {}", format.block_columns,
                        columns);
   }
+  if (const int64_t rows = shape.front(); rows % format.block_rows != 0) {
+    return fmt::format("rows: expected a multiple of {}, found {}", format.block_rows, rows);
+  }
   return "";
 }
 
@@ -136,7 +143,10 @@ std::vector<StoredPart> stored_parts(DType dtype, const Shape& shape) {
   if (is_packed(dtype) && !format.is_file_type) {
     uint64_t checked = 0;  // the arithmetic that follows cannot overflow
     if (!byte_count(shape, dtype, &checked)) return {};
-    main.shape = {shape[0], format.row_bytes(shape[1]) / bytes_per_element(format.file_type)};
+    main.shape =
+        format.numbers_shape
+            ? format.numbers_shape(shape)
+            : Shape{shape[0], format.row_bytes(shape[1]) / bytes_per_element(format.file_type)};
   }
   if (!set_bytes(main)) return {};
   std::vector<StoredPart> parts = {std::move(main)};

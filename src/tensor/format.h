@@ -5,7 +5,8 @@
 // it; only the file of a format, its kernels and the command that writes it know which one it is.
 //
 // A matrix lies in rows. A row is a header, where the format has one, and then blocks of columns.
-// Scales and zeros, which a format keeps apart from the numbers, lie in side tensors.
+// Scales and zeros, which a format keeps apart from the numbers, lie in side tensors. In a
+// transposed format the columns lie one after the other, and only expand() finds a row's numbers.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,13 +35,15 @@ struct StoredName {
   std::string of(std::string_view matrix) const;
 };
 
-// A tensor of numbers about the numbers of a matrix: element [i][j] is about block_rows rows from
-// row i * block_rows on, and block_columns columns from column j * block_columns on.
+// A tensor of numbers about the numbers of a matrix: element [i][j], or [j][i] where it is
+// transposed, is about block_rows rows from row i * block_rows on, and block_columns columns from
+// column j * block_columns on.
 struct SideTensor {
   StoredName name;
   DType dtype = DType::F16;
   int64_t block_rows = 1;
   int64_t block_columns = 1;
+  bool transposed = false;
 
   Shape shape(const Shape& matrix) const;
   int64_t row_bytes(int64_t matrix_columns) const;
@@ -63,6 +66,17 @@ struct WeightFormat {
   // Whether files have tensors of this very type, under the name of the matrix and of any number of
   // dimensions; file_name and file_type do not count then.
   bool is_file_type = false;
+  // Whether matrices are of this format only in a model whose configuration says so
+  // (ModelDescription::stated_formats): other formats have tensors of the same names.
+  bool is_stated = false;
+  // Whether any matrix of a model may be of this format, not only those of experts and dense parts.
+  bool in_any_unit = false;
+  // The shape that files give the numbers of a matrix; null: rows of blocks.
+  Shape (*numbers_shape)(const Shape& matrix) = nullptr;
+  // Whether the columns of a matrix are its outer dimension. A view of some rows or columns of such
+  // a matrix begins where the whole matrix does.
+  bool transposed = false;
+  int64_t block_rows = 1;  // a matrix has a multiple of these rows
   int64_t block_columns = 1;
   int64_t block_bytes = 1;
   bool pads_last_block = false;  // false: a row has whole blocks
@@ -88,7 +102,7 @@ struct WeightFormat {
   }
   int64_t row_bytes(int64_t columns) const { return header(columns) + blocks_bytes(columns); }
   // Whether matrices can be cut at any multiple of kCutColumns.
-  bool can_be_cut() const { return kCutColumns % block_columns == 0; }
+  bool can_be_cut() const { return !transposed && kCutColumns % block_columns == 0; }
 };
 
 // The format of a type. A type of files has a format of its own, whose blocks are elements.

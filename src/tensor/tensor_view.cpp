@@ -28,8 +28,11 @@ void check_within(int64_t begin, int64_t end, int64_t count) {
 
 TensorView rows_between(const TensorView& matrix, int64_t begin, int64_t end) {
   check_within(begin, end, matrix.rows());
-  TensorView view = part(matrix, begin * matrix.stride(), {end - begin, matrix.columns()});
-  view.first_row += begin;
+  const bool transposed = format_of(matrix.dtype).transposed;
+  TensorView view =
+      part(matrix, transposed ? 0 : begin * matrix.stride(), {end - begin, matrix.columns()});
+  view.whole_rows = matrix.rows_of_matrix();
+  view.first_row = matrix.row_of_matrix(begin);
   return view;
 }
 
@@ -53,6 +56,9 @@ std::vector<BytePlane> planes_of(const TensorView& matrix) {
     fail(ErrorKind::internal, "planes were asked for of columns from {} on", matrix.first_column);
   }
   const WeightFormat& format = format_of(matrix.dtype);
+  if (format.transposed) {
+    fail(ErrorKind::internal, "planes were asked for of a matrix of {}", format.name);
+  }
   const int64_t whole = matrix.columns_of_row();
   const int64_t row = is_packed(matrix.dtype)
                           ? format.header(whole) + format.blocks_bytes(matrix.columns())
@@ -63,7 +69,8 @@ std::vector<BytePlane> planes_of(const TensorView& matrix) {
   for (size_t i = 0; i < format.sides.size(); ++i) {
     const SideTensor& side = format.sides[i];
     const int64_t begin = matrix.first_row / side.block_rows;
-    const int64_t end = (matrix.first_row + matrix.rows() + side.block_rows - 1) / side.block_rows;
+    const int64_t last = matrix.row_of_matrix(matrix.rows()) - matrix.row_step;
+    const int64_t end = (last + side.block_rows) / side.block_rows;
     const auto bytes = static_cast<uint64_t>(side.row_bytes(whole));
     const std::byte* data = matrix.sides[i];
     planes.push_back({data == nullptr ? nullptr : data + begin * side.row_bytes(whole), bytes,
@@ -87,6 +94,7 @@ TensorView with_planes(TensorView matrix, std::span<const std::byte* const> plan
     matrix.sides[i] = planes[i + 1];
   }
   matrix.first_row = 0;
+  matrix.whole_rows = 0;
   return matrix;
 }
 

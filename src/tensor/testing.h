@@ -25,7 +25,7 @@ inline void expand_drill(const TensorView& matrix, int64_t row, std::byte* out) 
   const std::byte* numbers = matrix.data + row * matrix.stride();
   for (int64_t c = 0; c < matrix.columns(); ++c) {
     const int64_t column = matrix.first_column + c;
-    const int64_t block = (matrix.first_row + row) * blocks + column / kDrillBlock;
+    const int64_t block = matrix.row_of_matrix(row) * blocks + column / kDrillBlock;
     uint16_t scale = 0;
     std::memcpy(&scale, matrix.sides[0] + block * 2, sizeof(scale));
     const auto number = static_cast<float>(std::to_integer<int8_t>(numbers[column]));
