@@ -80,6 +80,7 @@ TEST_P(PipelineEquals, TheResidentRunBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Families, PipelineEquals,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", kCompact,
                                            kDrill));
+INSTANTIATE_TEST_SUITE_P(Quantised, PipelineEquals, ::testing::Values(kFp8, kInt4, kGptq, kAwq));
 // Layers that are not routed, windows, tied embeddings, clipped and biased projections.
 INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
                          ::testing::Values("variants/qwen2_no_bias_sparse_step",

@@ -12,8 +12,8 @@
 //   first in its lowest bits; scales [rows][groups]: scale * (q - 8), or scale * (q - z) where zero
 //   points [rows / 8][groups] hold those of eight rows in an I32.
 // gptq, gptq_v2: transposed. Eight columns of a row in an I32, [columns / 8][rows]; zero points of
-//   eight rows in an I32, [groups][rows / 8]; scales [groups][rows]: scale * (q - z - 1), where z +
-//   1 has four bits too, and scale * (q - z) in gptq_v2.
+//   eight rows in an I32, [groups][rows / 8]; scales [groups][rows]: scale * (q - (z + 1)), and
+//   scale * (q - z) in gptq_v2.
 // awq: transposed. Eight rows of a column in an I32, [columns][rows / 8], in the order 0, 2, 4, 6,
 //   1, 3, 5, 7 from its lowest bits on; zero points [groups][rows / 8] in this order;
 //   scales [groups][rows]: scale * (q - z).

@@ -216,8 +216,8 @@ TEST(CheckpointFormats, GptqWordsHoldColumnsAndItsZerosAreOneLess) {
     matrix.set_half(1, 3, float_to_f16(0.5f));
     matrix.set_word(2, 0, 0x00006000u);
     EXPECT_EQ(expanded(matrix.view())[3 * 128 + 9], method == gptq ? 3.0f : 3.5f);
-    matrix.set_word(2, 0, 0x0000F000u);  // a zero point of 0 in the classic form
-    EXPECT_EQ(expanded(matrix.view())[3 * 128 + 9], method == gptq ? 6.5f : -1.0f);
+    matrix.set_word(2, 0, 0x0000F000u);  // zero points of 16 and 15
+    EXPECT_EQ(expanded(matrix.view())[3 * 128 + 9], method == gptq ? -1.5f : -1.0f);
   }
 }
 
@@ -260,7 +260,7 @@ TEST(CheckpointFormats, TransposedMatricesOfEveryGroup) {
       }
       expect_numbers(matrix.view(), [&](int64_t r, int64_t c) {
         const int64_t g = c / group;
-        const uint32_t zero = (bits_at(r + 1, g) + (method == gptq ? 1 : 0)) & 15;
+        const uint32_t zero = bits_at(r + 1, g) + (method == gptq ? 1 : 0);
         return scale_by_place(r, g) *
                (static_cast<float>(bits_at(r, c)) - static_cast<float>(zero));
       });

@@ -75,7 +75,7 @@ void expand_gptq(const TensorView& matrix, int64_t row, std::byte* out) {
         return four_bits(matrix.data, column / kNumbersInWord * rows + stored_row,
                          column % kNumbersInWord);
       },
-      [](int z) { return (z + added_to_zeros) & 15; }, out);
+      [](int z) { return z + added_to_zeros; }, out);
 }
 
 // 2^(exponent - 127), or NaN.

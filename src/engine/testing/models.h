@@ -1,7 +1,8 @@
 #pragma once
 
 // Models of the engine's tests: the tiny models of the test data, and the bundled one with its
-// experts made compact, or in a format that only tests know (tensor/testing.h).
+// experts made compact, in a format that only tests know (tensor/testing.h), or with all of its
+// layers' matrices in a format of quantised checkpoints.
 
 #include <string>
 #include <utility>
@@ -17,20 +18,34 @@ namespace klotski {
 
 inline constexpr const char* kCompact = "compact";
 inline constexpr const char* kDrill = "drill";
+// Values of quant_method.
+inline constexpr const char* kFp8 = "fp8";
+inline constexpr const char* kInt4 = "compressed-tensors";
+inline constexpr const char* kGptq = "gptq";
+inline constexpr const char* kAwq = "awq";
 
 // Folders of models that are made once and gone with the process.
 std::string compact_model_folder();
 std::string drill_model_folder();
 std::string expanded_drill_folder();
+// A model of random numbers quantised by a method, and one with the numbers that they expand to.
+struct QuantisedFolders {
+  std::string quantised;
+  std::string plain;
+};
+// Null for other names.
+const QuantisedFolders* quantised_folders(const std::string& method);
 
 inline std::string test_model(const std::string& name) {
   if (name == kCompact) return compact_model_folder();
   if (name == kDrill) return drill_model_folder();
+  if (const QuantisedFolders* folders = quantised_folders(name)) return folders->quantised;
   return std::string(KLOTSKI_TEST_DATA) + "/models/" + name;
 }
 // A model with the numbers of `name` in a format that every program has.
 inline std::string plain_model(const std::string& name) {
   if (name == kDrill) return expanded_drill_folder();
+  if (const QuantisedFolders* folders = quantised_folders(name)) return folders->plain;
   return name == kCompact ? std::string(KLOTSKI_MODELS) + "/tiny-mixtral" : test_model(name);
 }
 
