@@ -15,6 +15,7 @@ import unittest
 from program import HANGS, KLOTSKI, SOURCE, TINY
 
 QWEN = SOURCE / "tests" / "data" / "models" / "qwen3_moe"
+QWEN2 = QWEN.with_name("qwen2_moe")
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 E4M3 = [m / 8 * 2.0 ** -6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][:127]
 E4M3_BETWEEN = [(low + high) / 2 for low, high in zip(E4M3, E4M3[1:])]
@@ -196,9 +197,9 @@ class Quantised(unittest.TestCase):
         self.assertIn(done.returncode, codes, done.stderr)
         return done.stdout if done.returncode in (0, 1) else done.stderr
 
-    def verified(self, folder, *arguments):
+    def verified(self, folder, *arguments, model=QWEN):
         """Errors of the logits as far as they are printed: equal ones are errors of equal logits."""
-        return self.program("verify", folder, "--reference", QWEN / "reference.json", "--json", *arguments,
+        return self.program("verify", folder, "--reference", model / "reference.json", "--json", *arguments,
                             codes=(0, 1))
 
     def test_every_format_gives_the_numbers_that_it_is_defined_by(self):
@@ -216,6 +217,16 @@ class Quantised(unittest.TestCase):
                 errors = [prompt["logit_error"] for prompt in json.loads(expected)["prompts"]]
                 self.assertTrue(0.005 < max(errors) < 0.5, errors)
                 self.check_info(name, quantised, stored)
+
+    def test_any_matrix_may_be_quantised(self):
+        """Router, shared expert and its gate of one row, output: of another family."""
+        matrices = r"(lm_head|model\.layers\.\d\..*(proj|gate))\.weight"
+        stored, expanded = quantise(QWEN2, matrices, FORMATS["FP8_E4M3_BF16"][1])
+        write_model(self.folder / "quantised", QWEN2, stored, FP8)
+        write_model(self.folder / "plain", QWEN2, expanded)
+        self.assertEqual(*(self.verified(self.folder / name, model=QWEN2) for name in ("quantised", "plain")))
+        info = json.loads(self.program("info", self.folder / "quantised", "--json"))
+        self.assertEqual(info["lossy"]["FP8_E4M3_BF16"]["matrices"], 1 + 3 * (4 + 1 + 4 + 3 * 8))
 
     def check_info(self, name, folder, stored):
         info = json.loads(self.program("info", folder, "--json"))

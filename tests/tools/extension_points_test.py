@@ -40,6 +40,12 @@ class ExtensionPoints(unittest.TestCase):
         }
         self.assertLessEqual(files_with(r"kCompactType|BF16_COMPACT"), allowed)
 
+    def test_a_quantised_checkpoint(self):
+        self.assertLessEqual(
+            files_with(r"CheckpointMethod"),
+            {"tensor/checkpoint_formats.h", "tensor/checkpoint_formats.cpp", "model/quantization.cpp"},
+        )
+
     def test_a_family(self):
         known = files_with(r'"olmoe"')
         self.assertTrue(known)
