@@ -1,8 +1,10 @@
 """Quantised safetensors checkpoints at the command line: `quantised_test.py KLOTSKI SOURCE_FOLDER`. They are made here
-of tiny models, each beside a checkpoint of the float32 numbers that the format's definition gives."""
+of tiny models, each beside a checkpoint of the numbers that the format's definition gives: of float32 for products of
+float32, and rounded for those of bfloat16."""
 import array
 import bisect
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -67,14 +69,15 @@ def write_model(folder, source, tensors, quantization=None):
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def fp8(base, shape, values, kind):
+def fp8(base, shape, values, kind, powers_of_two=False):
     rows, columns = shape
     blocks = [-(-rows // 128), -(-columns // 128)]
     block = [r // 128 * blocks[1] + c // 128 for r in range(rows) for c in range(columns)]
     largest = [1e-6] * (blocks[0] * blocks[1])
     for at, value in zip(block, values):
         largest[at] = max(largest[at], abs(value))
-    scales = [rounded(number / 400, kind) for number in largest]
+    scales = [2.0 ** math.ceil(math.log2(number / 400)) if powers_of_two else rounded(number / 400, kind)
+              for number in largest]
     codes, numbers = bytearray(), []
     for at, value in zip(block, values):
         code = bisect.bisect_left(E4M3_BETWEEN, abs(value) / scales[at])
@@ -169,18 +172,27 @@ FORMATS = {
 }
 
 
+def nearest_bf16(numbers):
+    """Bits of the nearest bfloat16 numbers, ties to even."""
+    bits = struct.unpack(f"<{len(numbers)}I", struct.pack(f"<{len(numbers)}f", *numbers))
+    return struct.pack(f"<{len(numbers)}H", *(one + 0x7FFF + (one >> 16 & 1) >> 16 for one in bits))
+
+
 def quantise(source, wanted, function):
-    """The tensors of a model with some of its matrices quantised, and with the numbers these expand to."""
-    quantised, expanded = [], []
+    """The tensors of a model with some of its matrices quantised, and with the numbers these expand to: in the
+    precision of float32 and rounded to bfloat16."""
+    quantised, expanded = [], {"f32": [], "bf16": []}
     for name, dtype, shape, content in read_model(source):
         if not re.fullmatch(wanted, name):
             quantised.append((name, dtype, shape, content))
-            expanded.append((name, dtype, shape, content))
+            for tensors in expanded.values():
+                tensors.append((name, dtype, shape, content))
             continue
         values = array.array("f", array.array("I", (bits << 16 for bits in array.array("H", content))).tobytes())
         stored, numbers = function(name.removesuffix(".weight"), shape, values)
         quantised += stored
-        expanded.append((name, "F32", shape, struct.pack(f"<{len(numbers)}f", *numbers)))
+        expanded["f32"].append((name, "F32", shape, struct.pack(f"<{len(numbers)}f", *numbers)))
+        expanded["bf16"].append((name, "BF16", shape, nearest_bf16(numbers)))
     return quantised, expanded
 
 
@@ -198,33 +210,41 @@ class Quantised(unittest.TestCase):
         return done.stdout if done.returncode in (0, 1) else done.stderr
 
     def verified(self, folder, *arguments, model=QWEN):
-        """Errors of the logits as far as they are printed: equal ones are errors of equal logits."""
-        return self.program("verify", folder, "--reference", model / "reference.json", "--json", *arguments,
-                            codes=(0, 1))
+        """Errors of the logits to the last digit, so that equal errors are those of equal logits, and tokens that
+        agree. Other fields depend on a run in float32 too."""
+        reference = ("--reference", model / "reference.json", "--json")
+        report = json.loads(self.program("verify", folder, *reference, *arguments, codes=(0, 1)))
+        return [(prompt["logit_error"], prompt["positions_agreed"], prompt["greedy_agreed"])
+                for prompt in report["prompts"]]
 
     def test_every_format_gives_the_numbers_that_it_is_defined_by(self):
         wanted = r"model\.layers\.1\.(mlp\.experts\..*|self_attn\.._proj\.weight)"
         for name, (config, function) in FORMATS.items():
             with self.subTest(name):
                 stored, expanded = quantise(QWEN, wanted, function)
-                quantised, plain = self.folder / name, self.folder / f"{name}-plain"
+                quantised = self.folder / name
                 write_model(quantised, QWEN, stored, config)
-                write_model(plain, QWEN, expanded)
-                for precision in (("--precision", "f32"), ("--precision", "bf16")):
-                    expected = self.verified(plain, *precision)
-                    self.assertEqual(self.verified(quantised, *precision), expected)
-                    self.assertEqual(self.verified(quantised, *precision, "--expert-slots", "4"), expected)
-                errors = [prompt["logit_error"] for prompt in json.loads(expected)["prompts"]]
-                self.assertTrue(0.005 < max(errors) < 0.5, errors)
+                for precision, tensors in expanded.items():
+                    plain = self.folder / f"{name}-{precision}"
+                    write_model(plain, QWEN, tensors)
+                    arguments = ("--precision", precision)
+                    expected = self.verified(plain, *arguments)
+                    self.assertEqual(self.verified(quantised, *arguments), expected)
+                    self.assertEqual(self.verified(quantised, *arguments, "--expert-slots", "4"), expected)
+                    self.assertTrue(0.005 < max(error for error, *_ in expected) < 0.5, expected)
                 self.check_info(name, quantised, stored)
 
     def test_any_matrix_may_be_quantised(self):
-        """Router, shared expert and its gate of one row, output: of another family."""
+        """Router, shared expert and its gate of one row, output: of another family. Routers are not rounded, so the
+        numbers are such that bfloat16 holds them."""
         matrices = r"(lm_head|model\.layers\.\d\..*(proj|gate))\.weight"
-        stored, expanded = quantise(QWEN2, matrices, FORMATS["FP8_E4M3_BF16"][1])
+        stored, expanded = quantise(QWEN2, matrices, lambda *matrix: fp8(*matrix, "b", powers_of_two=True))
         write_model(self.folder / "quantised", QWEN2, stored, FP8)
-        write_model(self.folder / "plain", QWEN2, expanded)
-        self.assertEqual(*(self.verified(self.folder / name, model=QWEN2) for name in ("quantised", "plain")))
+        for precision, tensors in expanded.items():
+            write_model(self.folder / precision, QWEN2, tensors)
+            arguments = ("--precision", precision)
+            self.assertEqual(*(self.verified(self.folder / name, *arguments, model=QWEN2)
+                               for name in ("quantised", precision)))
         info = json.loads(self.program("info", self.folder / "quantised", "--json"))
         self.assertEqual(info["lossy"]["FP8_E4M3_BF16"]["matrices"], 1 + 3 * (4 + 1 + 4 + 3 * 8))
 
@@ -242,7 +262,7 @@ class Quantised(unittest.TestCase):
         config, function = FORMATS["AWQ4_G128"]
         stored, expanded = quantise(TINY, r"model\.layers\.0\.block_sparse_moe\.experts\.[01]\..*", function)
         write_model(self.folder / "awq", TINY, stored, config)
-        write_model(self.folder / "plain", TINY, expanded)
+        write_model(self.folder / "plain", TINY, expanded["bf16"])
         arguments = ("-p", "The quick brown fox", "-n", "12", "--temperature", "0", "--json")
         quantised, plain = (json.loads(self.program("run", self.folder / name, *arguments))
                             for name in ("awq", "plain"))

@@ -9,6 +9,7 @@
 #include "engine/testing/models.h"
 #include "model/units.h"
 #include "tensor/format.h"
+#include "tensor/half.h"
 #include "tensor/testing.h"
 #include "weights/checkpoint_writer.h"
 #include "weights/testing.h"
@@ -48,7 +49,16 @@ void write_tensors(const std::filesystem::path& folder, const Json& config,
       [](uint64_t) {});
 }
 
-// Random bits of a part; scales are some hundredths.
+// The random bits of a part. Scales are powers of two: BF16 can hold their products with numbers of
+// few bits, so that products of either precision equal those of BF16 elements.
+NoiseBits noise_of_part(const StoredPart& part) {
+  NoiseBits noise = format_of(part.dtype).noise;
+  if (part.dtype == DType::F16) noise.random &= 0xFC00FC00FC00FC00u;
+  if (part.dtype == DType::BF16) noise.random &= 0xFF80FF80FF80FF80u;
+  if (part.dtype == DType::F32) noise.random &= 0xFF800000FF800000u;
+  return noise;
+}
+
 std::vector<std::byte> random_part(const StoredPart& part, const NoiseBits& noise, uint64_t seed) {
   std::vector<std::byte> bytes(part.bytes);
   for (uint64_t i = 0; i < part.bytes; ++i) {
@@ -95,14 +105,16 @@ class QuantisedModel {
     TensorView view{.dtype = stated_, .shape = spec.shape};
     const std::vector<StoredPart> parts = stored_parts(stated_, spec.shape);
     for (size_t i = 0; i < parts.size(); ++i) {
-      const NoiseBits noise = format_of(i == 0 ? stated_ : parts[i].dtype).noise;
+      const NoiseBits noise = i == 0 ? format_of(stated_).noise : noise_of_part(parts[i]);
       quantised_.push_back({{parts[i].name.of(spec.name), parts[i].dtype, parts[i].shape},
                             random_part(parts[i], noise, quantised_.size())});
       (i == 0 ? view.data : view.sides[i - 1]) = quantised_.back().bytes.data();
     }
-    const std::vector<float> numbers = testing_formats::expanded(view);
+    const std::vector<float> exact = testing_formats::expanded(view);
+    std::vector<uint16_t> numbers(exact.size());
+    std::transform(exact.begin(), exact.end(), numbers.begin(), float_to_bf16);
     const auto bytes = std::as_bytes(std::span(numbers));
-    plain_.push_back({{spec.name, DType::F32, spec.shape}, {bytes.begin(), bytes.end()}});
+    plain_.push_back({{spec.name, DType::BF16, spec.shape}, {bytes.begin(), bytes.end()}});
   }
 
   testing_files::ScratchFolder home_;
