@@ -48,6 +48,12 @@ enum class DType : uint8_t {
   IQ4_NL,
   IQ4_XS,
   MXFP4,
+  HQQ4_32,  // this and the following: tensor/hqq.h
+  HQQ4_64,
+  HQQ4_128,
+  HQQ3_32,
+  HQQ3_64,
+  HQQ3_128,
 };
 
 inline constexpr int kFileDTypeCount = 22;

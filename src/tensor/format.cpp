@@ -9,6 +9,7 @@
 #include "tensor/block_formats.h"
 #include "tensor/checkpoint_formats.h"
 #include "tensor/compact.h"
+#include "tensor/hqq.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski {
@@ -62,6 +63,7 @@ struct FormatTable {
     }
     add(compact_format());  // in the order of DType
     for (const WeightFormat& format : block_formats()) add(format);
+    for (const WeightFormat& format : hqq_formats()) add(format);
     for (const CheckpointFormat& row : checkpoint_formats()) add(row.format);
   }
   DType add(const WeightFormat& format) {
