@@ -23,6 +23,7 @@ void add_doctor_command(CLI::App& app, Action& action);
 void add_info_command(CLI::App& app, Action& action);
 void add_perplexity_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
+void add_quantize_command(CLI::App& app, Action& action);
 void add_replay_command(CLI::App& app, Action& action);
 void add_run_command(CLI::App& app, Action& action);
 void add_synth_command(CLI::App& app, Action& action);

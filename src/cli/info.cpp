@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "cli/quantization_report.h"
 #include "model/counts.h"
 #include "model/stored_tensors.h"
 #include "model/tensors.h"
@@ -64,8 +65,7 @@ void count_lossy(Json& lossy, const UnitLayout& layout) {
   }
 }
 
-StoredBytes stored_bytes(const OpenedModel& model) {
-  const UnitLayouts layouts(model.description, model.checkpoint);  // every tensor is as described
+StoredBytes stored_bytes(const OpenedModel& model, const UnitLayouts& layouts) {
   StoredBytes bytes;
   for (size_t k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
@@ -104,7 +104,8 @@ Json tokenizer_info(const std::filesystem::path& folder) {
 Json gather(const OpenedModel& model) {
   const ModelDescription& description = model.description;
   const ParameterCounts parameters = count_parameters(description);
-  const StoredBytes bytes = stored_bytes(model);
+  const UnitLayouts layouts(description, model.checkpoint);  // every tensor is as described
+  const StoredBytes bytes = stored_bytes(model, layouts);
   int64_t routed_layers = 0;
   const FeedForward* routed = nullptr;
   for (const Layer& layer : description.layers) {
@@ -146,6 +147,7 @@ Json gather(const OpenedModel& model) {
         {"of", bytes.matrices},
         {"bytes", bytes.compact_bytes},
         {"bytes_as_bf16", bytes.bytes_as_bf16}}},
+      {"quantised", quantization_info(model, layouts)},
       {"weight_type",
        dtype_name(model.checkpoint.require(model_tensors(description)[0].name).dtype)},
       {"types", stored_types(model.checkpoint)},
@@ -215,6 +217,7 @@ std::string as_text(const Json& info) {
                                 format_bytes(compact["bytes"].get<uint64_t>()),
                                 format_bytes(compact["bytes_as_bf16"].get<uint64_t>())));
   }
+  if (!info["quantised"].is_null()) text += quantization_text(info["quantised"]);
   line("KV cache", fmt::format("{} a token in bf16, {} in f32", size("kv_per_token_bf16"),
                                size("kv_per_token_f32")));
   line("tokenizer", info["tokenizer"].get<bool>()

@@ -118,6 +118,7 @@ int run(int argc, char** argv) {
   add_tokenize_command(app, action);
   add_template_command(app, action);
   add_compact_command(app, action);
+  add_quantize_command(app, action);
   add_synth_command(app, action);
   add_doctor_command(app, action);
 

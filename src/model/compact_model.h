@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/description.h"
+#include "model/other_files.h"
 #include "weights/checkpoint.h"
 #include "weights/checkpoint_writer.h"
 
@@ -26,12 +27,6 @@ struct CompactCounts {
 
 // "2 not BF16, 3 no smaller when compact": why some were left as they were.
 std::string why_left(const CompactCounts& counts);
-
-// An entry of the old folder that the new one does not have.
-struct NotCopied {
-  std::string name;
-  std::string reason;  // "a folder", "other weights", "too large", or why it cannot be read
-};
 
 struct CompactReport {
   std::filesystem::path folder;

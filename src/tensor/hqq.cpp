@@ -59,6 +59,7 @@ WeightFormat hqq_format(std::string_view name, std::string_view suffix) {
           .values = DType::F32,
           .file_name = {.drop = "", .add = suffix},
           .file_type = DType::U8,
+          .in_any_unit = true,
           .block_columns = kHqqBlock,
           .block_bytes = kHqqBlock / 8 * bits,
           .pads_last_block = true,

@@ -31,7 +31,7 @@ struct WeightFormat;  // tensor/format.h
 inline constexpr uint64_t kHqqAlignment = 16;
 inline constexpr int64_t kHqqBlock = 64;       // columns
 inline constexpr int64_t kHqqWideGroup = 128;  // scales, or zero points, that share step and least
-inline constexpr int64_t kMostHqqColumns = int64_t{1} << 24;  // far more than rows of models have
+inline constexpr int64_t kMostHqqColumns = int64_t{1} << 20;  // far more than rows of models have
 
 // The formats, in the order of DType from DType::HQQ4_32 on.
 std::span<const WeightFormat> hqq_formats();

@@ -20,7 +20,6 @@ constexpr int kRounds = 20;
 constexpr float kFirstBeta = 10.0f;    // weight of the quadratic term
 constexpr float kBetaGrowth = 1.01f;   // a round
 constexpr float kNormExponent = 0.7f;  // p of the l_p norm
-constexpr size_t kSums = 8;            // sums side by side, for vector instructions
 
 // The nearest whole number, ties to even, of a number less than 2^22 in size.
 float nearest_whole(float value) {
@@ -53,35 +52,37 @@ float code_of_step(float step, float most, float zero) {
   return nearest_whole(std::min(std::max(step + zero, 0.0f), most));
 }
 
-// What a round needs to know of all weights of a group.
-struct RoundSums {
-  float errors = 0;  // sum of absolute errors
-  float zeros = 0;   // sum of the zero points that would suit each weight, outliers taken off
-};
+// The sum of numbers, eight sums side by side for vector instructions.
+float sum_of(std::span<const float> numbers) {
+  std::array<float, 8> sums{};
+  for (size_t at = 0; at < numbers.size(); ++at) sums[at % sums.size()] += numbers[at];
+  float all = 0.0f;
+  for (const float sum : sums) all += sum;
+  return all;
+}
 
-RoundSums run_round(std::span<const float> steps, float most, float zero, float beta) {
-  std::array<float, kSums> errors{};
-  std::array<float, kSums> zeros{};
-  const float over_beta = 1.0f / beta;
-  for (size_t begin = 0; begin < steps.size(); begin += kSums) {
-    const size_t count = std::min(kSums, steps.size() - begin);
-    for (size_t i = 0; i < count; ++i) {
-      const float step = steps[begin + i];
-      const float code = code_of_step(step, most, zero);
-      const float error = step - (code - zero);
+// One round of solving, from the weights of a group to the numbers that are summed: the absolute
+// error of each weight, and the zero point that would suit it, its outlier taken off.
+struct HqqRound {
+  std::vector<float> errors;
+  std::vector<float> zeros;
+
+  void run(std::span<const float> steps, float most, float zero, float beta) {
+    errors.resize(steps.size());
+    zeros.resize(steps.size());
+    float* const errors_out = errors.data();
+    float* const zeros_out = zeros.data();
+    const float over_beta = 1.0f / beta;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const float code = code_of_step(steps[i], most, zero);
+      const float error = steps[i] - (code - zero);
       const float size = std::fabs(error);
       const float outlier = std::max(size - shrinking_power(size) * over_beta, 0.0f);
-      errors[i] += size;
-      zeros[i] += (code - step) + std::copysign(outlier, error);
+      errors_out[i] = size;
+      zeros_out[i] = (code - steps[i]) + std::copysign(outlier, error);
     }
   }
-  RoundSums sums;
-  for (size_t i = 0; i < kSums; ++i) {
-    sums.errors += errors[i];
-    sums.zeros += zeros[i];
-  }
-  return sums;
-}
+};
 
 // The BF16 number next to `value` that is not above it.
 uint16_t bf16_at_most(float value) {
@@ -157,14 +158,16 @@ std::span<const float> in_steps(std::span<const float> numbers, float scale,
 float solve_hqq_zero(std::span<const float> steps, int most_code, float zero) {
   const auto most = static_cast<float>(most_code);
   float best = zero;
-  float least_errors = std::numeric_limits<float>::infinity();
+  float least_error = std::numeric_limits<float>::infinity();
   float beta = kFirstBeta;
-  for (int round = 0; round <= kRounds; ++round) {
-    const RoundSums sums = run_round(steps, most, zero, beta);
-    if (!(sums.errors < least_errors)) break;
-    least_errors = sums.errors;
+  HqqRound round;
+  for (int i = 0; i <= kRounds; ++i) {
+    round.run(steps, most, zero, beta);
+    const float error = sum_of(round.errors);
+    if (!(error < least_error)) break;
+    least_error = error;
     best = zero;
-    zero = sums.zeros / static_cast<float>(steps.size());
+    zero = sum_of(round.zeros) / static_cast<float>(steps.size());
     beta *= kBetaGrowth;
   }
   return best;

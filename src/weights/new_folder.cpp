@@ -37,7 +37,8 @@ void refuse_existing(const fs::path& name) {
 
 }  // namespace
 
-NewFolder::NewFolder(const fs::path& name) : name_(full_name(name)) {
+NewFolder::NewFolder(const fs::path& name, Leftovers leftovers)
+    : name_(full_name(name)), leftovers_(leftovers) {
   refuse_existing(name_);
   if (!fs::is_directory(name_.parent_path())) {
     fail(ErrorKind::usage, "{}: no such folder to write {} into",
@@ -55,15 +56,21 @@ NewFolder::NewFolder(const fs::path& name) : name_(full_name(name)) {
     ::close(lock_);
     fail(ErrorKind::usage, "{}: another program is writing it", path_in_quotes(name_));
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(files_)) {
-    fs::remove_all(entry.path());
-  }
+  if (leftovers_ == Leftovers::removed) clear();
 }
 
 NewFolder::~NewFolder() {
+  if (lock_ < 0) return;
   std::error_code ignored;
-  if (lock_ >= 0) fs::remove_all(files_, ignored);
-  if (lock_ >= 0) ::close(lock_);
+  if (leftovers_ == Leftovers::removed) fs::remove_all(files_, ignored);
+  fs::remove(files_, ignored);  // a folder without files
+  ::close(lock_);
+}
+
+void NewFolder::clear() {
+  for (const fs::directory_entry& entry : fs::directory_iterator(files_)) {
+    fs::remove_all(entry.path());
+  }
 }
 
 void NewFolder::require_space(uint64_t weights) const {

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "weights/safetensors.h"
 
@@ -60,6 +61,16 @@ uint64_t bytes_of(const NewTensor& tensor) {
   uint64_t bytes = 0;
   if (!byte_count(tensor.shape, tensor.dtype, &bytes)) refuse_size(tensor);
   return bytes;
+}
+
+bool has_tensors(const std::filesystem::path& path, const std::vector<NewTensor>& tensors) {
+  const std::vector<uint64_t> offsets = lay_out(tensors);
+  const std::string header = header_of(tensors, offsets);
+  const File file(path);
+  if (file.size() != header.size() + offsets.back()) return false;
+  std::string found(header.size(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(found)));
+  return found == header;
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,

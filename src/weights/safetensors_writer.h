@@ -27,6 +27,10 @@ uint64_t bytes_of(const NewTensor& tensor);
 // cache.
 inline constexpr uint64_t kSafetensorsDataAlignment = 4096;
 
+// Whether a file is one that SafetensorsWriter could have completed for these tensors: its header
+// and its size are theirs.
+bool has_tensors(const std::filesystem::path& path, const std::vector<NewTensor>& tensors);
+
 // Writes one safetensors file: the header at once, then the data of its tensors, which lie one
 // after the other in the order given. The data may come in pieces, in any order, from several
 // threads.

@@ -1,0 +1,79 @@
+#include "model/quantization_record.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/json.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr int64_t kRecordVersion = 1;
+constexpr uint64_t kMostRecordBytes = 256 * kMiB;
+constexpr double kMostError = 1e6;  // of a tensor of which next to nothing is left
+
+// Adds the tensors of a unit that the record has.
+void add_unit(LayerErrors& layer, const std::vector<TensorSpec>& specs, const UnitLayout& layout,
+              const QuantizationRecord& record) {
+  std::set<size_t> counted;  // parts: alternating rows share one
+  for (const PlacedTensor& tensor : layout.tensors) {
+    const auto spec = std::find_if(specs.begin(), specs.end(),
+                                   [&](const TensorSpec& one) { return one.role == tensor.role; });
+    const auto error = record.errors.find(spec->name);
+    if (error == record.errors.end()) continue;
+    layer.roles[tensor.role].add(error->second);
+    if (counted.insert(tensor.part).second) layer.bytes += layout.bytes_of(tensor);
+  }
+}
+
+}  // namespace
+
+std::string QuantizationRecord::as_text() const {
+  const Json text = {{"version", kRecordVersion}, {"relative_errors", errors}};
+  return text.dump(1) + "\n";
+}
+
+QuantizationRecord read_quantization_record(const std::filesystem::path& folder) {
+  QuantizationRecord record;
+  if (!std::filesystem::is_directory(folder) || !has_entry(folder, kQuantizationFile))
+    return record;
+  const std::filesystem::path path = file_in_folder(folder, kQuantizationFile);
+  const std::string what = path_in_quotes(path);
+  const Json text = parse_json(read_text_file(path, kMostRecordBytes), what);
+  const JsonFields fields(text, what);
+  fields.integer("version", kRecordVersion, kRecordVersion);
+  const std::optional<JsonFields> errors = fields.object("relative_errors");
+  if (!errors) fields.refuse("relative_errors", "an object");
+  for (const auto& [name, value] : text["relative_errors"].items()) {
+    record.errors[name] = errors->number(name, 0.0, kMostError);
+  }
+  return record;
+}
+
+void ErrorSummary::add(double error) {
+  ++tensors;
+  sum += error;
+  worst = std::max(worst, error);
+}
+
+std::vector<LayerErrors> errors_by_layer(const ModelDescription& model, const UnitLayouts& layouts,
+                                         const QuantizationRecord& record) {
+  std::vector<LayerErrors> layers;
+  for (int64_t i = 0; i < model.layer_count() && !record.errors.empty(); ++i) {
+    layers.push_back({.layer = LayerId(i), .roles = {}});
+  }
+  for (const auto& [unit, layout] : layouts.all()) {
+    if (unit.kind == UnitKind::model || layers.empty()) continue;
+    add_unit(layers[static_cast<size_t>(unit.layer.value)], unit_tensors(model, unit), layout,
+             record);
+  }
+  std::erase_if(layers, [](const LayerErrors& layer) { return layer.roles.empty(); });
+  return layers;
+}
+
+}  // namespace klotski
