@@ -47,6 +47,7 @@ Json quantization_info(const OpenedModel& model, const UnitLayouts& layouts) {
   Json layers = Json::array();
   ErrorSummary all;
   uint64_t bytes = 0;
+  int64_t weights = 0;
   for (const LayerErrors& layer : errors_by_layer(model.description, layouts, record)) {
     Json roles = Json::array();
     for (const auto& [role, errors] : layer.roles) {
@@ -58,20 +59,23 @@ Json quantization_info(const OpenedModel& model, const UnitLayouts& layouts) {
       all.worst = std::max(all.worst, errors.worst);
     }
     bytes += layer.bytes;
+    weights += layer.weights;
     layers.push_back({{"layer", layer.layer.value}, {"bytes", layer.bytes}, {"roles", roles}});
   }
   if (layers.empty()) return nullptr;
   Json info = summary(all);
   info["bytes"] = bytes;
+  info["bits_per_weight"] = 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
   info["layers"] = std::move(layers);
   return info;
 }
 
 std::string quantization_text(const Json& info) {
-  std::string text =
-      fmt::format("{:<14}{} matrices in {}; relative error {:.4f}, at most {:.4f}\n", "quantised",
-                  info["matrices"].get<int64_t>(), format_bytes(info["bytes"].get<uint64_t>()),
-                  info["mean"].get<double>(), info["worst"].get<double>());
+  std::string text = fmt::format(
+      "{:<14}{} matrices in {}, {:.2f} bits a weight; relative error {:.4f}, at most {:.4f}\n",
+      "quantised", info["matrices"].get<int64_t>(), format_bytes(info["bytes"].get<uint64_t>()),
+      info["bits_per_weight"].get<double>(), info["mean"].get<double>(),
+      info["worst"].get<double>());
   for (const Json& layer : info["layers"]) {
     std::string roles;
     for (const Json& role : layer["roles"]) {

@@ -25,8 +25,9 @@ void add_unit(LayerErrors& layer, const std::vector<TensorSpec>& specs, const Un
     const auto spec = std::find_if(specs.begin(), specs.end(),
                                    [&](const TensorSpec& one) { return one.role == tensor.role; });
     const auto error = record.errors.find(spec->name);
-    if (error == record.errors.end()) continue;
+    if (error == record.errors.end() || tensor.shape.size() != 2) continue;
     layer.roles[tensor.role].add(error->second);
+    layer.weights += tensor.shape[0] * tensor.shape[1];
     if (counted.insert(tensor.part).second) layer.bytes += layout.bytes_of(tensor);
   }
 }

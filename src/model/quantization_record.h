@@ -38,11 +38,12 @@ struct ErrorSummary {
   double mean() const { return tensors == 0 ? 0.0 : sum / static_cast<double>(tensors); }
 };
 
-// The quantised tensors of a layer: their bytes, and their errors by role. Roles without any are
-// left out.
+// The quantised tensors of a layer: their bytes, their weights, and their errors by role. Roles
+// without any are left out.
 struct LayerErrors {
   LayerId layer;
   uint64_t bytes = 0;
+  int64_t weights = 0;
   std::map<Role, ErrorSummary> roles;
 };
 

@@ -56,6 +56,7 @@ TEST(QuantizationRecord, IsSummedUpByLayerAndRole) {
   EXPECT_DOUBLE_EQ(gate.worst, 0.3);
   EXPECT_EQ(layers[0].roles.at(Role::expert_down).tensors, 1);
   EXPECT_EQ(layers[0].bytes, 3 * checkpoint.require(experts + "0.w1.weight").bytes);
+  EXPECT_EQ(layers[0].weights, 3 * 192 * 256);
   EXPECT_EQ(layers[1].layer, LayerId(4));
   EXPECT_DOUBLE_EQ(layers[1].roles.at(Role::query).worst, 0.7);
 }

@@ -15,6 +15,9 @@
 
 namespace klotski {
 
+// Bytes of a shard: what an interrupted run loses at most.
+inline constexpr uint64_t kQuantizedShardBytes = uint64_t{1} << 30;
+
 struct QuantizeSettings {
   int bits = 4;            // of experts and dense feed-forward parts: 4 or 3
   int64_t group = 64;      // 32, 64 or 128
@@ -59,6 +62,6 @@ using QuantizeProgress = std::function<void(uint64_t done, uint64_t total, uint6
 QuantizeReport quantize_model(const ModelDescription& model, const TensorSource& checkpoint,
                               const std::filesystem::path& out, const QuantizeSettings& settings,
                               const QuantizeProgress& progress,
-                              uint64_t max_shard_bytes = kMaxShardBytes);
+                              uint64_t max_shard_bytes = kQuantizedShardBytes);
 
 }  // namespace klotski

@@ -73,6 +73,52 @@ TEST(CheckpointWriter, PiecesOfMatricesAreWholeRows) {
   EXPECT_GT(pieces, 8);
 }
 
+TEST(CheckpointWriter, CompleteFilesAreKeptWhereAsked) {
+  const ScratchFolder scratch;
+  std::vector<size_t> complete;
+  uint64_t kept = 0, written = 0;
+  const ShardEvents events = {.kept = [&](uint64_t bytes) { kept += bytes; },
+                              .complete =
+                                  [&](size_t first, size_t count) {
+                                    EXPECT_EQ(count, 1u);
+                                    if (first == 4) fail(ErrorKind::usage, "enough");
+                                    complete.push_back(first);
+                                  }};
+  const auto write = [&](const ShardEvents& keeping) {
+    write_checkpoint(
+        scratch.path(), kTensors, make, [&](uint64_t bytes) { written += bytes; }, 1, keeping);
+  };
+  EXPECT_EQ(kind_of([&] { write(events); }), ErrorKind::usage);
+  EXPECT_EQ(complete, (std::vector<size_t>{0, 1, 2, 3}));
+  EXPECT_EQ(kept, 0u);
+  // One file is of other tensors, and one was not complete.
+  const auto file = [&](int number) {
+    return scratch.path() / fmt::format("model-0000{}-of-00006.safetensors", number);
+  };
+  EXPECT_FALSE(std::filesystem::exists(file(5)));
+  write_file(file(2), content_of(file(1)));
+  written = 0;
+  write(
+      {.kept = events.kept, .complete = [&](size_t first, size_t) { complete.push_back(first); }});
+  EXPECT_EQ(complete, (std::vector<size_t>{0, 1, 2, 3, 1, 4, 5}));
+  EXPECT_EQ(kept, 5000u * 700 + 8);
+  EXPECT_EQ(written, 2'400'000u + 2'400'000 + 3);
+  const Checkpoint checkpoint = Checkpoint::open(scratch.path());
+  EXPECT_EQ(checkpoint.total_bytes(), kept + written);
+  EXPECT_FALSE(std::filesystem::exists(file(5).native() + ".partial"));
+}
+
+TEST(CheckpointWriter, PiecesOfSeveralMatricesAreWholeRows) {
+  const ScratchFolder scratch;
+  write_checkpoint(
+      scratch.path(), {{"m", DType::U8, {3, 1000, 700}}},
+      [](size_t, uint64_t offset, std::span<std::byte> out) {
+        EXPECT_TRUE(offset % 700 == 0 && out.size() % 700 == 0);
+        make(0, offset, out);
+      },
+      [](uint64_t) {});
+}
+
 TEST(CheckpointWriter, AFailureEndsIt) {
   const ScratchFolder scratch;
   EXPECT_EQ(kind_of([&] {

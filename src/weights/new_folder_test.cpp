@@ -93,5 +93,24 @@ TEST(NewFolder, RemovesWhatAKilledProgramLeftButNotWhatARunningOneWrites) {
   EXPECT_TRUE(has_nothing(next.files()));
 }
 
+TEST(NewFolder, KeepsFilesForTheNextProgramWhereAsked) {
+  ScratchFolder scratch;
+  const fs::path name = scratch.path() / "model";
+  { NewFolder empty(name, Leftovers::kept); }
+  EXPECT_TRUE(has_nothing(scratch.path()));
+  {
+    NewFolder first(name, Leftovers::kept);
+    write_file(first.files() / "a", "text");
+  }
+  NewFolder second(name, Leftovers::kept);
+  EXPECT_EQ(content_of(second.files() / "a"), "text");
+  EXPECT_EQ(kind_of([&] { NewFolder third(name, Leftovers::kept); }), ErrorKind::usage);
+  second.clear();
+  EXPECT_TRUE(has_nothing(second.files()));
+  write_file(second.files() / "b", "text");
+  second.publish();
+  EXPECT_EQ(content_of(name / "b"), "text");
+}
+
 }  // namespace
 }  // namespace klotski

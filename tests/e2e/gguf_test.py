@@ -170,6 +170,7 @@ class Gguf(unittest.TestCase):
         cut.write_bytes(self.model.read_bytes()[:-100_000])
         self.assertIn("cut short", self.program("run", cut, "-p", "A", code=3))
         self.assertIn("safetensors", self.program("compact", self.model, self.folder / "out", code=3))
+        self.assertIn("safetensors", self.program("quantize", self.model, self.folder / "out", "--bits", "4", code=3))
         other = self.folder / "other.gguf"
         write(other, [pair("general.architecture", TEXT, "bert")], self.tensors)
         self.assertIn("expected one of llama", self.program("info", other, code=3))
