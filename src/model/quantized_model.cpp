@@ -5,19 +5,17 @@
 #include <mutex>
 #include <set>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/new_file.h"
 #include "model/new_weights.h"
+#include "model/resumed_run.h"
 #include "model/unit_layout.h"
 #include "tensor/hqq.h"
 #include "weights/new_folder.h"
-#include "weights/output_file.h"
 
 namespace klotski {
 
@@ -25,10 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kResumeFile = ".klotski-quantize.json";
 constexpr int kSolverVersion = 1;  // rises when equal numbers become other bytes
 constexpr int kAttentionBits = 4;
-constexpr uint64_t kMostResumeBytes = 16 * kMiB;
 
 bool is_quantizable(DType dtype) {
   return dtype == DType::F32 || dtype == DType::F16 || dtype == DType::BF16;
@@ -106,33 +102,6 @@ std::string run_identity(const TensorSource& checkpoint, const QuantizeSettings&
                          {"group", settings.group},  {"attention", settings.attention},
                          {"shard", max_shard_bytes}, {"files", std::move(files)}};
   return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-bool is_shard(const fs::path& path) { return path.extension() == ".safetensors"; }
-
-// Makes the folder one of this run: files of another run are removed, and of a run of equal
-// settings all but complete shards and their record. Returns the bytes that are left.
-uint64_t take_over(NewFolder& folder, const std::string& identity) {
-  const fs::path resume = folder.files() / kResumeFile;
-  std::error_code error;
-  const bool same = fs::is_regular_file(fs::symlink_status(resume, error)) &&
-                    fs::file_size(resume, error) == identity.size() && !error &&
-                    read_text_file(resume, kMostResumeBytes) == identity;
-  if (!same) {
-    folder.clear();
-    write_text_file(resume, identity);
-  }
-  uint64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder.files())) {
-    const std::string name = entry.path().filename().native();
-    if (name == kResumeFile || name == kQuantizationFile) continue;
-    if (is_shard(entry.path()) && entry.is_regular_file()) {
-      bytes += entry.file_size();
-    } else {
-      fs::remove_all(entry.path());
-    }
-  }
-  return bytes;
 }
 
 void replace_file(const fs::path& path, const std::string& text) {
@@ -251,15 +220,14 @@ QuantizeReport quantize_model(const ModelDescription& model, const TensorSource&
   std::erase(files.names, kQuantizationFile);  // written anew
   NewFolder folder(out, Leftovers::kept);
   report.folder = folder.name();
-  const uint64_t there = take_over(folder, run_identity(checkpoint, settings, max_shard_bytes));
+  const uint64_t there =
+      take_over_files(folder, run_identity(checkpoint, settings, max_shard_bytes));
   const uint64_t needed = report.bytes_after + files.bytes;
   folder.require_space(needed - std::min(there, needed));
   copy_files(files, checkpoint.folder(), folder.files());
   report.not_copied = std::move(files.left_out);
   QuantizeWriter(checkpoint, weights, folder.files(), report, progress).write(max_shard_bytes);
-  folder.publish();
-  std::error_code ignored;
-  fs::remove(folder.name() / kResumeFile, ignored);
+  publish_run(folder);
   return report;
 }
 

@@ -19,8 +19,8 @@
 namespace klotski {
 namespace {
 
-constexpr std::array kBits = {4, 3};
-constexpr std::array<int64_t, 3> kGroups = {32, 64, 128};
+constexpr std::array kHqqBits = {4, 3};
+constexpr std::array<int64_t, 3> kHqqGroups = {32, 64, 128};
 
 // Numbers of Student's t distribution with three degrees of freedom: some are far from the others.
 std::vector<float> heavy_tailed(size_t count, uint64_t seed, float size = 0.02f) {
@@ -146,8 +146,8 @@ TEST(Hqq, SolvingByHand) {
 }
 
 TEST(Hqq, ErrorsAreSmallerThanThoseOfRoundingToNearest) {
-  for (const int bits : kBits) {
-    for (const int64_t group : kGroups) {
+  for (const int bits : kHqqBits) {
+    for (const int64_t group : kHqqGroups) {
       double ours = 0.0, plain = 0.0, ours_squared = 0.0, plain_squared = 0.0;
       for (uint64_t seed = 0; seed < 20; ++seed) {
         const HqqRow form{bits, group, 4096};
@@ -190,7 +190,7 @@ TEST(Hqq, CodesArePackedAsWritten) {
   EXPECT_EQ(block[16 + 6], std::byte{0b10});  // column 49
   EXPECT_EQ(block[16], std::byte{0});
   EXPECT_EQ(block[24], std::byte{0});
-  for (const int bits : kBits) {
+  for (const int bits : kHqqBits) {
     std::mt19937 random(7);
     std::array<uint8_t, 64> again{};
     for (uint8_t& code : codes) code = static_cast<uint8_t>(random() % (1u << bits));
@@ -237,8 +237,8 @@ TEST(Hqq, RowsTakeLittleMoreThanTheirCodes) {
   EXPECT_NEAR(bits_per_weight(4, 64, 14336), 4.2589, 1e-4);
   EXPECT_NEAR(bits_per_weight(4, 64, 768), 4.3333, 1e-4);
   EXPECT_DOUBLE_EQ(bits_per_weight(4, 128, 4096), 4.15625);
-  for (const int bits : kBits) {
-    for (const int64_t group : kGroups) {
+  for (const int bits : kHqqBits) {
+    for (const int64_t group : kHqqGroups) {
       const WeightFormat& format = format_of(hqq_type(bits, group));
       for (const int64_t columns : {1, 63, 64, 65, 100, 4096, 40'000}) {
         EXPECT_EQ(format.row_bytes(columns), (HqqRow{bits, group, columns}.row_bytes()));
@@ -252,8 +252,8 @@ TEST(Hqq, RowsTakeLittleMoreThanTheirCodes) {
 }
 
 TEST(Hqq, AnyNumberOfColumnsComesBackAndCanBeCut) {
-  for (const int bits : kBits) {
-    for (const int64_t group : kGroups) {
+  for (const int bits : kHqqBits) {
+    for (const int64_t group : kHqqGroups) {
       for (const int64_t columns : {1, 31, 64, 65, 100, 192, 8200}) {
         const HqqRow form{bits, group, columns};
         const std::vector<float> numbers = heavy_tailed(static_cast<size_t>(columns), 3);
@@ -312,8 +312,8 @@ TEST(Hqq, TwiceTheWeightsHaveTheSameCodes) {
 
 TEST(Hqq, NothingOutsideARowOfAnyBytesIsRead) {
   std::mt19937_64 random(11);
-  for (const int bits : kBits) {
-    for (const int64_t group : kGroups) {
+  for (const int bits : kHqqBits) {
+    for (const int64_t group : kHqqGroups) {
       for (const int64_t columns : {1, 64, 200, 5000}) {
         const HqqRow form{bits, group, columns};
         // As long as the row: a sanitizer notices what is read beyond it.

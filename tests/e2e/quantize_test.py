@@ -50,6 +50,11 @@ def bf16(data, at):
     return struct.unpack("<f", b"\0\0" + data[at:at + 2])[0]
 
 
+def to_bf16(number):
+    bits, = struct.unpack("<I", struct.pack("<f", number))
+    return bits + 0x7FFF + (bits >> 16 & 1) >> 16
+
+
 def expand_row(row, columns, bits, group):
     groups = -(-columns // group)
     wide = 8 * -(-groups // 128)
@@ -69,7 +74,7 @@ def expand_row(row, columns, bits, group):
         else:
             code = (block[place % 16] >> (2 * (place // 16)) & 3) | (block[16 + place // 8] >> place % 8 & 1) << 2
         numbers.append(single(scales[column // group] * single(code - zeros[column // group])))
-    return struct.pack(f"<{columns}f", *numbers)
+    return numbers
 
 
 class Quantize(unittest.TestCase):
@@ -94,8 +99,8 @@ class Quantize(unittest.TestCase):
         self.assertEqual(result.returncode, code, result.stderr)
         self.assertIn(says, result.stderr.decode())
 
-    def expanded(self, model):
-        """A copy of a quantised model whose weights are float32."""
+    def expanded(self, model, precision):
+        """A copy of a quantised model that has the numbers which are multiplied: float32, or rounded to bf16."""
         shapes = {name: shape for name, _, shape, _ in read_tensors(self.plain / "model.safetensors")}
         tensors = []
         for name, dtype, shape, content in read_tensors(model / "model.safetensors"):
@@ -104,11 +109,14 @@ class Quantize(unittest.TestCase):
                 bits, group = map(int, form.split("_"))
                 rows, columns = shapes[plain]
                 self.assertEqual((dtype, shape), ("U8", [rows, len(content) // rows]))
-                content = b"".join(expand_row(content[row * shape[1]:][:shape[1]], columns, bits, group)
-                                   for row in range(rows))
-                name, dtype, shape = plain, "F32", [rows, columns]
+                numbers = []
+                for row in range(rows):
+                    numbers += expand_row(content[row * shape[1]:][:shape[1]], columns, bits, group)
+                content = (struct.pack(f"<{len(numbers)}f", *numbers) if precision == "f32"
+                           else struct.pack(f"<{len(numbers)}H", *map(to_bf16, numbers)))
+                name, dtype, shape = plain, "F32" if precision == "f32" else "BF16", [rows, columns]
             tensors.append((name, dtype, shape, content))
-        copy = self.folder / "expanded"
+        copy = self.folder / precision
         shutil.copytree(model, copy)
         write_tensors(copy / "model.safetensors", tensors)
         return copy
@@ -118,12 +126,12 @@ class Quantize(unittest.TestCase):
             with self.subTest(options):
                 out = self.folder / "out"
                 self.ok("quantize", self.plain, out, *options)
-                copy = self.expanded(out)
                 for precision in ("f32", "bf16"):
+                    copy = self.expanded(out, precision)
                     arguments = (*QUESTION, "--precision", precision)
                     self.assertEqual(self.ok("run", out, *arguments), self.ok("run", copy, *arguments))
+                    shutil.rmtree(copy)
                 shutil.rmtree(out)
-                shutil.rmtree(copy)
 
     def test_says_what_was_lost(self):
         out = self.folder / "out"
