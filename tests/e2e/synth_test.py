@@ -108,7 +108,7 @@ class Synth(unittest.TestCase):
         process = subprocess.Popen([KLOTSKI, "synth", "L=8,H=1024,F=4096,E=8,K=2", out],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         partial = self.folder / ".out.klotski-partial"
-        while process.poll() is None and not (partial / "model.safetensors").exists():
+        while process.poll() is None and not (partial / "model.safetensors.partial").exists():
             time.sleep(0.001)
         process.kill()
         self.assertEqual(process.wait(), -signal.SIGKILL)
