@@ -64,9 +64,9 @@ void add_strategy_flags(CLI::App& command, SessionFlags& flags) {
           [&limits](const std::string& name) {
             limits.precision = name == "f32" ? Precision::f32 : Precision::bf16;
           },
-          "Type of keys and values, and of the inputs of products with bf16 weights: bf16 "
-          "(default) "
-          "or f32. Sums, routers and hidden states between layers are float32 either way")
+          "Type of keys and values, and of the inputs of products with bf16 or quantised weights: "
+          "bf16 (default; quantised weights are rounded as well) or f32. Sums, routers and hidden "
+          "states between layers are float32 either way")
       ->check(CLI::IsMember({"f32", "bf16"}));
   command
       .add_option_function<std::string>(

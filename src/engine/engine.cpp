@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/memory_limit.h"
+#include "engine/prompt.h"
 
 namespace klotski {
 
@@ -23,15 +24,8 @@ void check(const ModelDescription& model, const Request& request) {
          model.max_positions);
   }
   if (request.max_tokens < 1) fail(ErrorKind::usage, "max tokens: expected at least 1");
-  const auto check_tokens = [&](const std::vector<TokenId>& tokens, std::string_view what) {
-    for (const TokenId token : tokens) {
-      if (token >= 0 && token < model.vocabulary) continue;
-      fail(ErrorKind::usage, "token id {} of the {} is outside the vocabulary of {}", token, what,
-           model.vocabulary);
-    }
-  };
-  check_tokens(request.prompt, "prompt");
-  check_tokens(request.given_tokens, "continuation");
+  check_tokens(model, request.prompt, "prompt");
+  check_tokens(model, request.given_tokens, "continuation");
 }
 
 }  // namespace

@@ -106,6 +106,15 @@ std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConf
   return tokens;
 }
 
+void check_tokens(const ModelDescription& model, std::span<const TokenId> tokens,
+                  std::string_view what) {
+  for (const TokenId token : tokens) {
+    if (token >= 0 && token < model.vocabulary) continue;
+    fail(ErrorKind::usage, "token id {} of the {} is outside the vocabulary of {}", token, what,
+         model.vocabulary);
+  }
+}
+
 OrderedJson chat_context(const TokenizerConfig& config, OrderedJson messages) {
   return {{"messages", std::move(messages)}, {"tools", nullptr},
           {"add_generation_prompt", true},   {"bos_token", config.bos_token},

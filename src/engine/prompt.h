@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,10 @@ namespace klotski {
 std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConfig& config,
                                  const ModelDescription& model, std::string_view text,
                                  bool parse_special);
+
+// Refuses (usage) tokens outside the model's vocabulary; `what` names them.
+void check_tokens(const ModelDescription& model, std::span<const TokenId> tokens,
+                  std::string_view what);
 
 // The variables a template is given for a conversation that the model is to continue.
 OrderedJson chat_context(const TokenizerConfig& config, OrderedJson messages);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/prompt.h"
 #include "kv/transaction.h"
 
 namespace klotski {
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int64_t kScoredRows = 64;  // rows of a micro-batch whose logits are in memory together
 
-// The probability of a token, as its negative logarithm.
+// -ln of the probability of a token.
 double negative_log_probability(std::span<const float> logits, TokenId token) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
@@ -90,6 +91,7 @@ class TextGroup {
 
 void pass_groups(Pipeline& pipeline, std::span<const std::vector<TokenId>> texts,
                  const TakeRouting& take, const TakeTextLogits& take_logits) {
+  for (const auto& text : texts) check_tokens(pipeline.description(), text, "text");
   for (size_t first = 0; first < texts.size();) {
     TextGroup group(pipeline, texts, first);
     while (group.pass(take, take_logits)) {
@@ -141,7 +143,14 @@ TextScore score_texts(Pipeline& pipeline, std::span<const std::vector<TokenId>> 
           const auto next = static_cast<size_t>(piece.first_position + row + 1);
           if (next == text.size()) continue;
           const std::span<const float> of_row(logits.row(row), static_cast<size_t>(logits.width));
-          score.negative_log_likelihood += negative_log_probability(of_row, text[next]);
+          const double nats = negative_log_probability(of_row, text[next]);
+          if (!std::isfinite(nats)) {
+            fail(ErrorKind::bad_model,
+                 "the logits of text {}, position {}: expected numbers, found an infinity or NaN; "
+                 "the weights are broken",
+                 piece.text, next - 1);
+          }
+          score.negative_log_likelihood += nats;
           ++score.tokens;
         }
       });

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/testing.h"
 #include "engine/testing/pipeline_runs.h"
 
 namespace klotski {
@@ -67,6 +68,13 @@ TEST_F(ScoreTextsTest, TextsAloneScoreAsTheyDoTogether) {
   }
   EXPECT_EQ(alone.tokens, together.tokens);
   EXPECT_EQ(alone.negative_log_likelihood, together.negative_log_likelihood);
+}
+
+TEST_F(ScoreTextsTest, TokensOutsideTheVocabularyAreRefused) {
+  for (const int64_t token : {int64_t{-1}, model_.description.vocabulary}) {
+    texts_.back().back() = static_cast<TokenId>(token);
+    EXPECT_NE(refusal([&] { score(texts_); }).find("outside the vocabulary"), std::string::npos);
+  }
 }
 
 TEST_F(ScoreTextsTest, ProgressEndsWithAllTokens) {

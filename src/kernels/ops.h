@@ -47,9 +47,9 @@ struct ConstRows {
 
 enum class Activation { silu, gelu, gelu_tanh, relu };
 
-// How rows are multiplied by weights. Sums are float32 either way, and only bf16 weights (and keys)
-// and those of packed formats, whose numbers are then bf16 as well, know the difference: others are
-// always multiplied as f32.
+// How rows are multiplied by weights. Sums are float32 either way, and only products with bf16
+// weights (and keys) know the difference, and those with packed formats of F32 numbers, which a
+// processor that multiplies bf16 numbers faster rounds as well. Others are always of f32 inputs.
 enum class Precision {
   f32,       // inputs as they are
   two_bf16,  // matmul only: inputs as the sum of two bf16 numbers, 16 bits of their fraction

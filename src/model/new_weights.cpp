@@ -69,7 +69,16 @@ class RowPacker {
     }
     const TensorView view{.data = out, .dtype = weight_.dtype, .shape = {1, columns}};
     format_.expand(view, 0, again_.data());
-    if (format_.lossy) return compare(numbers_, again_);
+    if (format_.lossy) {
+      const SquaredErrors errors = compare(numbers_, again_);
+      if (!std::isfinite(errors.error)) {
+        fail(ErrorKind::bad_model,
+             "tensor {}: row {} cannot be {}: expected numbers that leave room for rounding, found "
+             "some near the largest of F32",
+             in_quotes(weight_.entry->name), row, format_.name);
+      }
+      return errors;
+    }
     if (numbers_ != again_) {
       fail(ErrorKind::internal, "tensor {}: row {} is not what it was when it is expanded again",
            in_quotes(weight_.entry->name), row);

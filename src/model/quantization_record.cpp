@@ -14,8 +14,8 @@ namespace klotski {
 namespace {
 
 constexpr int64_t kRecordVersion = 1;
-constexpr uint64_t kMostRecordBytes = 256 * kMiB;
-constexpr double kMostError = 1e6;  // of a tensor of which next to nothing is left
+constexpr uint64_t kMostRecordBytes = 32 * kMiB;  // parsed, JSON takes many times its size
+constexpr double kMostError = 1e6;                // of a tensor of which next to nothing is left
 
 // Adds the tensors of a unit that the record has.
 void add_unit(LayerErrors& layer, const std::vector<TensorSpec>& specs, const UnitLayout& layout,
@@ -48,10 +48,14 @@ QuantizationRecord read_quantization_record(const std::filesystem::path& folder)
   const Json text = parse_json(read_text_file(path, kMostRecordBytes), what);
   const JsonFields fields(text, what);
   fields.integer("version", kRecordVersion, kRecordVersion);
-  const std::optional<JsonFields> errors = fields.object("relative_errors");
-  if (!errors) fields.refuse("relative_errors", "an object");
+  if (!fields.object("relative_errors")) fields.refuse("relative_errors", "an object");
   for (const auto& [name, value] : text["relative_errors"].items()) {
-    record.errors[name] = errors->number(name, 0.0, kMostError);
+    const double error = value.is_number() ? value.get<double>() : -1.0;
+    if (!(error >= 0.0 && error <= kMostError)) {
+      fail(ErrorKind::bad_model, "{}: relative error of {}: expected a number from 0 to {}", what,
+           in_quotes(name), kMostError);
+    }
+    record.errors[name] = error;
   }
   return record;
 }

@@ -173,6 +173,22 @@ TEST(Quantization, AMatrixIsFoundInTheFormatOfItsTensors) {
   EXPECT_EQ(found_in({packed, {"q.weight_scale", DType::BF16, {16, 2}}}, int4).dtype, int4[0]);
 }
 
+// Zero points belong to a matrix that has them, whichever group the configuration names first.
+TEST(Quantization, SymmetricAndAsymmetricGroupsOfOneSizeAreToldApart) {
+  const std::vector<DType> plain = checkpoint_types(CheckpointMethod::int4, 128);
+  const std::vector<DType> with_zeros = checkpoint_types(CheckpointMethod::int4_zero_points, 128);
+  const NewTensor packed = {"q.weight_packed", DType::I32, {16, 32}};
+  const NewTensor scales = {"q.weight_scale", DType::BF16, {16, 2}};
+  const NewTensor zeros = {"q.weight_zero_point", DType::I32, {2, 2}};
+  for (const bool plain_first : {true, false}) {
+    std::vector<DType> both = plain_first ? plain : with_zeros;
+    const std::vector<DType>& others = plain_first ? with_zeros : plain;
+    both.insert(both.end(), others.begin(), others.end());
+    EXPECT_EQ(found_in({packed, scales}, both).dtype, plain[0]);
+    EXPECT_EQ(found_in({packed, scales, zeros}, both).dtype, with_zeros[0]);
+  }
+}
+
 TEST(Quantization, SideTensorsThatAreMissingOrOddAreNamed) {
   const std::vector<DType> gptq = checkpoint_types(CheckpointMethod::gptq, 128);
   const auto error_with = [&](const std::vector<NewTensor>& tensors) {

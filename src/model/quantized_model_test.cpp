@@ -206,6 +206,7 @@ TEST(QuantizedModel, AnInterruptedRunGoesOnAndGivesTheSameBytes) {
   EXPECT_GT(quantize(kFixture, whole, {}, ignore_progress, kSmallShards).weight_files, 4u);
   const fs::path out = scratch.path() / "out";
   const fs::path hidden = scratch.path() / ".out.klotski-partial";
+  const std::string first_shard = contents(whole).lower_bound("model-00001")->first;
   uint64_t kept = 0;
   for (int attempt = 1; attempt <= 3; ++attempt) {
     const auto stop = [&](uint64_t done, uint64_t total, uint64_t) {
@@ -213,7 +214,7 @@ TEST(QuantizedModel, AnInterruptedRunGoesOnAndGivesTheSameBytes) {
     };
     EXPECT_THROW(quantize(kFixture, out, {}, stop, kSmallShards), Interrupted);
     EXPECT_FALSE(fs::exists(out));
-    EXPECT_TRUE(has_entry(hidden, "model-00001-of-00006.safetensors") || fs::is_directory(hidden));
+    if (attempt > 1) EXPECT_TRUE(has_entry(hidden, first_shard)) << attempt;
   }
   const QuantizeReport report = quantize(
       kFixture, out, {}, [&](uint64_t, uint64_t, uint64_t from_before) { kept = from_before; },

@@ -175,15 +175,16 @@ StoredTensor packed_tensor(const TensorSource& source, UnitKind kind, TensorSpec
   return tensor;
 }
 
-// Whether the side tensors of a matrix are those of this format, among formats that have the
-// numbers under one name.
-bool has_sides(const TensorSource& source, const TensorSpec& spec, DType dtype) {
+// Tensors of a matrix in this format, all of which the source has; else 0. Among formats that have
+// the numbers under one name, the one with the most is the matrix's: zero points are not left out.
+size_t parts_found(const TensorSource& source, const TensorSpec& spec, DType dtype) {
   const std::vector<StoredPart> parts = stored_parts(dtype, stored_matrix(spec));
-  return std::all_of(parts.begin(), parts.end(), [&](const StoredPart& part) {
+  const bool all = std::all_of(parts.begin(), parts.end(), [&](const StoredPart& part) {
     const TensorEntry* entry = source.find(part.name.of(spec.name));
     return entry != nullptr && entry->dtype == part.dtype &&
            has_shape(*entry, spec, stored_shape(spec, part.shape));
   });
+  return all ? parts.size() : 0;
 }
 
 // The formats in which a tensor may lie in files that know only elements, those of the
@@ -226,7 +227,7 @@ StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec s
     const TensorEntry* entry = source.find(format.file_name.of(spec.name));
     if (entry == nullptr || (entry == plain && entry->dtype != format.file_type)) continue;
     if (entry == found) {
-      if (!has_sides(source, spec, *packed) && has_sides(source, spec, dtype)) packed = dtype;
+      if (parts_found(source, spec, dtype) > parts_found(source, spec, *packed)) packed = dtype;
       continue;
     }
     if (packed || (plain != nullptr && entry != plain)) {

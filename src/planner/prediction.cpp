@@ -121,7 +121,7 @@ class Run {
   using RowCounts = std::tuple<int64_t, double, double, double>;
   RowCounts last_rows_;
   PassShape first_shape_;
-  TimelineTotals first_;  // the pass that finds nothing in memory
+  TimelineTotals first_;  // the first pass
   // Simulated passes by the rows of the pass before, a pass's own, and the positions they see.
   std::map<std::tuple<RowCounts, RowCounts, double>, Simulated> known_;
   Prediction result_;

@@ -133,15 +133,17 @@ void Session::load() {
   history_ = pipeline_options.predictor.history;
   auto loaded = std::make_unique<Loaded>(*model_, target_.target, *plan_, pipeline_options);
   if (table_) loaded->prepared.pipeline().correlations() = *table_;
-  loaded_ = std::move(loaded);
   // A device's weights are in place before it begins.
-  if (on_device()) preload();
+  if (on_device()) preload(loaded->prepared.pipeline());
+  loaded_ = std::move(loaded);
 }
 
 void Session::unload() { loaded_.reset(); }
 
-void Session::preload() {
-  pipeline().preload([&](uint64_t done, uint64_t total) {
+void Session::preload() { preload(pipeline()); }
+
+void Session::preload(Pipeline& pipeline) {
+  pipeline.preload([&](uint64_t done, uint64_t total) {
     if (events_.progress) events_.progress({"loading weights", done, total});
   });
 }

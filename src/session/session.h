@@ -108,6 +108,7 @@ class Session {
   };
 
   bool plans_by_prediction(PlanBy by);
+  void preload(Pipeline& pipeline);
   // Later members refer to earlier ones, and go before them.
   std::shared_ptr<const OpenedModel> model_;
   SessionOptions options_;

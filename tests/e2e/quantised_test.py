@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-from program import HANGS, KLOTSKI, SOURCE, TINY
+from program import HANGS, KLOTSKI, SOURCE, TINY, multiplied_precision
 
 QWEN = SOURCE / "tests" / "data" / "models" / "qwen3_moe"
 QWEN2 = QWEN.with_name("qwen2_moe")
@@ -224,9 +224,9 @@ class Quantised(unittest.TestCase):
                 stored, expanded = quantise(QWEN, wanted, function)
                 quantised = self.folder / name
                 write_model(quantised, QWEN, stored, config)
-                for precision, tensors in expanded.items():
+                for precision in expanded:
                     plain = self.folder / f"{name}-{precision}"
-                    write_model(plain, QWEN, tensors)
+                    write_model(plain, QWEN, expanded[multiplied_precision(precision)])
                     arguments = ("--precision", precision)
                     expected = self.verified(plain, *arguments)
                     self.assertEqual(self.verified(quantised, *arguments), expected)
@@ -262,7 +262,7 @@ class Quantised(unittest.TestCase):
         config, function = FORMATS["AWQ4_G128"]
         stored, expanded = quantise(TINY, r"model\.layers\.0\.block_sparse_moe\.experts\.[01]\..*", function)
         write_model(self.folder / "awq", TINY, stored, config)
-        write_model(self.folder / "plain", TINY, expanded["bf16"])
+        write_model(self.folder / "plain", TINY, expanded[multiplied_precision("bf16")])
         arguments = ("-p", "The quick brown fox", "-n", "12", "--temperature", "0", "--json")
         quantised, plain = (json.loads(self.program("run", self.folder / name, *arguments))
                             for name in ("awq", "plain"))

@@ -1,4 +1,5 @@
-// Quantised blocks (tensor/block_formats.h) on the CPU: kernels expand them, a strip at a time.
+// Quantised blocks (tensor/block_formats.h) on the CPU: kernels expand them, some outputs at a
+// time.
 
 #include "kernels/cpu/formats.h"
 

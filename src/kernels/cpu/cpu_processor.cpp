@@ -54,17 +54,18 @@ uint64_t CpuProcessor::scratch_bytes(const MostWork& most) const {
   return static_cast<uint64_t>(packed + threads_ * (sums + weights + queries + kStripScratchBytes));
 }
 
-// Bytes by which expanded numbers of 32 bits exceed those that scratch_bytes() counts.
-uint64_t CpuProcessor::expansion_bytes(const MostWork& most, Precision precision,
+// Bytes by which expanded numbers of 32 bits exceed those that scratch_bytes() counts, and rows on
+// their way to be rounded. Routers are multiplied in float32 whatever the precision is.
+uint64_t CpuProcessor::expansion_bytes(const MostWork& most, Precision,
                                        std::span<const DType> formats) const {
   const int64_t widest = std::max(most.in_width, most.expert_width);
   int64_t more = 0;
   for (const DType format : formats) {
     if (!is_packed(format)) continue;
-    const int64_t bytes =
-        element_bytes(format_kernel(format, rounds_inputs(kernels_, precision)).type);
-    more = std::max(
-        more, most_expanded_bytes(widest, bytes) - most_expanded_bytes(widest, kExpandedBytes));
+    const int64_t bytes = element_bytes(format_kernel(format, false).type);
+    const int64_t wider =
+        most_expanded_bytes(widest, bytes) - most_expanded_bytes(widest, kExpandedBytes);
+    more = std::max(more, wider + rounding_bytes(format, widest));
   }
   return static_cast<uint64_t>(threads_ * more);
 }

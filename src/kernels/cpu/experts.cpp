@@ -6,6 +6,12 @@ namespace klotski::cpu {
 
 namespace {
 
+// Whether gate and up are multiplied by inputs that are rounded: not where one of them is not bf16.
+bool rounds_gated(const Kernels& kernels, const ExpertProduct& expert, Precision precision) {
+  return rounds_inputs(kernels, precision) && is_multiplied_as_bf16(expert.gate.dtype) &&
+         is_multiplied_as_bf16(expert.up.dtype);
+}
+
 // Rows of one expert, few enough for a strip.
 struct Piece {
   const ExpertProduct* product;
@@ -28,8 +34,8 @@ struct Piece {
         rows(count),
         in(row_pointers(expert.in, expert.in_rows, begin, count)),
         out(row_pointers(expert.out, expert.out_rows, begin, count)),
-        gate(expert.gate, rounds_inputs(with.kernels, precision)),
-        up(expert.up, rounds_inputs(with.kernels, precision)),
+        gate(expert.gate, rounds_gated(with.kernels, expert, precision)),
+        up(expert.up, rounds_gated(with.kernels, expert, precision)),
         down(expert.down, rounds_inputs(with.kernels, precision)),
         first(&products_for(with.kernels, gate.type == up.type ? gate.type : WeightType::f32,
                             precision)),

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "base/error.h"
+#include "kernels/cpu/multiply.h"
 #include "tensor/compact.h"
 #include "tensor/format.h"
 #include "tensor/half.h"
@@ -25,11 +25,13 @@ void expand_by_format(const Kernels&, const RowExpansion& rows) {
 // Expands a format of F32 numbers row by row, and rounds them.
 void expand_rounded(const Kernels&, const RowExpansion& rows) {
   const WeightFormat& format = format_of(rows.matrix.dtype);
-  std::vector<float> numbers(static_cast<size_t>(rows.matrix.columns()));
+  const int64_t columns = rows.matrix.columns();
+  std::byte* row = scratch(ScratchUse::rounding, rounding_bytes(rows.matrix.dtype, columns));
+  const auto* numbers = reinterpret_cast<const float*>(row);
   auto* out = reinterpret_cast<uint16_t*>(rows.out);
   for (int64_t n = 0; n < rows.count; ++n, out += rows.out_stride) {
-    format.expand(rows.matrix, rows.first + n, reinterpret_cast<std::byte*>(numbers.data()));
-    std::transform(numbers.begin(), numbers.end(), out, float_to_bf16);
+    format.expand(rows.matrix, rows.first + n, row);
+    std::transform(numbers, numbers + columns, out, float_to_bf16);
   }
 }
 
@@ -66,6 +68,11 @@ const FormatKernel& format_kernel(DType dtype, bool rounded) {
   if (const FormatKernel* kernel = block_kernel(dtype, rounded)) return *kernel;
   const WeightType values = weight_type(format_of(dtype).values);
   return rounded && values == WeightType::f32 ? kRounded : kExpanded[static_cast<size_t>(values)];
+}
+
+int64_t rounding_bytes(DType dtype, int64_t width) {
+  const bool rounds = is_packed(dtype) && &format_kernel(dtype, true) == &kRounded;
+  return rounds ? width * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
 int64_t element_bytes(WeightType type) { return type == WeightType::f32 ? 4 : 2; }

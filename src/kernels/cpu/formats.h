@@ -2,7 +2,8 @@
 
 // How the CPU multiplies by weights of a stored format (tensor/format.h): the only place of this
 // folder that chooses code by the type of weights. A format without kernels of its own is expanded,
-// a strip of outputs at a time, and multiplied as the numbers that it expands to.
+// some outputs at a time, and multiplied as the numbers that it expands to; F32 numbers are rounded
+// where the products round their inputs.
 
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +58,10 @@ inline int64_t expanded_stride(int64_t width, int64_t element_bytes) {
 int64_t most_expanded_outputs(int64_t width, int64_t element_bytes);
 // Bytes of a strip of most_expanded_outputs() outputs, of weights no wider than `width`.
 int64_t most_expanded_bytes(int64_t width, int64_t element_bytes);
+
+// Bytes of a row of `width` F32 numbers that a thread holds while it rounds rows of this format; 0
+// where a kernel of the format rounds them.
+int64_t rounding_bytes(DType dtype, int64_t width);
 
 // The kernel of compact rows (tensor/compact.h).
 const FormatKernel& compact_kernel();

@@ -93,13 +93,23 @@ TEST(CpuFormats, ExpertsOfAFormatWithoutKernelsAreThoseOfTheirNumbers) {
         ASSERT_TRUE(same_bits(found.values(), expected.values())) << rows << " rows";
       }
     };
+    // Gate and up are multiplied by the same inputs: F32 numbers of one keep the other's whole.
+    const auto check_mixed = [&](const auto& experts, bool rounds) {
+      const TensorView& down_numbers = down.multiplied(rounds);
+      const Output found = run(experts, gate.packed.view(), up.plain.view, down.packed.view());
+      const Output expected = run(experts, gate.plain.view, up.plain.view, down_numbers);
+      ASSERT_TRUE(same_bits(found.values(), expected.values())) << rows << " rows, mixed";
+    };
     check([](std::span<const ExpertProduct> products,
              Precision precision) { reference_processor().experts(products, precision); },
           true);
     with_every_processor([&](const CpuProcessor& processor) {
-      check([&](std::span<const ExpertProduct> products,
-                Precision precision) { processor.experts(products, precision); },
-            cpu::rounds_inputs(processor.kernels(), Precision::bf16));
+      const auto experts = [&](std::span<const ExpertProduct> products, Precision precision) {
+        processor.experts(products, precision);
+      };
+      const bool rounds = cpu::rounds_inputs(processor.kernels(), Precision::bf16);
+      check(experts, rounds);
+      check_mixed(experts, rounds);
     });
   }
 }
@@ -109,8 +119,9 @@ TEST(CpuFormats, ExpandedNumbersOf32BitsAreCountedBeyondTheScratch) {
   const std::vector<DType> plain = {DType::F32, DType::F16, DType::BF16};
   EXPECT_EQ(cpu_processor().expansion_bytes(most, Precision::bf16, plain), 0u);
   const std::vector<DType> drill = {DType::BF16, testing_formats::drill_type()};
-  // 32 rows of 16384 numbers are 1 MiB in 16 bits and 2 MiB in 32.
-  EXPECT_GE(cpu_processor().expansion_bytes(most, Precision::f32, drill), uint64_t{1} << 20);
+  // 32 rows of 16384 numbers are 1 MiB in 16 bits and 2 MiB in 32, which routers always take.
+  EXPECT_GE(cpu_processor().expansion_bytes(most, Precision::bf16, drill),
+            (uint64_t{1} << 20) + 16384 * 4);
 }
 
 TEST(CpuFormats, TypesThatNoOperationReadsAreRefused) {

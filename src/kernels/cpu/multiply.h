@@ -19,7 +19,7 @@ const Products& products_for(const Kernels& kernels, WeightType type, Precision 
 
 // Memory of a thread that stays with it from call to call; growing it loses its contents. Each use
 // has a memory of its own, so that one may be held while another is asked for.
-enum class ScratchUse { inputs, gated, strip, rows, expanded, count_ };
+enum class ScratchUse { inputs, gated, strip, rows, expanded, rounding, count_ };
 std::byte* scratch(ScratchUse use, int64_t bytes);
 
 inline int64_t blocks_of(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
