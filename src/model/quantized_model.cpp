@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
