@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"
@@ -99,15 +98,10 @@ void check_candidates(const TensorSource& checkpoint, std::vector<NewWeight>& we
 }  // namespace
 
 std::string why_left(const CompactCounts& counts) {
-  std::string text;
-  const auto add = [&](int64_t count, std::string_view why) {
-    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, why);
-  };
-  add(counts.compact_before, "compact already");
-  add(counts.not_bf16, "not BF16");
-  add(counts.not_smaller, "no smaller when compact");
-  add(counts.too_different, "of numbers too different in size");
-  return text;
+  return counted_reasons({{counts.compact_before, "compact already"},
+                          {counts.not_bf16, "not BF16"},
+                          {counts.not_smaller, "no smaller when compact"},
+                          {counts.too_different, "of numbers too different in size"}});
 }
 
 CompactReport compact_model(const ModelDescription& model, const TensorSource& checkpoint,

@@ -1,5 +1,7 @@
 #include "model/new_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -152,6 +154,14 @@ std::vector<NewTensor> in_files(const std::vector<NewWeight>& weights) {
   std::vector<NewTensor> tensors;
   for (const NewWeight& weight : weights) tensors.push_back(weight.in_file());
   return tensors;
+}
+
+std::string counted_reasons(std::initializer_list<CountedReason> reasons) {
+  std::string text;
+  for (const auto& [count, why] : reasons) {
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, why);
+  }
+  return text;
 }
 
 void read_rows(const TensorSource& source, const TensorEntry& entry, int64_t row,

@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "weights/safetensors_writer.h"
@@ -38,6 +41,14 @@ void order_for_files(std::vector<NewWeight>& weights);
 
 uint64_t bytes_of(const std::vector<NewWeight>& weights);
 std::vector<NewTensor> in_files(const std::vector<NewWeight>& weights);
+
+// Tensors that were left as they were, and why.
+struct CountedReason {
+  int64_t count;
+  std::string_view why;
+};
+// "2 not BF16, 3 no smaller when compact": the reasons that have a count.
+std::string counted_reasons(std::initializer_list<CountedReason> reasons);
 
 // Reads rows of a tensor from row `row` on, as many as `out` has room for, as they are in the file.
 void read_rows(const TensorSource& source, const TensorEntry& entry, int64_t row,

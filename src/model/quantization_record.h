@@ -1,6 +1,6 @@
 #pragma once
 
-// What `klotski quantize` says of the tensors it quantised, in a JSON file beside the weights.
+// Errors of the tensors that `klotski quantize` quantised, in a JSON file beside the weights.
 
 #include <cstdint>
 #include <filesystem>

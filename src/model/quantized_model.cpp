@@ -4,7 +4,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"
@@ -205,14 +204,9 @@ class QuantizeWriter {
 }  // namespace
 
 std::string why_left(const QuantizeCounts& counts) {
-  std::string text;
-  const auto add = [&](int64_t count, std::string_view why) {
-    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, why);
-  };
-  add(counts.packed_before, "packed already");
-  add(counts.other_types, "of other types");
-  add(counts.not_smaller, "no smaller when quantised");
-  return text;
+  return counted_reasons({{counts.packed_before, "packed already"},
+                          {counts.other_types, "of other types"},
+                          {counts.not_smaller, "no smaller when quantised"}});
 }
 
 QuantizeReport quantize_model(const ModelDescription& model, const TensorSource& checkpoint,

@@ -15,6 +15,7 @@ import tempfile
 import unittest
 
 from program import HANGS, KLOTSKI, SOURCE, TINY, multiplied_precision
+from safetensors_files import read_tensors, write_tensors
 
 QWEN = SOURCE / "tests" / "data" / "models" / "qwen3_moe"
 QWEN2 = QWEN.with_name("qwen2_moe")
@@ -43,12 +44,7 @@ def words(numbers):
 
 def read_model(folder):
     for path in sorted(folder.glob("*.safetensors")):
-        data = path.read_bytes()
-        size = int.from_bytes(data[:8], "little")
-        for name, entry in json.loads(data[8:8 + size]).items():
-            if name != "__metadata__":
-                begin, end = entry["data_offsets"]
-                yield name, entry["dtype"], entry["shape"], data[8 + size + begin:8 + size + end]
+        yield from read_tensors(path)
 
 
 def write_model(folder, source, tensors, quantization=None):
@@ -60,13 +56,7 @@ def write_model(folder, source, tensors, quantization=None):
     if quantization:
         config["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(config))
-    header, data = {}, b""
-    for name, dtype, shape, content in sorted(tensors, key=lambda tensor: len(tensor[3]) % 8 != 0):
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    write_tensors(folder / "model.safetensors", sorted(tensors, key=lambda tensor: len(tensor[3]) % 8 != 0))
 
 
 def fp8(base, shape, values, kind, powers_of_two=False):

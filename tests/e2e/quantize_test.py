@@ -13,6 +13,7 @@ import time
 import unittest
 
 from program import HANGS, KLOTSKI, TINY, multiplied_precision
+from safetensors_files import read_tensors, write_tensors
 
 SHAPE = "L=2,H=128,F=200,E=4,K=2,vocab=512"
 QUESTION = ("-p", "Once upon a time", "-n", "24", "--temperature", "0", "--ignore-end", "--device", "cpu")
@@ -20,25 +21,6 @@ QUESTION = ("-p", "Once upon a time", "-n", "24", "--temperature", "0", "--ignor
 
 def run(*arguments):
     return subprocess.run([KLOTSKI, *arguments], capture_output=True, timeout=HANGS)
-
-
-def read_tensors(path):
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            yield name, entry["dtype"], entry["shape"], data[8 + size + begin:8 + size + end]
-
-
-def write_tensors(path, tensors):
-    header, data = {}, b""
-    for name, dtype, shape, content in tensors:
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def single(number):

@@ -311,7 +311,7 @@ struct Format<BlockType::q5_k> {
 template <>
 struct Format<BlockType::q6_k> {
   static constexpr int64_t kColumns = kSuperColumns, kBytes = 210;
-  // Of each 128 columns, 64 bytes hold four bits: those of the first 64 in their lower halves.
+  // Four bits a column: 64 bytes hold 128 columns, the first 64 columns in their lower halves.
   template <typename Out>
   static KLOTSKI_INLINE void expand(const std::byte* block, Out* out) {
     const GroupScales steps(reinterpret_cast<SignedBytes>(bytes_at(block + 192)),
