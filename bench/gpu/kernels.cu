@@ -1,5 +1,6 @@
 // Speed of the operations on a device compared with the device's limits: experts with the bare
-// products of the library, attention in FLOPs and bytes a second. Prints JSON.
+// products of the library, products with quantised weights with plain copies, attention in FLOPs
+// and bytes a second. Prints JSON.
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/products_cuda.h"
 #include "kernels/cuda_processor.h"
+#include "tensor/format.h"
 
 namespace klotski {
 namespace {
@@ -129,6 +131,44 @@ std::string measure_experts(const cuda::CudaProcessor& ops, int64_t hidden, int6
   return lines;
 }
 
+// A product with few rows by weights of a quantised format, in stored bytes a second: matrices in
+// turn, so that no cache holds them, beside a plain copy of as many bytes within the device.
+std::string measure_quantised(const cuda::CudaProcessor& ops, DType type) {
+  constexpr int64_t kColumns = 4096;
+  constexpr int64_t kOutputs = 14336;
+  constexpr int kMatrices = 6;
+  const auto bytes = static_cast<uint64_t>(kOutputs * bytes_per_row(type, kColumns));
+  const RandomMemory weights(ops, kMatrices * bytes);
+  const RandomMemory copied(ops, bytes);
+  const cuda::Context& with = ops.context();
+  const double copy = seconds_of(with, [&](int run) {
+    const std::byte* from = weights.data() + static_cast<uint64_t>(run % kMatrices) * bytes;
+    cuda::check_cuda(
+        cudaMemcpyAsync(copied.data(), from, bytes, cudaMemcpyDeviceToDevice, with.stream),
+        "cudaMemcpyAsync");
+  });
+  std::string lines;
+  for (const int64_t rows : {1, 2, 4, 8, 16, 64, 512}) {
+    const RandomMemory in(ops, static_cast<uint64_t>(rows * kColumns) * 4);
+    const RandomMemory out(ops, static_cast<uint64_t>(rows * kOutputs) * 4);
+    const double seconds = seconds_of(with, [&](int run) {
+      const TensorView weight{
+          .data = weights.data() + static_cast<uint64_t>(run % kMatrices) * bytes,
+          .dtype = type,
+          .shape = {kOutputs, kColumns}};
+      ops.matmul({out.floats(), rows, kOutputs}, {in.floats(), rows, kColumns}, weight, {},
+                 Precision::bf16);
+    });
+    // A copy reads each byte and writes it.
+    lines += fmt::format(
+        "  {{\"what\": \"product with {}\", \"rows\": {}, \"microseconds\": {:.1f}, "
+        "\"stored_gb_per_s\": {:.0f}, \"copy_gb_per_s\": {:.0f}}},\n",
+        dtype_name(type), rows, seconds * 1e6, static_cast<double>(bytes) / seconds / 1e9,
+        2.0 * static_cast<double>(bytes) / copy / 1e9);
+  }
+  return lines;
+}
+
 // Sequences whose keys and values lie in pages of 16 positions.
 std::string measure_attention(const cuda::CudaProcessor& ops, int64_t sequences, int64_t tokens,
                               int64_t positions) {
@@ -177,6 +217,10 @@ int run() {
   const cuda::CudaProcessor ops(*device);
   const ArenaUse arena(ops, {device->allocate(kArenaBytes), kArenaBytes});
   std::string lines = measure_experts(ops, 4096, 14336) + measure_experts(ops, 2048, 768);
+  for (auto type = DType::Q4_0; type <= DType::MXFP4;
+       type = static_cast<DType>(static_cast<int>(type) + 1)) {
+    lines += measure_quantised(ops, type);
+  }
   for (const int64_t tokens : {512, 2048, 8192}) lines += measure_attention(ops, 1, tokens, tokens);
   lines += measure_attention(ops, 16, 512, 512);
   lines += measure_attention(ops, 8, 2048, 2048);

@@ -39,9 +39,9 @@ WeightFormat block_format(std::string_view name, const NoiseBits& noise = kHalfS
           .is_file_type = true,
           .block_columns = columns,
           .block_bytes = bytes,
+          .alignment = std::min<uint64_t>(bytes & -bytes, 16),
           .sides = {},
           .lossy = true,
-          .on_devices = false,
           .noise = noise,
           .expand = expand_blocks<columns, bytes, expand_block>};
 }

@@ -1,4 +1,5 @@
 #include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/formats_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
 
 namespace klotski::cuda {
@@ -18,6 +19,9 @@ __global__ void look_up(float* out, const Stored* table, const TokenId* tokens, 
 void CudaProcessor::embed(Rows out, const TensorView& table,
                           std::span<const TokenId> tokens) const {
   if (out.count == 0) return;
+  if (const FormatKernel* format = format_kernel(table.dtype); format && format->look_up) {
+    return format->look_up(context(), out, table, tokens);
+  }
   const bool aligned = rows_aligned(out.data, out.width) && rows_aligned(table.data, out.width);
   with_stored_type(table.dtype, [&](auto type) {
     using Stored = decltype(type);

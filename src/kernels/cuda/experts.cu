@@ -27,7 +27,7 @@ using Pieces = std::vector<ExpertPiece>;
 
 // The type in which weights are multiplied.
 DType multiplied_type(const TensorView& weight) {
-  return has_bf16_values(weight.dtype) ? DType::BF16 : weight.dtype;
+  return is_multiplied_as_bf16(weight.dtype) ? DType::BF16 : weight.dtype;
 }
 
 // Whether all three products have inputs of one part in the 16-bit type of all weights.
@@ -93,11 +93,11 @@ class Batch {
                 float* out) const {
     if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
       const FormatKernel* format = format_kernel(weight.dtype);
-      if (format && piece.count <= format->most_few_rows) {
+      if (format && piece.count <= format->most_few_rows(with_, weight)) {
         return format->few_rows(with_, out, in, piece.count, weight);
       }
     }
-    for_each_slab(with_, weight, [&](const TensorView& slab, int64_t first) {
+    for_each_slab(with_, weight, false, [&](const TensorView& slab, int64_t first) {
       with_.cublas->multiply({.out = out + first,
                               .in = in,
                               .weight = slab.data,
@@ -124,7 +124,7 @@ class Batch {
 
 void run_batch(const Context& with, Pieces& pieces) {
   if (pieces.empty()) return;
-  if (has_bf16_values(pieces.front().product->gate.dtype)) {
+  if (is_multiplied_as_bf16(pieces.front().product->gate.dtype)) {
     Batch<__nv_bfloat16>(with, pieces, CUDA_R_16BF).run();
   } else {
     Batch<__half>(with, pieces, CUDA_R_16F).run();

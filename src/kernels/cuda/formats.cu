@@ -9,9 +9,17 @@
 namespace klotski::cuda {
 
 const FormatKernel* format_kernel(DType dtype) {
-  static constexpr FormatKernel kCompact = {expand, kFewRows, few_rows};
+  static constexpr FormatKernel kCompact = {
+      .expand = expand,
+      .expand_floats = nullptr,
+      .most_few_rows = [](const Context&, const TensorView&) { return kFewRows; },
+      .few_rows = few_rows,
+      .most_few_float_rows = 0,
+      .few_float_rows = nullptr,
+      .look_up = nullptr};
   if (!is_packed(dtype)) return nullptr;
   if (dtype == kCompactType) return &kCompact;
+  if (const FormatKernel* kernel = block_kernel(dtype)) return kernel;
   fail(ErrorKind::bad_model,
        "weights of {}: expected a format that a device can multiply by; "
        "run the model on the CPU",

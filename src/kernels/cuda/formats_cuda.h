@@ -6,8 +6,10 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/context_cuda.h"
+#include "kernels/ops.h"
 #include "tensor/tensor_view.h"
 
 namespace klotski::cuda {
@@ -16,15 +18,28 @@ struct FormatKernel {
   // out[rows][columns] = a matrix of the format. Whatever its bytes are, nothing outside its rows
   // is read and nothing outside `out` written.
   void (*expand)(const Context& with, __nv_bfloat16* out, const TensorView& weight);
-  // out[rows][outputs] = in[rows][columns] * weight^T for 1 to most_few_rows rows, faster than by
-  // expanding the weights first.
-  int64_t most_few_rows;
+  // The same, not rounded; null where BF16 holds all numbers of the format.
+  void (*expand_floats)(const Context& with, float* out, const TensorView& weight);
+  // out[rows][outputs] = in[rows][columns] * weight^T, faster than by expanding the weights first
+  // for up to most_few_rows() rows of this device and matrix.
+  int64_t (*most_few_rows)(const Context& with, const TensorView& weight);
   void (*few_rows)(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
                    const TensorView& weight);
+  // The same for up to most_few_float_rows rows that are not rounded; null where there is no such
+  // kernel.
+  int64_t most_few_float_rows;
+  void (*few_float_rows)(const Context& with, float* out, const float* in, int64_t rows,
+                         const TensorView& weight);
+  // Rows of an embedding table (Processor::embed); null where no table is of the format.
+  void (*look_up)(const Context& with, Rows out, const TensorView& table,
+                  std::span<const TokenId> tokens);
 };
 
 // The kernels of a packed format; null where weights are elements one after the other. Refuses
 // (bad_model) a packed format without kernels for devices.
 const FormatKernel* format_kernel(DType dtype);
+
+// The kernels of quantised blocks (tensor/block_formats.h); null for other types.
+const FormatKernel* block_kernel(DType dtype);
 
 }  // namespace klotski::cuda

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/cuda/context_cuda.h"
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/expand_cuda.h"
 #include "kernels/cuda/few_outputs_cuda.h"
+#include "kernels/cuda/formats_cuda.h"
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
@@ -87,7 +89,17 @@ void multiply_parts(const Context& with, Rows out, ConstRows in, const TensorVie
   const bool stacked =
       parts > 1 && parts * in.count <= kStackedRows && stride == count && sum_bytes <= kSumBytes;
   const Scratch sums(with, stacked ? static_cast<uint64_t>(sum_bytes) : 0);
-  for_each_slab(with, weight, [&](const TensorView& slab, int64_t first_output) {
+  if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
+    const FormatKernel* format = format_kernel(weight.dtype);
+    const int64_t rows = parts * in.count;
+    if (format && (stacked || parts == 1) && rows <= format->most_few_rows(with, weight)) {
+      format->few_rows(with, stacked ? sums.as<float>() : out.data, scratch.as<Stored>(), rows,
+                       weight);
+      if (stacked) launch_add_parts(with, out, sums.as<float>(), parts);
+      return;
+    }
+  }
+  for_each_slab(with, weight, false, [&](const TensorView& slab, int64_t first_output) {
     const auto multiply = [&](float* to, int64_t part, int64_t rows, float beta) {
       with.cublas->multiply({.out = to + first_output,
                              .in = scratch.as<Stored>() + part * stride,
@@ -147,9 +159,14 @@ void multiply(const Context& with, Rows out, ConstRows in, const TensorView& wei
               Precision precision) {
   const bool exact = precision == Precision::f32;
   const int parts = exact ? kMostParts : precision == Precision::two_bf16 ? 2 : 1;
-  if (weight.dtype == DType::F32) {
-    multiply_floats(with, out, in, reinterpret_cast<const float*>(weight.data), 0, out.width);
-  } else if (has_bf16_values(weight.dtype)) {
+  const FormatKernel* format = format_kernel(weight.dtype);
+  if (exact && format && in.count <= format->most_few_float_rows) {
+    format->few_float_rows(with, out.data, in.data, in.count, weight);
+  } else if (weight.dtype == DType::F32 || (exact && format && format->expand_floats)) {
+    for_each_slab(with, weight, exact, [&](const TensorView& slab, int64_t first) {
+      multiply_floats(with, out, in, reinterpret_cast<const float*>(slab.data), first, slab.rows());
+    });
+  } else if (is_multiplied_as_bf16(weight.dtype)) {
     multiply_parts<__nv_bfloat16>(with, out, in, weight, parts);
   } else if (weight.dtype == DType::F16 && exact) {
     multiply_converted(with, out, in, weight);
@@ -187,7 +204,7 @@ void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, con
   if (precision == Precision::f32 && out.width <= kFewOutputs) {
     // kFewOutputs rows of weights are a single slab.
     static_assert(kFewOutputs * kMostCompactColumns * 2 <= kSlabBytes);
-    for_each_slab(with, weight,
+    for_each_slab(with, weight, true,
                   [&](const TensorView& slab, int64_t) { few_outputs(with, out, in, slab); });
   } else {
     const int64_t rows = piece_rows(out.count, kPieceRows);

@@ -1,0 +1,149 @@
+// Quantised blocks on a device against the functions of their formats and the reference's products.
+
+#include "tensor/block_formats.h"
+
+#include <cuda_bf16.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/formats_cuda.h"
+#include "kernels/cuda/testing.h"
+#include "tensor/format.h"
+#include "tensor/half.h"
+#include "tensor/testing.h"
+
+namespace klotski {
+namespace {
+
+constexpr int kFirstType = static_cast<int>(DType::Q4_0);
+constexpr int kLastType = static_cast<int>(DType::MXFP4);
+
+std::vector<DType> block_types() {
+  std::vector<DType> types;
+  for (int type = kFirstType; type <= kLastType; ++type) types.push_back(static_cast<DType>(type));
+  return types;
+}
+
+// Any bytes, or with `finite` those of weights of no large magnitude.
+std::vector<std::byte> random_blocks(DType type, const Shape& shape, bool finite, unsigned seed) {
+  const NoiseBits noise = finite ? format_of(type).noise : NoiseBits{~uint64_t{0}, 0};
+  const auto count = static_cast<size_t>(shape[0] * bytes_per_row(type, shape[1]));
+  std::vector<std::byte> bytes((count + 7) / 8 * 8);
+  std::mt19937_64 random(seed);
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    const uint64_t eight = (random() & noise.random) | noise.fixed;
+    std::memcpy(bytes.data() + i, &eight, sizeof(eight));
+  }
+  bytes.resize(count);
+  return bytes;
+}
+
+class GpuBlocks : public GpuTest {
+ protected:
+  const cuda::Context& context() const {
+    return static_cast<const cuda::CudaProcessor&>(gpu_processor()).context();
+  }
+};
+
+// A bf16 number that is `number` rounded: of a NaN only that it is one is compared.
+bool is_rounded(uint16_t found, float number) {
+  if (std::isnan(number)) return std::isnan(bf16_to_float(found));
+  return found == float_to_bf16(number);
+}
+
+TEST_F(GpuBlocks, ExpandToTheNumbersOfTheCpu) {
+  constexpr int64_t kRows = 7;
+  for (const DType type : block_types()) {
+    SCOPED_TRACE(std::string(dtype_name(type)));
+    const int64_t block = format_of(type).block_columns;
+    const Shape shape = {kRows, 3 * block};
+    const std::vector<std::byte> bytes = random_blocks(type, shape, false, 3);
+    const DeviceArray<std::byte> device(bytes);
+    const TensorView whole{.data = bytes.data(), .dtype = type, .shape = shape};
+    for (const TensorView& here :
+         {whole, columns_between(rows_between(whole, 2, 6), block, 3 * block - 5)}) {
+      TensorView there = here;
+      there.data = device.data() + (here.data - bytes.data());
+      const std::vector<float> numbers = testing_formats::expanded(here);
+      const DeviceArray<uint16_t> halves(numbers.size());
+      const DeviceArray<float> floats(numbers.size());
+      const cuda::FormatKernel* kernel = cuda::format_kernel(type);
+      kernel->expand(context(), reinterpret_cast<__nv_bfloat16*>(halves.data()), there);
+      kernel->expand_floats(context(), floats.data(), there);
+      const std::vector<uint16_t> rounded = halves.download();
+      const std::vector<float> exact = floats.download();
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        ASSERT_TRUE(is_rounded(rounded[i], numbers[i])) << i << ": " << numbers[i];
+        if (std::isnan(numbers[i])) {
+          ASSERT_TRUE(std::isnan(exact[i])) << i;
+        } else {
+          ASSERT_EQ(std::bit_cast<uint32_t>(exact[i]), std::bit_cast<uint32_t>(numbers[i]))
+              << i << ": " << exact[i] << " for " << numbers[i];
+        }
+      }
+    }
+  }
+}
+
+// Few rows are multiplied by the numbers as they are, more by numbers rounded to bf16.
+TEST_F(GpuBlocks, ProductsAreThoseOfTheReference) {
+  for (const DType type : block_types()) {
+    SCOPED_TRACE(std::string(dtype_name(type)));
+    const Shape shape = {70, 5 * format_of(type).block_columns};
+    const std::vector<std::byte> bytes = random_blocks(type, shape, true, 5);
+    const DeviceArray<std::byte> device(bytes);
+    const TensorView here{.data = bytes.data(), .dtype = type, .shape = shape};
+    TensorView there = here;
+    there.data = device.data();
+    const Weights sizes(absolute(testing_formats::expanded(here)), DType::F32, shape);
+    for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17, 40, 64, 65}) {
+      const std::vector<float> x = random_floats(rows * shape[1], 1);
+      const std::vector<float> x_sizes = absolute(x);
+      const DeviceArray<float> in{std::span<const float>(x)};
+      for (const Precision precision : {Precision::f32, Precision::two_bf16, Precision::bf16}) {
+        const DeviceOutput out(rows, shape[0]);
+        ops().matmul(out.rows(), {in.data(), rows, shape[1]}, there, {}, precision);
+        const auto product = [&](const std::vector<float>& rows_of, const TensorView& weight) {
+          std::vector<float> result(static_cast<size_t>(rows * shape[0]));
+          reference_processor().matmul({result.data(), rows, shape[0]},
+                                       {rows_of.data(), rows, shape[1]}, weight, {},
+                                       Precision::f32);
+          return result;
+        };
+        const double tolerance = precision == Precision::f32 ? 3e-5 : kRoundedInputs;
+        expect_close(out.download(), product(x, here), product(x_sizes, sizes.view), tolerance);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(GpuBlocks, RowsOfATableAreThoseOfTheCpu) {
+  for (const DType type : block_types()) {
+    SCOPED_TRACE(std::string(dtype_name(type)));
+    const Shape shape = {9, 2 * format_of(type).block_columns};
+    const std::vector<std::byte> bytes = random_blocks(type, shape, true, 11);
+    const DeviceArray<std::byte> device(bytes);
+    const TensorView here{.data = bytes.data(), .dtype = type, .shape = shape};
+    TensorView there = here;
+    there.data = device.data();
+    const std::vector<TokenId> tokens = {8, 0, 3, 3};
+    const DeviceArray<TokenId> list{std::span<const TokenId>(tokens)};
+    const DeviceOutput out(std::ssize(tokens), shape[1]);
+    ops().embed(out.rows(), there, {list.data(), tokens.size()});
+    const std::vector<float> found = out.download();
+    const std::vector<float> numbers = testing_formats::expanded(here);
+    for (size_t i = 0; i < found.size(); ++i) {
+      const auto width = static_cast<size_t>(shape[1]);
+      ASSERT_EQ(found[i], numbers[static_cast<size_t>(tokens[i / width]) * width + i % width]) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace klotski
