@@ -45,6 +45,7 @@ RunInputs run_inputs(const ModelDescription& model, const UnitLayouts& layouts,
           .cpu = target.cpu,
           .memory = machine_memory(target, options),
           .span_bytes = static_cast<uint64_t>(options.keep_spans) * sizeof(TimelineSpan),
+          .source_bytes = options.source ? options.source->memory_bytes() : 0,
           .may_spill = !options.spill_folder.empty()};
 }
 

@@ -49,6 +49,11 @@ std::vector<NewWeight> mark_candidates(const ModelDescription& model,
   return weights;
 }
 
+bool any_packed_anew(const std::vector<NewWeight>& weights) {
+  return std::any_of(weights.begin(), weights.end(),
+                     [](const NewWeight& weight) { return weight.is_packed_anew(); });
+}
+
 [[noreturn]] void refuse_nothing(const TensorSource& checkpoint, const CompactCounts& counts) {
   fail(ErrorKind::usage,
        "{}: expected BF16 matrices of experts or dense feed-forward parts that can be compact, "
@@ -104,6 +109,22 @@ std::string why_left(const CompactCounts& counts) {
                           {counts.too_different, "of numbers too different in size"}});
 }
 
+std::optional<Checkpoint> packed_in_memory(const ModelDescription& model,
+                                           const TensorSource& checkpoint) {
+  CompactCounts counts;
+  const std::vector<NewWeight> weights = mark_candidates(model, checkpoint, counts);
+  if (!any_packed_anew(weights)) return {};
+  std::vector<TensorEntry> entries;
+  for (const NewWeight& weight : weights) {
+    NewTensor tensor = weight.in_file();
+    TensorEntry& entry = entries.emplace_back();
+    entry.name = std::move(tensor.name);
+    entry.dtype = tensor.dtype;
+    entry.shape = std::move(tensor.shape);
+  }
+  return Checkpoint::described(checkpoint.folder(), std::move(entries));
+}
+
 CompactReport compact_model(const ModelDescription& model, const TensorSource& checkpoint,
                             const fs::path& out, const CompactProgress& progress,
                             uint64_t max_shard_bytes) {
@@ -111,10 +132,7 @@ CompactReport compact_model(const ModelDescription& model, const TensorSource& c
   CompactReport report;
   report.bytes_before = checkpoint.total_bytes();
   std::vector<NewWeight> weights = mark_candidates(model, checkpoint, report.counts);
-  if (std::none_of(weights.begin(), weights.end(),
-                   [](const NewWeight& weight) { return weight.is_packed_anew(); })) {
-    refuse_nothing(checkpoint, report.counts);
-  }
+  if (!any_packed_anew(weights)) refuse_nothing(checkpoint, report.counts);
   OtherFiles files = list_other_files(checkpoint);
   NewFolder folder(out);
   report.folder = folder.name();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ struct CompactCounts {
 
 // "2 not BF16, 3 no smaller when compact": why some were left as they were.
 std::string why_left(const CompactCounts& counts);
+
+// The tensors of a model as memory has them where matrices that `klotski compact` would make
+// compact are packed while they are read: in no files, for a source that packs. Nothing where no
+// matrix would take fewer bytes.
+std::optional<Checkpoint> packed_in_memory(const ModelDescription& model,
+                                           const TensorSource& checkpoint);
 
 struct CompactReport {
   std::filesystem::path folder;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/ops.h"
@@ -17,6 +18,9 @@ class UnitSource {
   // threads of `cpu`. One thread at a time.
   virtual void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
                     const Processor& cpu) = 0;
+
+  // Bytes of memory that the source itself takes while it is used.
+  virtual uint64_t memory_bytes() const { return 0; }
 };
 
 }  // namespace klotski

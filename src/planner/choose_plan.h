@@ -10,6 +10,8 @@ namespace klotski {
 struct ChosenPlan {
   RunPlan run;
   std::vector<Candidate> candidates;  // the chosen one first, then by predicted rate
+
+  double rate() const { return candidates.front().prediction.tokens_per_second(); }
 };
 
 // The model, the machine's rates and the popularity of experts, as predictions take them. All of it

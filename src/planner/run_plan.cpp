@@ -80,7 +80,8 @@ class MemoryDivision {
         ram_bytes_(ram_limit(limits, inputs.memory)),
         process_bytes_(inputs.memory.resident_bytes -
                        std::min(inputs.memory.resident_bytes, inputs.memory.held_weight_bytes) +
-                       kProgramMargin + workload.input_bytes + kSpanCopies * inputs.span_bytes) {}
+                       kProgramMargin + workload.input_bytes + kSpanCopies * inputs.span_bytes +
+                       inputs.source_bytes) {}
 
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();

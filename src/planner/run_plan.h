@@ -58,8 +58,9 @@ struct RunInputs {
   const Processor& processor;      // the compute tier's processor
   const Processor* cpu = nullptr;  // the CPU's processor, where it may compute for a device
   MachineMemory memory{};
-  uint64_t span_bytes = 0;  // bytes of the spans that a timeline keeps
-  bool may_spill = false;   // keys and values may lie in a file
+  uint64_t span_bytes = 0;    // bytes of the spans that a timeline keeps
+  uint64_t source_bytes = 0;  // bytes of RAM that the source of weights takes for itself
+  bool may_spill = false;     // keys and values may lie in a file
 };
 
 // Bytes that the user allows, or the free bytes less a sixteenth, within every limit of the process

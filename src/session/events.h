@@ -15,6 +15,7 @@ struct Remark {
   enum class Topic {
     computes_on_cpu,   // a GPU is there and cannot be used
     machine_measured,  // the machine's speed was measured, which took seconds
+    experts_packed,    // experts become compact while they are read, or cannot
     no_prediction,     // too little memory to measure the machine: plans go by rules of thumb
   };
   Topic topic;

@@ -9,6 +9,9 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "engine/text_pass.h"
+#include "executor/disk_source.h"
+#include "executor/packing_source.h"
+#include "model/compact_model.h"
 
 namespace klotski {
 
@@ -17,6 +20,14 @@ namespace {
 // The paper's pre-run takes 8 sequences of 512 tokens.
 constexpr size_t kWarmUpSequences = 8;
 constexpr int64_t kWarmUpTokens = 512;
+
+// Packing experts takes a while, and the predictions are as good as they are: a packed form must
+// be predicted to be this many times as fast.
+constexpr double kWorthPacking = 1.03;
+
+bool has_all_experts(const MemoryPlan& memory, const ModelDescription& model) {
+  return memory.slots[index_of(UnitKind::expert)] >= std::ssize(units_of(model, UnitKind::expert));
+}
 
 // Weights that no GPU computes with are computed on the CPU, unless a GPU was asked for.
 OpenedTarget target_for(const OpenedModel& model, const SessionOptions& options,
@@ -45,13 +56,12 @@ Session::Session(std::shared_ptr<const OpenedModel> model, SessionOptions option
 
 Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
                  SessionOptions options, SessionEvents events)
-    : model_(std::move(model)),
+    : plain_{.model = model, .source = model->source},
       options_(std::move(options)),
       events_(std::move(events)),
       target_(std::move(target)) {
   check_options(options_);
   check_options_on_target(options_, target_.target);
-  options_.pipeline.source = model_->source;
   // Files of another predictor or another model are refused before anything is planned.
   read_predictor(description(), options_, options_.limits.strategy.value_or(Strategy::klotski));
   table_ = read_correlation_table(description(), options_);
@@ -65,18 +75,24 @@ void Session::set_limits(const RunLimits& limits) {
   options_ = std::move(options);
 }
 
-const Foresight& Session::foresight() {
-  if (foresight_) return *foresight_;
-  foresight_ =
-      std::make_unique<Foresight>(*model_, target_.target, options_.limits, options_.pipeline);
-  if (table_) foresight_->assume_popularity(&*table_);
-  const Probed& probed = foresight_->probed();
+void Session::measure(Form& form) {
+  if (form.foresight) return;
+  PipelineOptions options = options_.pipeline;
+  options.source = form.source;
+  form.foresight =
+      std::make_unique<Foresight>(*form.model, target_.target, options_.limits, options);
+  if (table_) form.foresight->assume_popularity(&*table_);
+  const Probed& probed = form.foresight->probed();
   if (!probed.cached) {
     events_.tell(
         Remark::Topic::machine_measured,
         fmt::format("measured the machine in {:.1f} s; kept for the next time", probed.seconds));
   }
-  return *foresight_;
+}
+
+const Foresight& Session::foresight() {
+  measure(*form_);
+  return *form_->foresight;
 }
 
 const Foresight* Session::foresight_or_none() {
@@ -98,17 +114,81 @@ bool Session::plans_by_prediction(PlanBy by) {
   return (by == PlanBy::prediction || divides) && foresight_or_none() != nullptr;
 }
 
+void Session::use(Form& form) {
+  // Weights that a run before left in host slots have the other form.
+  if (form_ != &form) target_.target.below.reset();
+  form_ = &form;
+}
+
+Session::Form* Session::form_to_pack(const RunPlan& plain) {
+  if (!options_.packs_experts || has_all_experts(plain.memory, description())) return nullptr;
+  if (!packed_) {
+    packed_.emplace();
+    const OpenedModel& model = *plain_.model;
+    if (auto checkpoint = packed_in_memory(description(), model.checkpoint)) {
+      packed_->model =
+          std::make_shared<const OpenedModel>(OpenedModel{.folder = model.folder,
+                                                          .description = model.description,
+                                                          .checkpoint = std::move(*checkpoint),
+                                                          .source = {},
+                                                          .home = model.home});
+      packed_->source = std::make_shared<PackingSource>(
+          description(), model.checkpoint,
+          plain_.source ? plain_.source
+                        : std::make_shared<DiskSource>(model.checkpoint, options_.pipeline.disk));
+    }
+  }
+  if (!packed_->model) return nullptr;
+  const uint64_t ram =
+      ram_limit(options_.limits, machine_memory(target_.target, options_.pipeline));
+  return packed_->model->checkpoint.total_bytes() < ram ? &*packed_ : nullptr;
+}
+
+std::pair<Session::Form*, ChosenPlan> Session::fastest_form(const Workload& workload,
+                                                            const CorrelationTable* popularity) {
+  const auto planned = [&](Form& form) {
+    form.foresight->assume_popularity(table_ ? &*table_ : popularity);
+    return choose_plan(form.foresight->inputs(), options_.limits, workload);
+  };
+  std::pair<Form*, ChosenPlan> plain(&plain_, planned(plain_));
+  Form* form = form_to_pack(plain.second.run);
+  if (form == nullptr) return plain;
+  try {
+    measure(*form);
+    std::pair<Form*, ChosenPlan> packed(form, planned(*form));
+    const RunPlan& run = packed.second.run;
+    const double gain = packed.second.rate() / plain.second.rate();
+    if (!has_all_experts(run.below.value_or(run.memory), description()) || gain < kWorthPacking) {
+      return plain;
+    }
+    plain_plan_ = std::move(plain.second.run);
+    return packed;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    return plain;
+  }
+}
+
 const RunPlan& Session::plan(const Workload& workload, PlanBy by,
                              const CorrelationTable* popularity) {
   unload();
   plan_.reset();
+  plain_plan_.reset();
+  use(plain_);
   if (plans_by_prediction(by)) {
-    foresight_->assume_popularity(table_ ? &*table_ : popularity);
-    plan_ = choose_plan(foresight_->inputs(), options_.limits, workload).run;
+    auto [form, chosen] = fastest_form(workload, popularity);
+    use(*form);
+    plan_ = std::move(chosen.run);
+    if (form != &plain_) {
+      events_.tell(Remark::Topic::experts_packed,
+                   "experts are packed into 12 bits a weight in memory, which loses nothing");
+    }
   } else {
-    const UnitLayouts layouts(description(), model_->checkpoint);
-    plan_ = plan_run(run_inputs(description(), layouts, target_.target, options_.pipeline),
-                     options_.limits, workload);
+    const UnitLayouts layouts(description(), plain_.model->checkpoint);
+    PipelineOptions options = options_.pipeline;
+    options.source = plain_.source;
+    plan_ = plan_run(run_inputs(description(), layouts, target_.target, options), options_.limits,
+                     workload);
   }
   // Told only now: work that does not fit at all has another error to read about.
   if (!why_no_foresight_.empty() && !std::exchange(told_why_, true)) {
@@ -120,9 +200,19 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
 
 Planning Session::explain(const Workload& workload) {
   unload();
-  Foresight with = foresight();
-  with.assume_popularity(table_ ? &*table_ : nullptr);
-  return Planning(*model_, std::move(with), options_.limits, workload);
+  measure(plain_);
+  const Form& form = *fastest_form(workload, nullptr).first;
+  return Planning(*form.model, *form.foresight, options_.limits, workload);
+}
+
+std::unique_ptr<Session::Loaded> Session::loaded_form(const PipelineOptions& given) {
+  PipelineOptions options = given;
+  options.source = form_->source;
+  auto loaded = std::make_unique<Loaded>(*form_->model, target_.target, *plan_, options);
+  if (table_) loaded->prepared.pipeline().correlations() = *table_;
+  // A device's weights are in place before it begins, and all are packed or none.
+  if (on_device() || form_ != &plain_) preload(loaded->prepared.pipeline());
+  return loaded;
 }
 
 void Session::load() {
@@ -131,11 +221,17 @@ void Session::load() {
   PipelineOptions pipeline_options = options_.pipeline;
   pipeline_options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
   history_ = pipeline_options.predictor.history;
-  auto loaded = std::make_unique<Loaded>(*model_, target_.target, *plan_, pipeline_options);
-  if (table_) loaded->prepared.pipeline().correlations() = *table_;
-  // A device's weights are in place before it begins.
-  if (on_device()) preload(loaded->prepared.pipeline());
-  loaded_ = std::move(loaded);
+  try {
+    loaded_ = loaded_form(pipeline_options);
+  } catch (const NotPackable& error) {
+    events_.tell(Remark::Topic::experts_packed,
+                 fmt::format("experts stay as they are: {}", one_line(error.what())));
+    options_.packs_experts = false;
+    use(plain_);
+    plan_ = std::exchange(plain_plan_, {});
+    if (events_.planned) events_.planned(*plan_);
+    loaded_ = loaded_form(pipeline_options);
+  }
 }
 
 void Session::unload() { loaded_.reset(); }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/engine.h"
 #include "session/events.h"
@@ -45,16 +46,17 @@ class Session {
   Session(const Session&) = delete;  // its parts refer to each other
   Session& operator=(const Session&) = delete;
 
-  const OpenedModel& model() const { return *model_; }
-  const ModelDescription& description() const { return model_->description; }
+  const OpenedModel& model() const { return *plain_.model; }
+  const ModelDescription& description() const { return plain_.model->description; }
   const SessionOptions& options() const { return options_; }
   bool on_device() const { return target_.target.device != nullptr; }
 
   // Limits of the plans made from now on.
   void set_limits(const RunLimits& limits);
 
-  // Measures the machine, where that was not done before, to predict the time of work. Throws
-  // does_not_fit where there is too little memory to measure in.
+  // Measures the machine, where that was not done before, to predict the time of work with the
+  // model in the form that the last plan chose. Throws does_not_fit where there is too little
+  // memory to measure in.
   const Foresight& foresight();
   // foresight(), or null where there is too little memory to measure in, or where the reference
   // kernels compute, whose speed nobody wants to know. The first plan that does without tells why
@@ -107,18 +109,38 @@ class Session {
     Engine engine;
   };
 
+  // The model as memory has it: as in its files, or with its experts packed while they are read.
+  struct Form {
+    std::shared_ptr<const OpenedModel> model;
+    std::shared_ptr<UnitSource> source;  // null: the model's files
+    std::unique_ptr<Foresight> foresight{};
+  };
+
   bool plans_by_prediction(PlanBy by);
+  void measure(Form& form);
+  void use(Form& form);
+  // The packed form where it may be faster than a plan for the plain one: the model has experts to
+  // pack, the plan leaves some of them out of the compute tier, and RAM may hold all of them
+  // packed. Null: it may not.
+  Form* form_to_pack(const RunPlan& plain);
+  // The form, of the two, whose plan is the faster one by prediction, and that plan. The plan for
+  // the plain form is kept, in case that the weights turn out not to be packable.
+  std::pair<Form*, ChosenPlan> fastest_form(const Workload& workload,
+                                            const CorrelationTable* popularity);
+  std::unique_ptr<Loaded> loaded_form(const PipelineOptions& options);
   void preload(Pipeline& pipeline);
   // Later members refer to earlier ones, and go before them.
-  std::shared_ptr<const OpenedModel> model_;
+  Form plain_;
   SessionOptions options_;
   SessionEvents events_;
   OpenedTarget target_;
   std::optional<CorrelationTable> table_;  // the table of the options' correlation file
-  std::unique_ptr<Foresight> foresight_;
+  std::optional<Form> packed_;    // made when a plan may want it; without a model: nothing to pack
+  Form* form_ = &plain_;          // the form of the last plan
   std::string why_no_foresight_;  // empty: not tried, or there is one
   bool told_why_ = false;         // no foresight
   std::optional<RunPlan> plan_;
+  std::optional<RunPlan> plain_plan_;  // the plan for the plain form, where plan_ is for the other
   std::shared_ptr<const ActivationHistory> history_;  // of the pipeline loaded last
   std::unique_ptr<Loaded> loaded_;
 };

@@ -2,7 +2,6 @@
 
 #include "tensor/block_formats.h"
 
-#include <cuda_bf16.h>
 #include <gtest/gtest.h>
 
 #include <bit>
