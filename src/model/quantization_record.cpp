@@ -40,12 +40,14 @@ std::string QuantizationRecord::as_text() const {
 }
 
 QuantizationRecord read_quantization_record(const std::filesystem::path& folder) {
-  QuantizationRecord record;
-  if (!std::filesystem::is_directory(folder) || !has_entry(folder, kQuantizationFile))
-    return record;
+  if (!std::filesystem::is_directory(folder) || !has_entry(folder, kQuantizationFile)) return {};
   const std::filesystem::path path = file_in_folder(folder, kQuantizationFile);
-  const std::string what = path_in_quotes(path);
-  const Json text = parse_json(read_text_file(path, kMostRecordBytes), what);
+  return parse_quantization_record(read_text_file(path, kMostRecordBytes), path_in_quotes(path));
+}
+
+QuantizationRecord parse_quantization_record(std::string_view json_text, const std::string& what) {
+  QuantizationRecord record;
+  const Json text = parse_json(json_text, what);
   const JsonFields fields(text, what);
   fields.integer("version", kRecordVersion, kRecordVersion);
   if (!fields.object("relative_errors")) fields.refuse("relative_errors", "an object");

@@ -27,6 +27,8 @@ struct QuantizationRecord {
 // The record of a model's folder; an empty one where it has none. Refuses (bad_model) a file that
 // is no such record.
 QuantizationRecord read_quantization_record(const std::filesystem::path& folder);
+// The record that the text of such a file holds; errors name the file as `what`.
+QuantizationRecord parse_quantization_record(std::string_view json_text, const std::string& what);
 
 // Errors of some tensors.
 struct ErrorSummary {
