@@ -51,6 +51,8 @@ struct FeedForward {
   bool routed = false;  // false: every token goes to the only expert
   RouterRule router;
   bool selection_bias = false;  // a learned bias decides the choice, not the weights
+  bool router_bias = false;     // a learned bias of the router's logits
+  bool expert_bias = false;     // learned biases of gate, up and down of routed experts
   std::optional<SharedExpert> shared;
 };
 
@@ -78,6 +80,7 @@ enum class Role {
   attention_output_bias,
   feed_forward_norm,
   router,
+  router_bias,
   selection_bias,
   shared_gate,  // gate of its gated activation
   shared_up,
@@ -86,6 +89,9 @@ enum class Role {
   expert_gate,
   expert_up,
   expert_down,
+  expert_gate_bias,
+  expert_up_bias,
+  expert_down_bias,
   dense_gate,  // the only expert of a layer that is not routed
   dense_up,
   dense_down,
@@ -98,6 +104,9 @@ struct TensorPattern {
   // Whether the rows of an expert's gate and up alternate in one fused tensor, gate first;
   // otherwise all rows of gate come first.
   bool interleaved = false;
+  // Whether the tensor has an expert's matrix as [columns][rows] where it has plain elements. A
+  // matrix of a packed format lies in rows all the same.
+  bool transposed = false;
 };
 
 struct ModelDescription {

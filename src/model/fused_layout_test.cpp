@@ -100,7 +100,8 @@ TEST(FusedLayout, AnExpertIsASliceOfTheTensorsOfItsLayer) {
       const TensorView gate = layout.view(tensor_with(layout, Role::expert_gate), unit.data());
       const TensorView up = layout.view(tensor_with(layout, Role::expert_up), unit.data());
       const TensorView down = layout.view(tensor_with(layout, Role::expert_down), unit.data());
-      EXPECT_EQ(gate.has_gaps(), interleaved);
+      EXPECT_FALSE(gate.has_gaps());
+      EXPECT_EQ(layout.must_settle(), interleaved);
       const auto first = static_cast<uint64_t>(e * 2 * width * hidden * 2);
       for (const int64_t row : {int64_t{0}, int64_t{5}, width - 1}) {
         const int64_t gate_row = interleaved ? 2 * row : row;
@@ -109,6 +110,70 @@ TEST(FusedLayout, AnExpertIsASliceOfTheTensorsOfItsLayer) {
         expect_row(up, row, 0, first + static_cast<uint64_t>(up_row * hidden * 2));
       }
       expect_row(down, hidden - 1, 1, static_cast<uint64_t>((e * hidden + hidden - 1) * width * 2));
+    }
+  }
+}
+
+// Element [row][column] of a matrix of two-byte elements.
+uint16_t element(const TensorView& view, int64_t row, int64_t column) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, view.data + row * view.stride() + 2 * column, sizeof(bits));
+  return bits;
+}
+uint16_t stored_element(size_t tensor, int64_t index) {
+  const auto offset = static_cast<uint64_t>(2 * index);
+  return static_cast<uint16_t>(static_cast<unsigned>(byte_at(tensor, offset)) |
+                               static_cast<unsigned>(byte_at(tensor, offset + 1)) << 8);
+}
+
+// Matrices that lie column by column, as gpt-oss, Llama 4 and DBRX have them, the last one with all
+// experts' rows counted together; and biases, whose elements alternate as the rows do.
+TEST(FusedLayout, TransposedMatricesBecomeRows) {
+  for (const bool interleaved : {false, true}) {
+    SCOPED_TRACE(interleaved ? "interleaved" : "concatenated");
+    ModelDescription model = model_with(kGateUp, kGateUp, kDown, interleaved);
+    for (size_t i = 0; i < 3; ++i) model.tensor_names[i].transposed = true;
+    model.tensor_names.insert(model.tensor_names.begin(),
+                              {{Role::expert_gate_bias, "fused.{layer}.gate_up_bias", interleaved},
+                               {Role::expert_up_bias, "fused.{layer}.gate_up_bias", interleaved},
+                               {Role::expert_down_bias, "fused.{layer}.down_bias"}});
+    for (Layer& layer : model.layers) layer.feed_forward.expert_bias = true;
+    const FeedForward& part = model.layer(LayerId(0)).feed_forward;
+    const int64_t width = part.width;
+    const int64_t hidden = model.hidden;
+    const WrittenTensors written(
+        {{"fused.0.gate_up", DType::BF16, {part.experts, hidden, 2 * width}},
+         {"fused.0.down", DType::BF16, {part.experts * width, hidden}},
+         {"fused.0.gate_up_bias", DType::BF16, {part.experts, 2 * width}},
+         {"fused.0.down_bias", DType::BF16, {part.experts, hidden}}});
+    const int64_t e = part.experts - 1;
+    const UnitLayout layout =
+        layout_unit(model, written.checkpoint(), expert_unit(model, LayerId(0), ExpertId(e)));
+    EXPECT_EQ(layout.own_bytes,
+              static_cast<uint64_t>(2 * (3 * width * hidden + 2 * width + hidden)));
+    EXPECT_TRUE(layout.must_settle());
+    const std::vector<std::byte> unit = written.read(layout);
+    const auto view = [&](Role role) {
+      return layout.view(tensor_with(layout, role), unit.data());
+    };
+    const auto gate_column = [&](int64_t row) { return interleaved ? 2 * row : row; };
+    const auto up_column = [&](int64_t row) { return interleaved ? 2 * row + 1 : width + row; };
+    for (const int64_t row : {int64_t{0}, int64_t{5}, width - 1}) {
+      for (const int64_t column : {int64_t{0}, int64_t{3}, hidden - 1}) {
+        const int64_t first = (e * hidden + column) * 2 * width;
+        EXPECT_EQ(element(view(Role::expert_gate), row, column),
+                  stored_element(0, first + gate_column(row)));
+        EXPECT_EQ(element(view(Role::expert_up), row, column),
+                  stored_element(0, first + up_column(row)));
+        EXPECT_EQ(element(view(Role::expert_down), column, row),
+                  stored_element(1, (e * width + row) * hidden + column));
+      }
+      const auto* gate = reinterpret_cast<const uint16_t*>(view(Role::expert_gate_bias).data);
+      const auto* up = reinterpret_cast<const uint16_t*>(view(Role::expert_up_bias).data);
+      const auto* down = reinterpret_cast<const uint16_t*>(view(Role::expert_down_bias).data);
+      EXPECT_EQ(gate[row], stored_element(2, e * 2 * width + gate_column(row)));
+      EXPECT_EQ(up[row], stored_element(2, e * 2 * width + up_column(row)));
+      EXPECT_EQ(down[row], stored_element(3, e * hidden + row));
     }
   }
 }

@@ -225,24 +225,22 @@ TEST(Quantization, AnExpertIsASliceOfFusedBlocksAndScales) {
   const std::vector<DType> stated = checkpoint_types(CheckpointMethod::mxfp4, 32);
   const std::vector<NewTensor> tensors = {{"e_blocks", DType::U8, {3, 8, 2, 16}},
                                           {"e_scales", DType::U8, {3, 8, 2}}};
-  const auto spec = [](int64_t first_row, int64_t step) {
+  const auto spec = [](bool interleaved) {
     return TensorSpec{
         Role::expert_up,
         "e",
         {4, 64},
         StoredSlice{
-            .matrices = 3, .index = 2, .rows = 8, .first_row = first_row, .row_step = step}};
+            .matrices = 3, .index = 2, .rows = 8, .first_row = 4, .interleaved = interleaved}};
   };
   const Checkpoint source = source_of(tensors);
   const auto begin = [&](const char* name) { return source.require(name).offset; };
-  const StoredTensor up = find_stored(source, UnitKind::expert, spec(1, 2), stated);
-  EXPECT_EQ(up.numbers, (StoredRange{0, begin("e_blocks") + 2 * 256, 256}));
-  EXPECT_EQ(up.first_byte, 32u);
-  EXPECT_EQ(up.row_stride, 64);
-  EXPECT_EQ(up.sides, std::vector<StoredRange>({{0, begin("e_scales") + 2 * 16, 16}}));
-  EXPECT_EQ(up.first_row, 1);
-  EXPECT_EQ(up.row_step, 2);
-  const StoredTensor second = find_stored(source, UnitKind::expert, spec(4, 1), stated);
+  const StoredTensor up = find_stored(source, UnitKind::expert, spec(true), stated);
+  EXPECT_EQ(up.numbers, (StoredRange{0, begin("e_blocks") + 2 * 256, 256, {{4, 2, 32}}}));
+  EXPECT_EQ(up.first_byte, 128u);
+  EXPECT_EQ(up.sides, std::vector<StoredRange>({{0, begin("e_scales") + 2 * 16, 16, {{4, 2, 2}}}}));
+  EXPECT_EQ(up.first_row, 4);
+  const StoredTensor second = find_stored(source, UnitKind::expert, spec(false), stated);
   EXPECT_EQ(second.numbers, (StoredRange{0, begin("e_blocks") + 2 * 256 + 128, 128}));
   EXPECT_EQ(second.sides, std::vector<StoredRange>({{0, begin("e_scales") + 2 * 16 + 8, 8}}));
   EXPECT_EQ(second.first_row, 0);
@@ -253,7 +251,7 @@ TEST(Quantization, TransposedMatricesAreTensorsOfTheirOwn) {
   const Checkpoint source = source_of({{"e.qweight", DType::I32, {2, 64, 2}},
                                        {"e.scales", DType::F16, {2, 2, 16}},
                                        {"e.qzeros", DType::I32, {2, 2, 2}}});
-  TensorSpec spec{Role::expert_up, "e.weight", {16, 64}, StoredSlice{2, 1, 16, 0, 1}};
+  TensorSpec spec{Role::expert_up, "e.weight", {16, 64}, StoredSlice{2, 1, 16, 0}};
   const StoredTensor second = find_stored(source, UnitKind::expert, spec, awq);
   EXPECT_EQ(second.numbers.offset, source.require("e.qweight").offset + 512);
   EXPECT_EQ(second.numbers.bytes, 512u);

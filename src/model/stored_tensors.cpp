@@ -25,9 +25,13 @@ std::string_view described_by(const TensorSource& source) {
 }
 
 // Whether a stored tensor has the shape: files may leave out or add dimensions of one element in
-// front, but not where slices count its rows.
+// front, but not where slices count its rows. Rows of all matrices may be counted together.
 bool has_shape(const TensorEntry& entry, const TensorSpec& spec, const Shape& expected) {
-  if (spec.slice) return entry.shape == expected;
+  if (spec.slice) {
+    Shape together(expected.begin() + 1, expected.end());
+    together[0] *= expected[0];
+    return entry.shape == expected || (expected.size() > 2 && entry.shape == together);
+  }
   const auto is_one = [](int64_t dimension) { return dimension == 1; };
   const auto begin = [&](const Shape& shape) {
     return std::find_if_not(shape.begin(), shape.end(), is_one);
@@ -37,7 +41,9 @@ bool has_shape(const TensorEntry& entry, const TensorSpec& spec, const Shape& ex
 
 // The matrix that is stored, of which the tensor may be some rows.
 Shape stored_matrix(const TensorSpec& spec) {
-  return spec.slice ? Shape{spec.slice->rows, spec.shape.at(1)} : spec.shape;
+  Shape matrix = spec.shape;
+  if (spec.slice) matrix[0] = spec.slice->rows;
+  return matrix;
 }
 
 // The shape of a tensor in a file that holds this part of each of its matrices.
@@ -46,19 +52,33 @@ Shape stored_shape(const TensorSpec& spec, Shape part) {
   return part;
 }
 
+// The matrix as a file has it where it has plain elements.
+Shape plain_matrix(const TensorSpec& spec) {
+  Shape matrix = stored_matrix(spec);
+  if (spec.slice && spec.slice->transposed) std::reverse(matrix.begin(), matrix.end());
+  return matrix;
+}
+
 // Bytes of some rows, from row `first` on, of the matrix of a stored tensor that a slice names.
-StoredRange rows_of_part(const TensorEntry& entry, const StoredSlice& slice, int64_t first,
-                         int64_t rows) {
-  const auto stored_rows = static_cast<uint64_t>(entry.shape.at(0) * entry.shape.at(1));
+// Each of its matrices has `matrix_rows` rows there.
+StoredRange rows_of_part(const TensorEntry& entry, const StoredSlice& slice, int64_t matrix_rows,
+                         int64_t first, int64_t rows) {
+  const auto stored_rows = static_cast<uint64_t>(slice.matrices * matrix_rows);
   const uint64_t row_bytes = stored_rows == 0 ? 0 : entry.bytes / stored_rows;
-  const auto row = static_cast<uint64_t>(slice.index * entry.shape.at(1) + first);
+  const auto row = static_cast<uint64_t>(slice.index * matrix_rows + first);
   return {entry.shard, entry.offset + row * row_bytes, static_cast<uint64_t>(rows) * row_bytes};
 }
 
 // Bytes of a whole matrix in a stored tensor, or of its whole side tensor.
 StoredRange whole_matrix(const TensorEntry& entry, const std::optional<StoredSlice>& slice) {
   if (!slice) return {entry.shard, entry.offset, entry.bytes};
-  return rows_of_part(entry, *slice, 0, entry.shape.at(1));
+  return rows_of_part(entry, *slice, 1, 0, 1);
+}
+
+// Two halves whose rows alternate become one after the other.
+void divide_halves(StoredRange& matrix, int64_t rows) {
+  const auto row_bytes = static_cast<int64_t>(matrix.bytes / static_cast<uint64_t>(rows));
+  matrix.turns.push_back({rows / 2, 2, row_bytes});
 }
 
 // Places the numbers; rows that lie between others take the whole matrix that they lie in.
@@ -68,19 +88,25 @@ void place_numbers(StoredTensor& tensor, const TensorEntry& entry) {
     tensor.numbers = whole_matrix(entry, slice);
     return;
   }
-  if (slice->row_step == 1) {
-    tensor.numbers = rows_of_part(entry, *slice, slice->first_row, tensor.spec.shape.at(0));
+  const bool turned = slice->transposed && !is_packed(tensor.dtype);
+  if (!turned && !slice->interleaved) {
+    tensor.numbers =
+        rows_of_part(entry, *slice, slice->rows, slice->first_row, tensor.spec.shape[0]);
     return;
   }
-  tensor.numbers = rows_of_part(entry, *slice, 0, slice->rows);
-  const int64_t row_bytes = bytes_per_row(tensor.dtype, tensor.spec.shape.at(1));
-  tensor.first_byte = static_cast<uint64_t>(slice->first_row * row_bytes);
-  tensor.row_stride = slice->row_step * row_bytes;
+  tensor.numbers = whole_matrix(entry, slice);
+  if (turned) {
+    tensor.numbers.turns.push_back(
+        {tensor.spec.shape.at(1), slice->rows, bytes_per_element(tensor.dtype)});
+  }
+  if (slice->interleaved) divide_halves(tensor.numbers, slice->rows);
+  tensor.first_byte = static_cast<uint64_t>(slice->first_row) *
+                      (tensor.numbers.bytes / static_cast<uint64_t>(slice->rows));
 }
 
 StoredTensor plain_tensor(const TensorSource& source, TensorSpec spec) {
   const TensorEntry& entry = source.require(spec.name);
-  const Shape expected = stored_shape(spec, stored_matrix(spec));
+  const Shape expected = stored_shape(spec, plain_matrix(spec));
   if (!has_shape(entry, spec, expected)) {
     refuse_stored(source, spec.name,
                   fmt::format("{} implies shape {}, found {}", described_by(source),
@@ -111,7 +137,7 @@ const TensorEntry& checked_part(const TensorSource& source, const TensorSpec& sp
 // Whether a tensor takes the side tensors of the whole matrix that its rows lie in: they do not
 // follow each other, or do not begin with a block of rows.
 bool takes_whole_sides(const StoredSlice& slice, const WeightFormat& format) {
-  return slice.row_step != 1 ||
+  return slice.interleaved ||
          std::any_of(format.sides.begin(), format.sides.end(), [&](const SideTensor& side) {
            return slice.first_row % side.block_rows != 0;
          });
@@ -121,16 +147,18 @@ void place_sides(StoredTensor& tensor, std::span<const TensorEntry* const> entri
   const WeightFormat& format = format_of(tensor.dtype);
   const std::optional<StoredSlice>& slice = tensor.spec.slice;
   const bool whole = !slice || format.transposed || takes_whole_sides(*slice, format);
-  if (slice && whole) {
-    tensor.first_row = slice->first_row;
-    tensor.row_step = slice->row_step;
-  }
+  if (slice && whole) tensor.first_row = slice->first_row;
+  const Shape matrix = stored_matrix(tensor.spec);
   for (size_t i = 0; i < entries.size(); ++i) {
     const SideTensor& side = format.sides[i];
-    tensor.sides.push_back(whole ? whole_matrix(*entries[i], slice)
-                                 : rows_of_part(*entries[i], *slice,
-                                                slice->first_row / side.block_rows,
-                                                side.shape(tensor.spec.shape).at(0)));
+    if (whole) {
+      StoredRange& range = tensor.sides.emplace_back(whole_matrix(*entries[i], slice));
+      if (slice && slice->interleaved) divide_halves(range, slice->rows);
+      continue;
+    }
+    tensor.sides.push_back(rows_of_part(*entries[i], *slice, side.shape(matrix).at(0),
+                                        slice->first_row / side.block_rows,
+                                        side.shape(tensor.spec.shape).at(0)));
   }
 }
 
@@ -147,6 +175,12 @@ std::string why_not_there(const TensorSpec& spec, UnitKind kind, const WeightFor
   }
   if (format.transposed && spec.slice && spec.slice->rows != spec.shape[0]) {
     return fmt::format("expected a tensor for each matrix of {}, found several matrices in one",
+                       format.name);
+  }
+  const bool shares_rows = std::any_of(format.sides.begin(), format.sides.end(),
+                                       [](const SideTensor& side) { return side.block_rows != 1; });
+  if (spec.slice && spec.slice->interleaved && shares_rows) {
+    return fmt::format("expected rows of {} in the order of their matrix, found two that alternate",
                        format.name);
   }
   return "";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/units.h"
+#include "tensor/transposition.h"
 #include "weights/safetensors_writer.h"
 #include "weights/tensor_source.h"
 
@@ -32,6 +33,8 @@ struct StoredRange {
   uint32_t shard = 0;
   uint64_t offset = 0;  // first byte in the file
   uint64_t bytes = 0;
+  // Transpositions, one after the other, that make the bytes rows as kernels read them.
+  std::vector<Transposition> turns = {};
 
   bool operator==(const StoredRange&) const = default;
 };
@@ -41,10 +44,8 @@ struct StoredTensor {
   TensorSpec spec;
   DType dtype = DType::F32;
   StoredRange numbers;
-  uint64_t first_byte = 0;         // byte of the tensor's first row in `numbers`
-  int64_t row_stride = 0;          // bytes; 0: rows follow each other
+  uint64_t first_byte = 0;         // byte of the tensor's first row in `numbers`, once turned
   int64_t first_row = 0;           // row of the side tensors that is the first row's
-  int64_t row_step = 1;            // rows of the side tensors from one row to the next
   std::vector<StoredRange> sides;  // side tensors, in the order of the format
 };
 

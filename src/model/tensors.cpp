@@ -21,25 +21,29 @@ class Specs {
   void add_if(bool condition, Role role, Shape shape) {
     if (condition) add(role, std::move(shape));
   }
-  // A matrix of an expert, which may be a slice of a tensor that others of the layer share.
-  void add_expert(Role role, Role partner, Shape shape) {
-    const std::string_view pattern = pattern_of(role).pattern;
-    add(role, shape);
-    if (pattern.find("{expert}") != std::string_view::npos) return;
-    const bool fused = role != partner && pattern_of(partner).pattern == pattern;
-    const bool second = fused && role == Role::expert_up;
-    const bool interleaved = fused && pattern_of(role).interleaved;
-    specs_.back().slice = {.matrices = model_.layer(layer_).feed_forward.experts,
-                           .index = expert_.value,
-                           .rows = fused ? 2 * shape[0] : shape[0],
-                           .first_row = !second       ? 0
-                                        : interleaved ? 1
-                                                      : shape[0],
-                           .row_step = interleaved ? 2 : 1};
+  // A tensor of an expert, which may be a slice of a tensor that others of the layer share.
+  void add_expert(Role role, Shape shape) { add_slice(role, role, false, std::move(shape)); }
+  // Two tensors of an expert that may be rows of the same stored matrix.
+  void add_expert_pair(Role first, Role second, const Shape& shape) {
+    add_slice(first, second, false, shape);
+    add_slice(second, first, true, shape);
   }
   std::vector<TensorSpec> take() { return std::move(specs_); }
 
  private:
+  void add_slice(Role role, Role partner, bool second, Shape shape) {
+    const TensorPattern& entry = pattern_of(role);
+    const int64_t rows = shape[0];
+    add(role, std::move(shape));
+    if (entry.pattern.find("{expert}") != std::string_view::npos) return;
+    const bool fused = role != partner && pattern_of(partner).pattern == entry.pattern;
+    specs_.back().slice = {.matrices = model_.layer(layer_).feed_forward.experts,
+                           .index = expert_.value,
+                           .rows = fused ? 2 * rows : rows,
+                           .first_row = fused && second ? rows : 0,
+                           .interleaved = fused && entry.interleaved,
+                           .transposed = entry.transposed};
+  }
   const TensorPattern& pattern_of(Role role) const {
     for (const TensorPattern& entry : model_.tensor_names) {
       if (entry.role == role) return entry;
@@ -101,6 +105,7 @@ std::vector<TensorSpec> gate_tensors(const ModelDescription& model, LayerId laye
   Specs specs(model, layer, ExpertId(0));
   specs.add(Role::feed_forward_norm, {hidden});
   specs.add_if(part.routed, Role::router, {part.experts, hidden});
+  specs.add_if(part.router_bias, Role::router_bias, {part.experts});
   specs.add_if(part.selection_bias, Role::selection_bias, {part.experts});
   if (part.shared) {
     specs.add(Role::shared_gate, {part.shared->width, hidden});
@@ -118,9 +123,11 @@ std::vector<TensorSpec> expert_tensors(const ModelDescription& model, LayerId la
   const Shape in = {part.width, model.hidden};
   const Shape out = {model.hidden, part.width};
   if (part.routed) {
-    specs.add_expert(Role::expert_gate, Role::expert_up, in);
-    specs.add_expert(Role::expert_up, Role::expert_gate, in);
-    specs.add_expert(Role::expert_down, Role::expert_down, out);
+    specs.add_expert_pair(Role::expert_gate, Role::expert_up, in);
+    specs.add_expert(Role::expert_down, out);
+    if (!part.expert_bias) return specs.take();
+    specs.add_expert_pair(Role::expert_gate_bias, Role::expert_up_bias, {part.width});
+    specs.add_expert(Role::expert_down_bias, {model.hidden});
   } else {
     specs.add(Role::dense_gate, in);
     specs.add(Role::dense_up, in);

@@ -15,10 +15,18 @@ struct StoredSlice {
   int64_t index = 0;      // number of the matrix
   int64_t rows = 0;       // rows of each matrix
   int64_t first_row = 0;  // first row wanted, where only some rows of the matrix are
-  int64_t row_step = 1;   // from one wanted row to the next; 2: another tensor's lie between
+  // Whether rows of the two halves of each matrix alternate in the file. In memory all rows of the
+  // first half come first, and first_row counts them so.
+  bool interleaved = false;
+  // Whether plain elements lie column by column in the file. In memory they lie in rows.
+  bool transposed = false;
+
+  // Whether all of a matrix is read, even where only some of its rows are wanted.
+  bool takes_whole_matrix() const { return interleaved || transposed; }
 };
 
-// A tensor that a description requires of a checkpoint.
+// A tensor that a description requires of a checkpoint. A slice may also be of vectors, whose
+// elements count as rows.
 struct TensorSpec {
   Role role;
   std::string name;

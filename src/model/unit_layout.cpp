@@ -72,7 +72,8 @@ void place(UnitLayout& layout, const std::vector<FilePart>& parts) {
     layout.parts.push_back({.bytes = stored.bytes,
                             .arrives_at = arrives_at,
                             .at = arrives_at - arrives_at % parts[i].alignment,
-                            .packed_at = layout.packed_bytes});
+                            .packed_at = layout.packed_bytes,
+                            .turns = stored.turns});
     layout.own_bytes += stored.bytes;
     layout.packed_bytes +=
         (stored.bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
@@ -92,9 +93,7 @@ PlacedTensor placed(StoredTensor tensor, const std::vector<FilePart>& parts) {
                       .shape = std::move(tensor.spec.shape),
                       .part = index_of_part(tensor.numbers),
                       .first_byte = tensor.first_byte,
-                      .row_stride = tensor.row_stride,
                       .first_row = tensor.first_row,
-                      .row_step = tensor.row_step,
                       .sides = {}};
   for (const StoredRange& side : tensor.sides) result.sides.push_back(index_of_part(side));
   return result;
@@ -102,12 +101,8 @@ PlacedTensor placed(StoredTensor tensor, const std::vector<FilePart>& parts) {
 
 TensorView view_at(const UnitLayout& layout, const PlacedTensor& tensor, const std::byte* unit,
                    uint64_t PlacedPart::*place) {
-  TensorView view{.data = nullptr,
-                  .dtype = tensor.dtype,
-                  .shape = tensor.shape,
-                  .row_stride = tensor.row_stride,
-                  .first_row = tensor.first_row,
-                  .row_step = tensor.row_step};
+  TensorView view{
+      .data = nullptr, .dtype = tensor.dtype, .shape = tensor.shape, .first_row = tensor.first_row};
   if (unit == nullptr) return view;
   view.data = unit + layout.parts[tensor.part].*place + tensor.first_byte;
   for (size_t i = 0; i < tensor.sides.size(); ++i) {
@@ -119,8 +114,9 @@ TensorView view_at(const UnitLayout& layout, const PlacedTensor& tensor, const s
 }  // namespace
 
 bool UnitLayout::must_settle() const {
-  return std::any_of(parts.begin(), parts.end(),
-                     [](const PlacedPart& part) { return part.at != part.arrives_at; });
+  return std::any_of(parts.begin(), parts.end(), [](const PlacedPart& part) {
+    return part.at != part.arrives_at || !part.turns.empty();
+  });
 }
 
 uint64_t UnitLayout::bytes_of(const PlacedTensor& tensor) const {
@@ -139,8 +135,10 @@ TensorView UnitLayout::packed_view(const PlacedTensor& tensor, const std::byte* 
 
 void settle(const UnitLayout& layout, std::byte* buffer) {
   for (const PlacedPart& part : layout.parts) {
-    if (part.at == part.arrives_at) continue;
-    std::memmove(buffer + part.at, buffer + part.arrives_at, part.bytes);
+    if (part.at != part.arrives_at) {
+      std::memmove(buffer + part.at, buffer + part.arrives_at, part.bytes);
+    }
+    for (const Transposition& turn : part.turns) transpose(turn, buffer + part.at);
   }
 }
 

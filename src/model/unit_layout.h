@@ -9,6 +9,7 @@
 
 #include "model/units.h"
 #include "tensor/tensor_view.h"
+#include "tensor/transposition.h"
 #include "weights/tensor_source.h"
 
 namespace klotski {
@@ -28,18 +29,17 @@ struct PlacedPart {
   uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
   uint64_t at = 0;          // byte where the kernels want it: aligned to its elements or rows
   uint64_t packed_at = 0;   // byte where it lies in a device's memory, packed with the other parts
+  std::vector<Transposition> turns = {};  // transpositions that it needs there, in this order
 };
 
-// A tensor of a unit. Tensors whose rows alternate share a part.
+// A tensor of a unit. Tensors whose rows alternate in the file share a part.
 struct PlacedTensor {
   Role role;
   DType dtype;
   Shape shape;
   size_t part = 0;            // index in UnitLayout::parts of the part with its numbers
   uint64_t first_byte = 0;    // byte of its first row in the part
-  int64_t row_stride = 0;     // bytes; 0: rows follow each other
-  int64_t first_row = 0;      // row of the side tensors, which may have other rows too,
-  int64_t row_step = 1;       // and rows of them from one row to the next
+  int64_t first_row = 0;      // row of the side tensors, which may have other rows too
   std::vector<size_t> sides;  // indices in UnitLayout::parts, in the format's order
 };
 
@@ -53,7 +53,8 @@ struct UnitLayout {
   uint64_t own_bytes = 0;     // bytes of the parts themselves
   uint64_t packed_bytes = 0;  // bytes of a device's buffer
 
-  // Whether a part has to be moved into place after it was read: its file does not align it.
+  // Whether a part has to be moved into place after it was read: its file does not align it, or has
+  // its rows in another order.
   bool must_settle() const;
   // The part with a tensor's numbers, and the bytes of that and its side tensors.
   const PlacedPart& numbers_of(const PlacedTensor& tensor) const { return parts[tensor.part]; }
@@ -64,7 +65,8 @@ struct UnitLayout {
   TensorView packed_view(const PlacedTensor& tensor, const std::byte* unit) const;
 };
 
-// Moves the parts that arrived at places the kernels cannot read to where these want them.
+// Moves the parts that arrived at places the kernels cannot read to where these want them, and
+// gives rows the order that kernels read.
 void settle(const UnitLayout& layout, std::byte* buffer);
 
 // The layout of a unit. Refuses (bad_model) tensors that find_stored() refuses.

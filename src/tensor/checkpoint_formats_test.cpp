@@ -296,29 +296,28 @@ TEST(CheckpointFormats, MxNumbersLieInPairsWithTheirExponentsApart) {
   EXPECT_FALSE(std::isnan(expanded(matrix.view())[31]));
 }
 
-// Rows of two matrices that alternate, as gpt-oss has gate and up: numbers and sides of all of
-// them.
-TEST(CheckpointFormats, EverySecondRowFindsItsSides) {
+// Rows of a matrix in which others come before, as gpt-oss has up behind gate: numbers of their
+// own, and sides of all rows.
+TEST(CheckpointFormats, LaterRowsFindTheirSides) {
   StoredMatrix matrix(only_type(mxfp4, 32), {6, 32});
   for (size_t r = 0; r < 6; ++r) {
     matrix.bytes[1][r] = static_cast<std::byte>(127 + r);
     matrix.bytes[0][r * 16] = std::byte{0x02};
   }
-  TensorView odd = matrix.view();
-  odd.shape = {3, 32};
-  odd.data += 16;
-  odd.row_stride = 32;
-  odd.first_row = 1;
-  odd.row_step = 2;
+  TensorView later = matrix.view();
+  later.shape = {3, 32};
+  later.data += 3 * 16;
+  later.first_row = 3;
   const auto first_numbers = [](const TensorView& view) {
     const std::vector<float> all = expanded(view);
     std::vector<float> first;
     for (size_t i = 0; i < all.size(); i += 32) first.push_back(all[i]);
     return first;
   };
-  EXPECT_EQ(first_numbers(odd), (std::vector<float>{2, 8, 32}));
-  EXPECT_EQ(first_numbers(rows_between(odd, 1, 3)), (std::vector<float>{8, 32}));
-  EXPECT_EQ(planes_of(odd)[1].rows, 5u);
+  EXPECT_EQ(first_numbers(later), (std::vector<float>{8, 16, 32}));
+  EXPECT_EQ(first_numbers(rows_between(later, 1, 3)), (std::vector<float>{16, 32}));
+  EXPECT_EQ(planes_of(later)[1].data, matrix.view().sides[0] + 3);
+  EXPECT_EQ(planes_of(later)[1].rows, 3u);
 }
 
 TEST(CheckpointFormats, ShapesThatTheyCannotHaveAreExplained) {

@@ -69,7 +69,7 @@ std::vector<BytePlane> planes_of(const TensorView& matrix) {
   for (size_t i = 0; i < format.sides.size(); ++i) {
     const SideTensor& side = format.sides[i];
     const int64_t begin = matrix.first_row / side.block_rows;
-    const int64_t last = matrix.row_of_matrix(matrix.rows()) - matrix.row_step;
+    const int64_t last = matrix.row_of_matrix(matrix.rows()) - 1;
     const int64_t end = matrix.rows() == 0 ? begin : (last + side.block_rows) / side.block_rows;
     const auto bytes = static_cast<uint64_t>(side.row_bytes(whole));
     const std::byte* data = matrix.sides[i];

@@ -33,12 +33,11 @@ struct TensorView {
   // columns.
   int64_t whole_columns = 0;
   int64_t first_column = 0;
-  // Rows of the whole matrix (0: the view's own), its rows before the view's, rows of it from one
-  // row of the view to the next, and the format's side tensors, which are those of the whole
-  // matrix. In a transposed format `data` is where the whole matrix begins.
+  // Rows of the whole matrix (0: the view's own), its rows before the view's, and the format's side
+  // tensors, which are those of the whole matrix. In a transposed format `data` is where the whole
+  // matrix begins.
   int64_t whole_rows = 0;
   int64_t first_row = 0;
-  int64_t row_step = 1;
   std::array<const std::byte*, kMostSideTensors> sides{};
 
   int64_t rows() const { return matrix_dimension(0); }
@@ -47,7 +46,7 @@ struct TensorView {
   bool has_gaps() const { return row_stride != 0 && row_stride != bytes_per_row(dtype, columns()); }
   int64_t columns_of_row() const { return whole_columns == 0 ? columns() : whole_columns; }
   int64_t rows_of_matrix() const { return whole_rows == 0 ? rows() : whole_rows; }
-  int64_t row_of_matrix(int64_t row) const { return first_row + row * row_step; }
+  int64_t row_of_matrix(int64_t row) const { return first_row + row; }
 
  private:
   int64_t matrix_dimension(size_t index) const {
