@@ -39,11 +39,13 @@ void CpuExperts::begin_rows_down(ProcessorMemory& operations, StreamMark mark) {
 // The choices are sorted while rows come.
 void CpuExperts::finish_rows_down(std::span<const RoutedRows> parts, LayerId layer) {
   const auto sort = [&] {
-    const int64_t experts = with_.model.layer(layer).feed_forward.experts;
+    const FeedForward& part = with_.model.layer(layer).feed_forward;
+    const int64_t experts = part.experts;
     sorted_.begin = begin_by_expert(parts, experts);
     sorted_.in_rows.resize(sorted_.begin.back());
     sorted_.out_rows.resize(sorted_.begin.back());
-    with_.ops.sort_by_expert(parts, experts, sorted_.in_rows, sorted_.out_rows);
+    sorted_.scales.resize(part.scales_inputs ? sorted_.begin.back() : 0);
+    with_.ops.sort_by_expert(parts, experts, sorted_.in_rows, sorted_.out_rows, sorted_.scales);
     std::iota(sorted_.out_rows.begin(), sorted_.out_rows.end(), 0);
   };
   begin_or_finish(sort, [&] { rows_.finish_down(); });
@@ -59,9 +61,12 @@ void CpuExperts::run(std::span<const Task* const> tasks) {
     const auto expert = static_cast<size_t>(task->unit.expert.value);
     const size_t begin = sorted_.begin[expert];
     const size_t count = sorted_.begin[expert + 1] - begin;
+    std::span<const float> scales = sorted_.scales;
+    if (!scales.empty()) scales = scales.subspan(begin, count);
     chosen.push_back({.weights = slots_.expert_in_host(task->unit, task->slot, task->sliced),
                       .in_rows = std::span(sorted_.in_rows).subspan(begin, count),
-                      .out_rows = std::span(sorted_.out_rows).subspan(begin, count)});
+                      .out_rows = std::span(sorted_.out_rows).subspan(begin, count),
+                      .in_scales = scales});
   }
   const int64_t width = with_.model.hidden;
   const Rows rows{rows_.below(0), count_, width};

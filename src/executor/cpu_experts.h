@@ -48,6 +48,7 @@ class CpuExperts {
     std::vector<size_t> begin;      // by expert, and the end
     std::vector<int32_t> in_rows;   // rows that chose an expert, by expert
     std::vector<int32_t> out_rows;  // indices of results, one after the other
+    std::vector<float> scales;      // factors of in_rows, or none
   };
 
   int64_t outputs(ExpertId expert) const;       // rows

@@ -185,10 +185,13 @@ ChosenExpert GroupTasks::chosen_expert(const Task& task) {
   const auto expert = static_cast<size_t>(task.unit.expert.value);
   const size_t begin = choices.begin[expert];
   const size_t count = choices.begin[expert + 1] - begin;
+  std::span<const float> scales = choices.scales.span();
+  if (!scales.empty()) scales = scales.subspan(begin, count);
   return {.weights = task.sliced > 0 ? slots_.expert_slice(task.unit, task.sliced)
                                      : slots_.expert(task.unit, task.slot),
           .in_rows = choices.in_rows.span().subspan(begin, count),
-          .out_rows = choices.out_rows.span().subspan(begin, count)};
+          .out_rows = choices.out_rows.span().subspan(begin, count),
+          .in_scales = scales};
 }
 
 // The choices of the gates, sorted once for all experts of the layer.
@@ -200,26 +203,31 @@ const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
   for (size_t k = 0; k < members_.size(); ++k) {
     if (task.micro_batch != kWholeGroup && static_cast<size_t>(task.micro_batch) != k) continue;
     const Member& here = members_[k];
-    parts.push_back(routed_rows(here, here.routing->experts.span()));
-    readable.push_back(routed_rows(here, here.routing->chosen));
+    parts.push_back(routed_rows(here, here.routing->experts.span(), here.routing->scales.span()));
+    readable.push_back(routed_rows(here, here.routing->chosen, {}));
   }
   std::vector<size_t> begin = begin_by_expert(readable, experts);
   const auto choices = static_cast<int64_t>(begin.back());
+  const bool scaled = with_.model.layer(task.layer).feed_forward.scales_inputs;
   sorted_.reset();
   sorted_.emplace(SortedChoices{.micro_batch = task.micro_batch,
                                 .in_rows = List<int32_t>(with_.ops, choices),
                                 .out_rows = List<int32_t>(with_.ops, choices),
+                                .scales = List<float>(with_.ops, scaled ? choices : 0),
                                 .begin = std::move(begin)});
-  with_.ops.sort_by_expert(parts, experts, sorted_->in_rows.span(), sorted_->out_rows.span());
+  with_.ops.sort_by_expert(parts, experts, sorted_->in_rows.span(), sorted_->out_rows.span(),
+                           sorted_->scales.span());
   return *sorted_;
 }
 
-// `experts`: the member's choices, in the memory of the caller's processor.
-RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> experts) const {
+// `experts`, `scales`: the member's choices, in the memory of the caller's processor.
+RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> experts,
+                                   std::span<const float> scales) const {
   return {.experts = experts,
           .slots = of.routing->slots,
           .first_row = of.first_row,
-          .first_output = first_output(of)};
+          .first_output = first_output(of),
+          .scales = scales};
 }
 
 void GroupTasks::take_choices(const Task& task) { read_choices(*member(task).routing); }
@@ -248,7 +256,9 @@ void GroupTasks::begin_rows_down(const Task&) {
 
 void GroupTasks::finish_rows_down(const Task& task) {
   std::vector<RoutedRows> parts;
-  for (const Member& here : members_) parts.push_back(routed_rows(here, here.routing->chosen));
+  for (const Member& here : members_) {
+    parts.push_back(routed_rows(here, here.routing->chosen, here.routing->chosen_scales));
+  }
   cpu_experts_->finish_rows_down(parts, task.layer);
 }
 

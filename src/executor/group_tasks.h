@@ -70,6 +70,7 @@ class GroupTasks {
     int32_t micro_batch;
     List<int32_t> in_rows;
     List<int32_t> out_rows;
+    List<float> scales;         // factors of inputs, or none
     std::vector<size_t> begin;  // by expert, and the end
   };
 
@@ -87,7 +88,8 @@ class GroupTasks {
   const Rotation& rotation(Member& of);
   ChosenExpert chosen_expert(const Task& task);
   const SortedChoices& sorted(const Task& task);
-  RoutedRows routed_rows(const Member& of, std::span<const ExpertId> experts) const;
+  RoutedRows routed_rows(const Member& of, std::span<const ExpertId> experts,
+                         std::span<const float> scales) const;
 
   // The parts that kinds of task are carried out by, as their table in group_calls.cpp names them.
   void fetch(const Task& task) { slots_.fetch(task); }

@@ -85,10 +85,10 @@ void WeightSlots::begin_copies(CopyQueue& link, const Task& task) const {
 }
 
 void WeightSlots::begin_slice_copies(CopyQueue& link, const Task& task) const {
-  const ExpertWeights from =
+  ExpertWeights from =
       outputs_between(expert_in_host(task.unit, task.source_slot, 0), 0, task.sliced);
   std::byte* to = slice_->buffer(0).data();
-  for (const TensorView* part : {&from.gate, &from.up, &from.down}) {
+  for (const TensorView* part : from.tensors()) {
     for (const BytePlane& plane : planes_of(*part)) {
       link.rows_to_device(to, plane.data, plane.row_bytes, plane.rows, plane.stride);
       to += DeviceMemory::rounded(plane.bytes());
@@ -99,7 +99,7 @@ void WeightSlots::begin_slice_copies(CopyQueue& link, const Task& task) const {
 ExpertWeights WeightSlots::expert_slice(const WeightUnit& unit, int64_t outputs) const {
   ExpertWeights slice = outputs_between(expert_in_host(unit, 0, 0), 0, outputs);
   const std::byte* at = slice_->buffer(0).data();
-  for (TensorView* part : {&slice.gate, &slice.up, &slice.down}) {
+  for (TensorView* part : slice.tensors()) {
     std::vector<const std::byte*> planes;
     for (const BytePlane& plane : planes_of(*part)) {
       planes.push_back(at);

@@ -80,7 +80,7 @@ class WeightSlots {
   Precision precision_;
   std::array<std::optional<BufferPool>, kUnitKinds> pools_;
   std::array<std::vector<Slot>, kUnitKinds> states_;
-  std::optional<BufferPool> slice_;  // gate, up and down one after the other
+  std::optional<BufferPool> slice_;  // its tensors one after the other
   HostSlots* host_slots_;
   std::array<std::unique_ptr<CopyQueue>, 2> links_;  // used in turn
   int64_t begun_ = 0;                                // loads from host memory

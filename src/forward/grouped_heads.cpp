@@ -12,8 +12,7 @@ enum Input : size_t { kQueries, kKeys, kValues };
 // Queries and keys are normalised over each head, or over their whole width.
 void norm_heads(const Arithmetic& with, Rows heads, const TensorView& weight,
                 const GroupedHeads& shape) {
-  if (shape.norm == HeadNorm::none) return;
-  if (shape.norm == HeadNorm::per_head) {
+  if (shape.norm != HeadNorm::whole) {
     heads = {heads.data, heads.count * (heads.width / shape.head_dim), shape.head_dim};
   }
   with.ops.rms_norm(heads, heads, weight, with.model.norm_epsilon);
@@ -36,14 +35,17 @@ void pre_attention(const Arithmetic& with, const GroupedHeads& shape, const Atte
   project(queries, Role::query, Role::query_bias);
   project(keys, Role::key, Role::key_bias);
   project(values, Role::value, Role::value_bias);
-  norm_heads(with, queries, weights[Role::query_norm], shape);
-  norm_heads(with, keys, weights[Role::key_norm], shape);
+  if (shape.norm == HeadNorm::per_head || shape.norm == HeadNorm::whole) {
+    norm_heads(with, queries, weights[Role::query_norm], shape);
+    norm_heads(with, keys, weights[Role::key_norm], shape);
+  }
   if (shape.clip > 0.0f) {
     for (const Rows& rows : {queries, keys, values}) {
       with.ops.clip({rows.data, static_cast<size_t>(rows.count * rows.width)}, shape.clip);
     }
   }
   for (const Rows& heads : {queries, keys}) {
+    if (!shape.rotated) break;
     with.ops.rope({.heads = heads,
                    .head_dim = shape.head_dim,
                    .pairs = rotation.pairs,
@@ -53,6 +55,10 @@ void pre_attention(const Arithmetic& with, const GroupedHeads& shape, const Atte
                    .scale = static_cast<float>(with.model.rope.attention_factor),
                    .interleaved = with.model.rope.interleaved});
   }
+  if (shape.norm == HeadNorm::after_rope) {
+    for (const Rows& heads : {queries, keys}) norm_heads(with, heads, TensorView(), shape);
+  }
+  if (shape.tempered) with.ops.scale_rows(queries, rotation.temperatures.span());
 }
 
 void keep(const Arithmetic& with, const GroupedHeads& /*shape*/,
@@ -81,6 +87,7 @@ void attention(const Arithmetic& with, const GroupedHeads& shape,
                          .first_position = sequence.past,
                          .scale = shape.scale,
                          .window = shape.window,
+                         .chunk = shape.chunk,
                          .sinks = sinks.span(),
                          .precision = with.precision});
   }

@@ -1,5 +1,8 @@
 #include "forward/layer.h"
 
+#include <cmath>
+#include <utility>
+
 #include "forward/vector_weights.h"
 #include "model/rope.h"
 
@@ -7,15 +10,32 @@ namespace klotski {
 
 namespace {
 
+List<float> ones(const Processor& ops, int64_t count) {
+  const std::vector<float> values(static_cast<size_t>(count), 1.0f);
+  return List(ops, std::span<const float>(values));
+}
+
 // A part that is not routed: one expert, weight one.
 Routing everyone_to_one(const Processor& ops, int64_t rows) {
   const std::vector<ExpertId> experts(static_cast<size_t>(rows), ExpertId(0));
-  const std::vector<float> weights(static_cast<size_t>(rows), 1.0f);
   return {.slots = 1,
           .experts = List(ops, std::span<const ExpertId>(experts)),
-          .weights = List(ops, std::span<const float>(weights)),
+          .weights = ones(ops, rows),
+          .scales = List<float>(ops, 0),
           .gaps = List<float>(ops, 0),
           .chosen = experts};
+}
+
+// Factors of queries that grow with the logarithm of their position.
+List<float> temperatures_of(const Arithmetic& with, const Batch& batch) {
+  const std::optional<QueryTemperature>& rule = with.model.query_temperature;
+  std::vector<float> factors;
+  for (size_t i = 0; rule && i < batch.positions.size(); ++i) {
+    const int64_t steps = (int64_t{batch.positions[i]} + 1) / rule->step_positions;
+    factors.push_back(
+        static_cast<float>(std::log1p(static_cast<double>(steps)) * rule->growth + 1.0));
+  }
+  return List(with.ops, std::span<const float>(factors));
 }
 
 }  // namespace
@@ -43,7 +63,8 @@ Rotation rotation_of(const Arithmetic& with, const Batch& batch) {
   return {.pairs = pairs,
           .positions = List(with.ops, std::span<const int32_t>(batch.positions)),
           .frequencies = List(with.ops, std::span<const float>(frequencies)),
-          .tables = List(with.ops, std::span<const int32_t>(tables))};
+          .tables = List(with.ops, std::span<const int32_t>(tables)),
+          .temperatures = temperatures_of(with, batch)};
 }
 
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
@@ -64,9 +85,11 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
   Routing routing{.slots = part.router.top_k,
                   .experts = List<ExpertId>(with.ops, choices),
                   .weights = List<float>(with.ops, choices),
+                  .scales = List<float>(with.ops, 0),
                   .gaps = List<float>(with.ops, with.router_gaps ? hidden.count : 0)};
   Buffer scores(with.ops, hidden.count, part.experts);
-  with.ops.matmul(scores.rows(), normed, weights[Role::router], TensorView(), Precision::f32);
+  with.ops.matmul(scores.rows(), normed, weights[Role::router], weights[Role::router_bias],
+                  Precision::f32);
   List<float> bias(with.ops, 0);
   if (part.selection_bias) {
     bias = floats_of(with.ops, weights[Role::selection_bias], part.experts);
@@ -78,6 +101,10 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
                   .weights = routing.weights.span(),
                   .gaps = routing.gaps.span()});
   if (!given.empty()) routing.experts = List(with.ops, given);
+  if (part.scales_inputs) {
+    routing.scales = std::exchange(routing.weights, ones(with.ops, choices));
+    routing.coming_scales.emplace(with.ops, routing.scales);
+  }
   routing.coming.emplace(with.ops, routing.experts);
   if (with.router_gaps) routing.coming_gaps.emplace(with.ops, routing.gaps);
   return routing;
@@ -86,12 +113,15 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
 void read_choices(Routing& routing) {
   if (routing.coming) routing.chosen = routing.coming->take();
   if (routing.coming_gaps) routing.chosen_gaps = routing.coming_gaps->take();
+  if (routing.coming_scales) routing.chosen_scales = routing.coming_scales->take();
   routing.coming.reset();
   routing.coming_gaps.reset();
+  routing.coming_scales.reset();
 }
 
 void run_experts(const Arithmetic& with, Rows out, ConstRows in,
                  std::span<const ChosenExpert> experts, LayerId layer) {
+  const FeedForward& part = with.model.layer(layer).feed_forward;
   std::vector<ExpertProduct> products;
   products.reserve(experts.size());
   for (const ChosenExpert& expert : experts) {
@@ -103,7 +133,12 @@ void run_experts(const Arithmetic& with, Rows out, ConstRows in,
                         .gate = expert.weights.gate,
                         .up = expert.weights.up,
                         .down = expert.weights.down,
-                        .activation = with.model.layer(layer).feed_forward.activation});
+                        .activation = part.activation,
+                        .swiglu = part.swiglu,
+                        .in_scales = expert.in_scales,
+                        .gate_bias = expert.weights.gate_bias,
+                        .up_bias = expert.weights.up_bias,
+                        .down_bias = expert.weights.down_bias});
   }
   with.ops.experts(products, with.precision);
 }

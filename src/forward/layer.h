@@ -49,13 +49,16 @@ struct Routing {
   int64_t slots = 1;       // experts a row
   List<ExpertId> experts;  // [rows][slots]
   List<float> weights;     // [rows][slots]
+  List<float> scales;      // [rows][slots], factors of the experts' inputs; empty: none
   List<float> gaps;        // [rows], as in RouteArguments; empty where nobody asked
-  // Choices and gaps in the program's memory, once read_choices() was called.
+  // Choices, gaps and scales in the program's memory, once read_choices() was called.
   std::vector<ExpertId> chosen = {};
   std::vector<float> chosen_gaps = {};
-  // Choices and gaps on their way to the program's memory.
+  std::vector<float> chosen_scales = {};
+  // Choices, gaps and scales on their way to the program's memory.
   std::optional<Download<ExpertId>> coming = {};
   std::optional<Download<float>> coming_gaps = {};
+  std::optional<Download<float>> coming_scales = {};
 };
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
@@ -68,6 +71,7 @@ struct Rotation {
   List<int32_t> positions;  // positions of rows
   List<float> frequencies;  // as in RopeArguments
   List<int32_t> tables;
+  List<float> temperatures;  // factors of queries by row, where the model has them
 };
 Rotation rotation_of(const Arithmetic& with, const Batch& batch);
 
@@ -111,6 +115,7 @@ struct ChosenExpert {
   ExpertWeights weights;
   std::span<const int32_t> in_rows;
   std::span<const int32_t> out_rows;  // rows of the results
+  std::span<const float> in_scales;   // factors of in_rows, or none
 };
 
 // out[out_rows] = expert(in[in_rows]) for every expert; no two share an output.

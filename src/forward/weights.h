@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "model/description.h"
 #include "model/unit_layout.h"
@@ -66,15 +67,28 @@ class WeightSet {
 
 // One expert, wherever its bytes are: kernels never know where a weight came from.
 struct ExpertWeights {
-  TensorView gate;  // [width][hidden]
-  TensorView up;    // [width][hidden]
-  TensorView down;  // [hidden][width]
+  TensorView gate;            // [width][hidden]
+  TensorView up;              // [width][hidden]
+  TensorView down;            // [hidden][width]
+  TensorView gate_bias = {};  // [width]; of no dimensions where the experts have no biases
+  TensorView up_bias = {};    // [width]
+  TensorView down_bias = {};  // [hidden]
+
+  // The tensors that the expert has.
+  std::vector<TensorView*> tensors() {
+    std::vector<TensorView*> all;
+    for (TensorView* tensor : {&gate, &up, &down, &gate_bias, &up_bias, &down_bias}) {
+      if (!tensor->shape.empty()) all.push_back(tensor);
+    }
+    return all;
+  }
 };
 
 // The weights of an expert in a routed layer's unit, or in the unit of a layer's dense part.
 inline ExpertWeights expert_in(const WeightSet& unit, bool routed) {
   if (!routed) return {unit[Role::dense_gate], unit[Role::dense_up], unit[Role::dense_down]};
-  return {unit[Role::expert_gate], unit[Role::expert_up], unit[Role::expert_down]};
+  return {unit[Role::expert_gate],      unit[Role::expert_up],      unit[Role::expert_down],
+          unit[Role::expert_gate_bias], unit[Role::expert_up_bias], unit[Role::expert_down_bias]};
 }
 
 // An expert whose unit lies at `data`; null: nowhere, only its form counts.
@@ -86,10 +100,16 @@ inline ExpertWeights expert_at(const std::byte* data, UnitKind kind, const UnitL
   return expert_in(weights, kind == UnitKind::expert);
 }
 
-// Outputs begin .. end - 1 of an expert.
+// Outputs begin .. end - 1 of an expert. Results of all parts of an expert add up to its own: the
+// bias of down is the first part's.
 inline ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, int64_t end) {
-  return {rows_between(whole.gate, begin, end), rows_between(whole.up, begin, end),
-          columns_between(whole.down, begin, end)};
+  ExpertWeights part{rows_between(whole.gate, begin, end), rows_between(whole.up, begin, end),
+                     columns_between(whole.down, begin, end)};
+  if (whole.gate_bias.shape.empty()) return part;
+  part.gate_bias = elements_between(whole.gate_bias, begin, end);
+  part.up_bias = elements_between(whole.up_bias, begin, end);
+  if (begin == 0) part.down_bias = whole.down_bias;
+  return part;
 }
 
 // Whether a matrix of a unit may lie in another order than in its file: not where rows of another

@@ -19,7 +19,7 @@
 #define KLOTSKI_OPERATION_embed \
   void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens) const
 
-// out = in / rms(in) * weight, row by row; out may be in
+// out = in / rms(in) * weight, row by row; out may be in. An empty weight is 1.
 #define KLOTSKI_OPERATION_rms_norm \
   void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const
 
@@ -52,10 +52,16 @@
 #define KLOTSKI_OPERATION_route void route(const RouteArguments& arguments) const
 
 // The choices of all parts by expert, the choices of one expert in the order of parts and choices:
-// in_rows and out_rows of expert 0, then of expert 1, ... Both as long as the parts' choices.
-#define KLOTSKI_OPERATION_sort_by_expert                                  \
-  void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts, \
-                      std::span<int32_t> in_rows, std::span<int32_t> out_rows) const
+// in_rows and out_rows of expert 0, then of expert 1, ... Both as long as the parts' choices, as is
+// scales, the parts' scales, which is empty where these have none.
+#define KLOTSKI_OPERATION_sort_by_expert                                       \
+  void sort_by_expert(std::span<const RoutedRows> parts, int64_t experts,      \
+                      std::span<int32_t> in_rows, std::span<int32_t> out_rows, \
+                      std::span<float> scales) const
+
+// rows[i] *= factors[i]
+#define KLOTSKI_OPERATION_scale_rows \
+  void scale_rows(Rows rows, std::span<const float> factors) const
 
 // out += in
 #define KLOTSKI_OPERATION_add void add(Rows out, ConstRows in) const
@@ -99,6 +105,7 @@
   X(attention) \
   X(route) \
   X(sort_by_expert) \
+  X(scale_rows) \
   X(add) \
   X(gather) \
   X(scatter) \

@@ -45,7 +45,17 @@ struct ConstRows {
   const float* row(int64_t i) const { return data + i * width; }
 };
 
-enum class Activation { silu, gelu, gelu_tanh, relu };
+enum class Activation { silu, gelu, gelu_tanh, relu, clamped_swiglu };
+
+// Parameters of Activation::clamped_swiglu, which is g * sigmoid(slope * g) * (u + 1) of a gate g
+// that is at most `limit` and an up u in [-limit, limit]; NaN stays NaN. Other activations are
+// multiplied by the up as it is.
+struct ClampedSwiglu {
+  float slope = 1.702f;
+  float limit = 7.0f;
+
+  bool operator==(const ClampedSwiglu&) const = default;
+};
 
 // How rows are multiplied by weights. Sums are float32 either way, and only products with bf16
 // weights (and keys) know the difference, and those with packed formats of F32 numbers, which a
@@ -101,6 +111,7 @@ struct AttentionArguments {
   int64_t first_position = 0;
   float scale = 1.0f;  // factor of the scores
   int64_t window = 0;  // a token sees the last `window` positions, itself included; 0: all
+  int64_t chunk = 0;   // a token sees positions from the last multiple of `chunk` on; 0: all
   // Per query head a score that takes its share of the softmax, or none.
   std::span<const float> sinks = {};
   Precision precision = Precision::f32;  // precision of the scores
@@ -153,9 +164,11 @@ struct RoutedRows {
   int64_t slots = 1;
   int64_t first_row = 0;
   int64_t first_output = 0;
+  std::span<const float> scales = {};  // [rows][slots], factors of the experts' inputs, or none
 };
 
-// One expert and the rows that chose it: out = down(activation(gate(in)) * up(in)).
+// One expert and the rows that chose it: out = down(activation(gate(in)) * up(in)), each of the
+// three with its bias where it has one.
 struct ExpertProduct {
   Rows out;
   ConstRows in;
@@ -165,6 +178,12 @@ struct ExpertProduct {
   TensorView up;                      // [width][in.width]
   TensorView down;                    // [out.width][width]
   Activation activation = Activation::silu;
+  ClampedSwiglu swiglu = {};
+  // Factors of input rows, one for each of rows(); empty: 1.
+  std::span<const float> in_scales = {};
+  TensorView gate_bias = {};  // [width], or empty
+  TensorView up_bias = {};    // [width], or empty
+  TensorView down_bias = {};  // [out.width], or empty
 
   int64_t rows() const { return in_rows.empty() ? in.count : static_cast<int64_t>(in_rows.size()); }
 };

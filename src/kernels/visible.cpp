@@ -6,7 +6,10 @@ namespace klotski {
 
 VisiblePositions visible_positions(const AttentionArguments& arguments, int64_t token) {
   const int64_t end = arguments.first_position + token + 1;
-  const int64_t first = arguments.window > 0 ? std::max<int64_t>(0, end - arguments.window) : 0;
+  const int64_t own = end - 1;
+  const int64_t in_window = arguments.window > 0 ? std::max<int64_t>(0, end - arguments.window) : 0;
+  const int64_t first =
+      arguments.chunk > 0 ? std::max(in_window, own - own % arguments.chunk) : in_window;
   const KvPages& cache = arguments.cache;
   if (cache.kept_window == 0) {
     return {.prefix_begin = first, .prefix_end = first, .begin = first, .end = end};

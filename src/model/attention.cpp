@@ -10,6 +10,9 @@ std::string GroupedHeads::shape() const {
   std::string text = fmt::format("attention {} {} {} window {} bias {} {} sinks {} clip {} norm {}",
                                  query_heads, kv_heads, head_dim, window, qkv_bias, output_bias,
                                  sinks, clip > 0.0f, static_cast<int>(norm));
+  if (chunk > 0) text += fmt::format(" chunk {}", chunk);
+  if (!rotated) text += " not rotated";
+  if (tempered) text += " tempered";
   if (value_dim.value_or(head_dim) != head_dim) text += fmt::format(" values {}", *value_dim);
   return text;
 }

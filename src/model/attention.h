@@ -15,7 +15,9 @@
 
 namespace klotski {
 
-enum class HeadNorm { none, per_head, whole };  // RMS norm of queries and keys before rope
+// RMS norm of queries and keys: over each head or their whole width before rope, with learned
+// weights; or over each head after rope, without weights.
+enum class HeadNorm { none, per_head, whole, after_rope };
 
 // Softmax attention over the keys and values of every position, with heads of keys and values that
 // several neighbouring query heads share (multi-head, grouped-query and multi-query attention).
@@ -26,6 +28,9 @@ struct GroupedHeads {
   std::optional<int64_t> value_dim;  // numbers of a head of values where it is not head_dim
   float scale = 1.0f;                // factor of the scores
   int64_t window = 0;                // sliding window in positions, itself included; 0: everything
+  int64_t chunk = 0;      // only positions of the same chunk of so many are seen; 0: everything
+  bool rotated = true;    // false: queries and keys do not know their positions
+  bool tempered = false;  // queries are scaled by ModelDescription::query_temperature
   bool qkv_bias = false;
   bool output_bias = false;
   bool sinks = false;  // one learned sink score a query head

@@ -37,6 +37,12 @@ struct Rope {
   std::vector<double> long_factors;   // longrope
 };
 
+// Scale of queries by their position p: 1 + growth * log(1 + floor((p + 1) / step_positions)).
+struct QueryTemperature {
+  int64_t step_positions = 1;
+  double growth = 0.0;
+};
+
 // An expert that runs for every token, besides the routed experts.
 struct SharedExpert {
   int64_t width = 0;
@@ -48,10 +54,12 @@ struct FeedForward {
   int64_t experts = 1;
   int64_t width = 0;  // width of one expert
   Activation activation = Activation::silu;
-  bool routed = false;  // false: every token goes to the only expert
+  ClampedSwiglu swiglu;  // for an activation of this name
+  bool routed = false;   // false: every token goes to the only expert
   RouterRule router;
   bool selection_bias = false;  // a learned bias decides the choice, not the weights
   bool router_bias = false;     // a learned bias of the router's logits
+  bool scales_inputs = false;   // weights of the choices scale experts' inputs, not their outputs
   bool expert_bias = false;     // learned biases of gate, up and down of routed experts
   std::optional<SharedExpert> shared;
 };
@@ -117,6 +125,7 @@ struct ModelDescription {
   float norm_epsilon = 1e-6f;
   bool tied_embeddings = false;  // the output projection is the embedding table
   Rope rope;
+  std::optional<QueryTemperature> query_temperature;  // for layers whose attention is tempered
   std::vector<Layer> layers;
   std::vector<TokenId> end_tokens;  // generation stops at any of these
   std::optional<TokenId> begin_token;

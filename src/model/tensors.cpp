@@ -72,7 +72,7 @@ void add_attention(Specs& specs, const GroupedHeads& attention, int64_t hidden) 
   specs.add_if(attention.qkv_bias, Role::key_bias, {keys});
   specs.add(Role::value, {values, hidden});
   specs.add_if(attention.qkv_bias, Role::value_bias, {values});
-  const bool normed = attention.norm != HeadNorm::none;
+  const bool normed = attention.norm == HeadNorm::per_head || attention.norm == HeadNorm::whole;
   const bool per_head = attention.norm == HeadNorm::per_head;
   specs.add_if(normed, Role::query_norm, {per_head ? attention.head_dim : queries});
   specs.add_if(normed, Role::key_norm, {per_head ? attention.head_dim : keys});

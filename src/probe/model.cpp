@@ -20,6 +20,10 @@ std::string layer_shape(const Layer& layer) {
                         router.top_k, router.groups, router.groups_kept,
                         static_cast<int>(router.group_score), part.selection_bias);
   }
+  if (part.router_bias || part.expert_bias || part.scales_inputs) {
+    text += fmt::format(" biases {} {} scaled {}", part.router_bias, part.expert_bias,
+                        part.scales_inputs);
+  }
   if (part.shared)
     text += fmt::format(" shared {} gated {}", part.shared->width, part.shared->gated);
   return text;

@@ -82,9 +82,10 @@ uint64_t slice_bytes(const UnitLayouts& layouts) {
     if (unit.kind != UnitKind::expert) continue;
     const ExpertWeights whole = expert_at(nullptr, unit.kind, layout);
     const auto outputs = static_cast<int64_t>(static_cast<double>(whole.gate.rows()) * kMostSlice);
-    const ExpertWeights slice = outputs_between(whole, 0, outputs);
-    most = std::max(most, slice_part_bytes(slice.gate) + slice_part_bytes(slice.up) +
-                              slice_part_bytes(slice.down));
+    ExpertWeights slice = outputs_between(whole, 0, outputs);
+    uint64_t bytes = 0;
+    for (const TensorView* part : slice.tensors()) bytes += slice_part_bytes(*part);
+    most = std::max(most, bytes);
   }
   return most;
 }

@@ -36,6 +36,14 @@ TensorView rows_between(const TensorView& matrix, int64_t begin, int64_t end) {
   return view;
 }
 
+TensorView elements_between(const TensorView& vector, int64_t begin, int64_t end) {
+  check_within(begin, end, vector.shape.at(0));
+  TensorView view = vector;
+  if (view.data) view.data += bytes_per_row(vector.dtype, begin);
+  view.shape = {end - begin};
+  return view;
+}
+
 TensorView columns_between(const TensorView& matrix, int64_t begin, int64_t end) {
   check_within(begin, end, matrix.columns());
   if (!is_packed(matrix.dtype)) {
@@ -52,6 +60,10 @@ TensorView columns_between(const TensorView& matrix, int64_t begin, int64_t end)
 }
 
 std::vector<BytePlane> planes_of(const TensorView& matrix) {
+  if (matrix.shape.size() == 1) {
+    const auto bytes = static_cast<uint64_t>(bytes_per_row(matrix.dtype, matrix.shape[0]));
+    return {{matrix.data, bytes, 1, bytes}};
+  }
   if (matrix.first_column != 0 || matrix.order != ElementOrder::rows) {
     fail(ErrorKind::internal, "planes were asked for of columns from {} on", matrix.first_column);
   }
@@ -80,6 +92,10 @@ std::vector<BytePlane> planes_of(const TensorView& matrix) {
 }
 
 TensorView with_planes(TensorView matrix, std::span<const std::byte* const> planes) {
+  if (matrix.shape.size() == 1) {
+    matrix.data = planes[0];
+    return matrix;
+  }
   const std::vector<BytePlane> copied = planes_of(matrix);
   const WeightFormat& format = format_of(matrix.dtype);
   matrix.whole_columns = is_packed(matrix.dtype) ? matrix.columns_of_row() : 0;

@@ -62,6 +62,8 @@ struct TensorView {
 // format begin with a block of it.
 TensorView rows_between(const TensorView& matrix, int64_t begin, int64_t end);
 TensorView columns_between(const TensorView& matrix, int64_t begin, int64_t end);
+// Elements begin .. end - 1 of a vector of plain elements.
+TensorView elements_between(const TensorView& vector, int64_t begin, int64_t end);
 
 // Rows of bytes, `stride` bytes apart, that a view reads: its numbers, or a side tensor.
 struct BytePlane {
@@ -72,8 +74,9 @@ struct BytePlane {
 
   uint64_t bytes() const { return rows * row_bytes; }
 };
-// The planes of a matrix in rows, that of its numbers first. Copied with no room between the rows
-// of a plane they are a matrix again (with_planes). The view's columns are the first of its rows.
+// The planes of a matrix in rows, that of its numbers first, or the only one of a vector. Copied
+// with no room between the rows of a plane they are a matrix again (with_planes). The view's
+// columns are the first of its rows.
 std::vector<BytePlane> planes_of(const TensorView& matrix);
 // The view of a copy of these planes, plane i at planes[i].
 TensorView with_planes(TensorView matrix, std::span<const std::byte* const> planes);

@@ -13,6 +13,19 @@ ResidentModel::ResidentModel(ModelDescription description, const TensorSource& c
     return {.data = storage_.back().get(), .dtype = entry.dtype, .shape = entry.shape};
   };
 
+  const auto load_expert = [&](const WeightUnit& unit) {
+    const UnitLayout layout = layout_unit(description_, checkpoint, unit);
+    storage_.push_back(std::make_unique_for_overwrite<std::byte[]>(layout.buffer_bytes));
+    std::byte* buffer = storage_.back().get();
+    for (const UnitRead& read : layout.reads) {
+      const auto file = checkpoint.file(read.shard);
+      const uint64_t bytes = std::min(read.bytes, file->size() - read.offset);
+      file->read_at(read.offset, std::span(buffer + read.at, bytes));
+    }
+    settle(layout, buffer);
+    return expert_at(buffer, unit.kind, layout);
+  };
+
   for (const TensorSpec& spec : model_tensors(description_)) {
     model_weights_.set(spec.role, load(spec));
   }
@@ -27,8 +40,7 @@ ResidentModel::ResidentModel(ModelDescription description, const TensorSource& c
     }
     std::vector<ExpertWeights>& experts = experts_.emplace_back();
     for (int64_t e = 0; e < description_.layer(layer).feed_forward.experts; ++e) {
-      const std::vector<TensorSpec> specs = expert_tensors(description_, layer, ExpertId(e));
-      experts.push_back({.gate = load(specs[0]), .up = load(specs[1]), .down = load(specs[2])});
+      experts.push_back(load_expert(expert_unit(description_, layer, ExpertId(e))));
     }
   }
 }
@@ -79,12 +91,15 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId la
   for (size_t e = 0; e < experts.size(); ++e) {
     std::vector<int32_t> in_rows;
     std::vector<int32_t> out_rows;
+    std::vector<float> scales;
     for (size_t slot = 0; slot < routing.chosen.size(); ++slot) {
       if (routing.chosen[slot] != ExpertId(static_cast<int64_t>(e))) continue;
       out_rows.push_back(static_cast<int32_t>(slot));
       in_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.slots));
+      if (!routing.chosen_scales.empty()) scales.push_back(routing.chosen_scales[slot]);
     }
-    const ChosenExpert chosen{.weights = experts[e], .in_rows = in_rows, .out_rows = out_rows};
+    const ChosenExpert chosen{
+        .weights = experts[e], .in_rows = in_rows, .out_rows = out_rows, .in_scales = scales};
     run_experts(with, slots.rows(), normed.rows(), std::span(&chosen, 1), layer);
   }
   with.ops.combine(hidden, slots.rows(), routing.weights.span());

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/multiply.h"
+#include "kernels/reference/weight_row.h"
 
 namespace klotski::cpu {
 
@@ -18,6 +19,7 @@ struct Piece {
   int64_t rows;
   std::vector<const float*> in;
   std::vector<float*> out;
+  std::span<const float> scales;  // factors of the input rows, or none
   WeightMatrix gate;
   WeightMatrix up;
   WeightMatrix down;
@@ -34,6 +36,9 @@ struct Piece {
         rows(count),
         in(row_pointers(expert.in, expert.in_rows, begin, count)),
         out(row_pointers(expert.out, expert.out_rows, begin, count)),
+        scales(expert.in_scales.empty() ? expert.in_scales
+                                        : expert.in_scales.subspan(static_cast<size_t>(begin),
+                                                                   static_cast<size_t>(count))),
         gate(expert.gate, rounds_gated(with.kernels, expert, precision)),
         up(expert.up, rounds_gated(with.kernels, expert, precision)),
         down(expert.down, rounds_inputs(with.kernels, precision)),
@@ -79,9 +84,9 @@ class Jobs {
   std::vector<int64_t> ends_;
 };
 
-void apply_gate(const Kernels& kernels, Activation activation, float* values, const float* up,
+void apply_gate(const Kernels& kernels, const ExpertProduct& expert, float* values, const float* up,
                 int64_t count) {
-  switch (activation) {
+  switch (expert.activation) {
     case Activation::silu:
       return kernels.gate(values, up, count, GateFunction::silu);
     case Activation::gelu_tanh:
@@ -89,8 +94,39 @@ void apply_gate(const Kernels& kernels, Activation activation, float* values, co
     case Activation::relu:
       return kernels.gate(values, up, count, GateFunction::relu);
     case Activation::gelu:
-      return reference::gate({values, 1, count}, {up, 1, count}, activation);
+      return reference::gate({values, 1, count}, {up, 1, count}, expert.activation);
+    case Activation::clamped_swiglu:
+      return kernels.clamped_swiglu(values, up, count, expert.swiglu.slope, expert.swiglu.limit);
   }
+}
+
+// Adds elements `first` .. first + count - 1 of a bias to `count` numbers of each row, from number
+// `at` on.
+void add_expert_bias(std::span<float* const> rows, int64_t at, const TensorView& bias,
+                     int64_t first, int64_t count) {
+  if (!bias.data) return;
+  for (int64_t n = 0; n < count; ++n) {
+    const float offset = reference::load_element(bias, first + n);
+    for (float* row : rows) row[at + n] += offset;
+  }
+}
+
+// Lays out one block of a piece's input rows.
+void pack_inputs(const Piece& piece, int64_t block) {
+  const int64_t width = piece.gate.width;
+  std::byte* to = piece.in_blocks + block * piece.first->block_bytes(width);
+  const auto rows = rows_of_blocks(std::span(piece.in), block, block + 1);
+  if (piece.scales.empty()) return pack_rows(*piece.first, to, rows, width, 0, width);
+  auto* scaled = reinterpret_cast<float*>(
+      scratch(ScratchUse::rows, kBlockRows * width * static_cast<int64_t>(sizeof(float))));
+  const float* pointers[kBlockRows];
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const float factor = piece.scales[static_cast<size_t>(block * kBlockRows) + r];
+    float* row = scaled + static_cast<int64_t>(r) * width;
+    for (int64_t k = 0; k < width; ++k) row[k] = rows[r][k] * factor;
+    pointers[r] = row;
+  }
+  pack_rows(*piece.first, to, std::span(pointers, rows.size()), width, 0, width);
 }
 
 // One strip of activation(gate(in)) * up(in), laid out as inputs of the second half. `more`: the
@@ -111,8 +147,10 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip, bool mor
            next_rows(products, piece.gate, piece.up, begin));
   multiply(with, products, {up_rows, 0, begin, count}, piece.in_blocks, piece.up,
            more ? next_rows(products, piece.up, piece.gate, begin + count) : nullptr);
+  add_expert_bias(gate_rows, 0, piece.product->gate_bias, begin, count);
+  add_expert_bias(up_rows, 0, piece.product->up_bias, begin, count);
   for (size_t r = 0; r < gate_rows.size(); ++r) {
-    apply_gate(with.kernels, piece.product->activation, gate_rows[r], up_rows[r], count);
+    apply_gate(with.kernels, *piece.product, gate_rows[r], up_rows[r], count);
   }
   pack_rows(*piece.second, piece.gated_blocks, gate_rows, piece.down.width, begin, begin + count);
 }
@@ -122,6 +160,7 @@ void down_strip(const Machine& with, const Piece& piece, int64_t strip, bool mor
   const int64_t count = std::min(piece.down_strip, piece.down.outputs - begin);
   multiply(with, *piece.second, {piece.out, begin, begin, count}, piece.gated_blocks, piece.down,
            more ? next_rows(*piece.second, piece.down, piece.down, begin + count) : nullptr);
+  add_expert_bias(piece.out, begin, piece.product->down_bias, begin, count);
 }
 
 // All pieces go through each step together, so that threads wait for each other three times and not
@@ -147,12 +186,8 @@ void run_pieces(const Machine& with, std::span<Piece> pieces) {
   const Jobs packing(pieces, [](const Piece& piece) { return blocks_of(piece.rows); });
   share_out(with, packing.count(), kBlockRows * pieces[0].gate.width,
             [&](int64_t first, int64_t last) {
-              packing.run(first, last, [&](size_t p, int64_t block, bool) {
-                const Piece& piece = pieces[p];
-                const int64_t width = piece.gate.width;
-                pack_rows(*piece.first, piece.in_blocks + block * piece.first->block_bytes(width),
-                          rows_of_blocks(std::span(piece.in), block, block + 1), width, 0, width);
-              });
+              packing.run(first, last,
+                          [&](size_t p, int64_t block, bool) { pack_inputs(pieces[p], block); });
             });
   const Jobs gating(pieces, [](const Piece& piece) { return piece.gate_strips(); });
   share_out(with, gating.count(), 2 * cost / gating.count(), [&](int64_t first, int64_t last) {

@@ -21,23 +21,25 @@
 #endif
 
 // Declares the functions of one instruction set, and their table.
-#define KLOTSKI_DECLARE_KERNELS(isa)                                                          \
-  namespace klotski::cpu::isa {                                                               \
-  int64_t block_bytes(int64_t width);                                                         \
-  void pack(const BlockColumns& columns);                                                     \
-  void multiply(const Strip& strip);                                                          \
-  void expand(const CompactRows& rows);                                                       \
-  void expand_blocks(const BlockRows& rows);                                                  \
-  float softmax(const ScoreRow& row, SoftmaxState& state);                                    \
-  void scale(float* values, int64_t count, float factor);                                     \
-  void mix(const Mix& mix);                                                                   \
-  void gate(float* values, const float* up, int64_t count, GateFunction function);            \
-  float sum_of_squares(const float* values, int64_t count);                                   \
-  constexpr Kernels kKernels = {#isa,          {block_bytes, pack, multiply, nullptr, false}, \
-                                nullptr,       expand,                                        \
-                                expand_blocks, softmax,                                       \
-                                scale,         mix,                                           \
-                                gate,          sum_of_squares};                               \
+#define KLOTSKI_DECLARE_KERNELS(isa)                                                            \
+  namespace klotski::cpu::isa {                                                                 \
+  int64_t block_bytes(int64_t width);                                                           \
+  void pack(const BlockColumns& columns);                                                       \
+  void multiply(const Strip& strip);                                                            \
+  void expand(const CompactRows& rows);                                                         \
+  void expand_blocks(const BlockRows& rows);                                                    \
+  float softmax(const ScoreRow& row, SoftmaxState& state);                                      \
+  void scale(float* values, int64_t count, float factor);                                       \
+  void mix(const Mix& mix);                                                                     \
+  void gate(float* values, const float* up, int64_t count, GateFunction function);              \
+  void clamped_swiglu(float* values, const float* up, int64_t count, float slope, float limit); \
+  float sum_of_squares(const float* values, int64_t count);                                     \
+  constexpr Kernels kKernels = {#isa,          {block_bytes, pack, multiply, nullptr, false},   \
+                                nullptr,       expand,                                          \
+                                expand_blocks, softmax,                                         \
+                                scale,         mix,                                             \
+                                gate,          clamped_swiglu,                                  \
+                                sum_of_squares};                                                \
   }
 
 // Declares products of bf16 inputs, and a table that joins them with the operations of another set.
@@ -60,6 +62,7 @@
                                 others::kKernels.scale,                             \
                                 others::kKernels.mix,                               \
                                 others::kKernels.gate,                              \
+                                others::kKernels.clamped_swiglu,                    \
                                 others::kKernels.sum_of_squares};                   \
   }
 

@@ -167,6 +167,8 @@ struct Kernels {
   void (*mix)(const Mix& mix);
   // values = function(values) * up
   void (*gate)(float* values, const float* up, int64_t count, GateFunction function);
+  // values = Activation::clamped_swiglu of gates `values` and up
+  void (*clamped_swiglu)(float* values, const float* up, int64_t count, float slope, float limit);
   float (*sum_of_squares)(const float* values, int64_t count);
 };
 

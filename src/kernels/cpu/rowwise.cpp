@@ -17,8 +17,8 @@ R rows_of(R rows, int64_t begin, int64_t end) {
 
 void CpuProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const {
   const Machine with = machine();
-  std::vector<float> scale(static_cast<size_t>(in.width));
-  reference::load_row(weight, 0, scale);
+  std::vector<float> scale(static_cast<size_t>(in.width), 1.0f);
+  if (weight.data) reference::load_row(weight, 0, scale);
   share_out(with, out.count, out.width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float mean =

@@ -33,17 +33,34 @@ float activate(Activation activation, float x) {
       return 0.5f * x * (1.0f + std::tanh(0.79788456080286536f * (x + 0.044715f * x * x * x)));
     case Activation::relu:
       return std::max(x, 0.0f);
+    case Activation::clamped_swiglu:
+      break;
   }
   return x;
+}
+
+float clamped_swiglu(float gate, float up, const ClampedSwiglu& rule) {
+  const float g = gate > rule.limit ? rule.limit : gate;
+  const float u = up > rule.limit ? rule.limit : up < -rule.limit ? -rule.limit : up;
+  return g * sigmoid_of(rule.slope * g) * (u + 1.0f);
 }
 
 }  // namespace
 
 float sigmoid_of(float value) { return 1.0f / (1.0f + std::exp(-value)); }
 
-void gate(Rows gate, ConstRows up, Activation activation) {
+void gate(Rows gate, ConstRows up, Activation activation, const ClampedSwiglu& swiglu) {
   for (int64_t i = 0; i < gate.count * gate.width; ++i) {
-    gate.data[i] = activate(activation, gate.data[i]) * up.data[i];
+    gate.data[i] = activation == Activation::clamped_swiglu
+                       ? clamped_swiglu(gate.data[i], up.data[i], swiglu)
+                       : activate(activation, gate.data[i]) * up.data[i];
+  }
+}
+
+void ReferenceProcessor::scale_rows(Rows rows, std::span<const float> factors) const {
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const float factor = factors[static_cast<size_t>(i)];
+    for (int64_t c = 0; c < rows.width; ++c) rows.row(i)[c] *= factor;
   }
 }
 

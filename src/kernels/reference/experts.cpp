@@ -24,13 +24,18 @@ void run_block(const ReferenceProcessor& with, const ExpertProduct& product, int
     std::copy_n(product.in.row(row_at(product.in_rows, first + i)), product.in.width,
                 in.data() + i * product.in.width);
   }
+  if (!product.in_scales.empty()) {
+    with.scale_rows({in.data(), count, product.in.width},
+                    product.in_scales.subspan(static_cast<size_t>(first)));
+  }
   const Rows gated_rows = {gated.data(), count, width};
   const Rows up_rows = {up.data(), count, width};
   const ConstRows in_rows = {in.data(), count, product.in.width};
-  with.matmul(gated_rows, in_rows, product.gate, {}, precision);
-  with.matmul(up_rows, in_rows, product.up, {}, precision);
-  gate(gated_rows, up_rows, product.activation);
-  with.matmul({out.data(), count, product.out.width}, gated_rows, product.down, {}, precision);
+  with.matmul(gated_rows, in_rows, product.gate, product.gate_bias, precision);
+  with.matmul(up_rows, in_rows, product.up, product.up_bias, precision);
+  gate(gated_rows, up_rows, product.activation, product.swiglu);
+  with.matmul({out.data(), count, product.out.width}, gated_rows, product.down, product.down_bias,
+              precision);
   for (int64_t i = 0; i < count; ++i) {
     std::copy_n(out.data() + i * product.out.width, product.out.width,
                 product.out.row(row_at(product.out_rows, first + i)));

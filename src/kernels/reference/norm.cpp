@@ -12,7 +12,9 @@ void ReferenceProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weig
     float sum = 0.0f;
     for (int64_t c = 0; c < in.width; ++c) sum += x[c] * x[c];
     const float scale = 1.0f / std::sqrt(sum / static_cast<float>(in.width) + epsilon);
-    for (int64_t c = 0; c < in.width; ++c) out.row(r)[c] = x[c] * scale * load_element(weight, c);
+    for (int64_t c = 0; c < in.width; ++c) {
+      out.row(r)[c] = x[c] * scale * (weight.data ? load_element(weight, c) : 1.0f);
+    }
   }
 }
 

@@ -43,8 +43,8 @@ class ReferenceProcessor : public Processor {
 
 float sigmoid_of(float value);
 
-// gate = activation(gate) * up
-void gate(Rows gate, ConstRows up, Activation activation);
+// gate = activation(gate) * up, and as ClampedSwiglu says
+void gate(Rows gate, ConstRows up, Activation activation, const ClampedSwiglu& swiglu = {});
 
 }  // namespace reference
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include <fmt/ranges.h>
+
 #include "model/families/families.h"
 
 namespace klotski {
@@ -209,6 +211,37 @@ Activation describe_activation(const JsonFields& config) {
     if (name.name == wanted) return name.activation;
   }
   config.refuse("hidden_act", "one of silu, gelu, gelu_pytorch_tanh, relu");
+}
+
+void require_present(const JsonFields& config, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (!config.has(key)) config.refuse(key, "a number, which this family has no usual value for");
+  }
+}
+
+void refuse_partial_rotation(const JsonFields& config) {
+  constexpr std::string_view kKey = "partial_rotary_factor";
+  const auto check = [&](const JsonFields& fields) {
+    if (fields.number_or(kKey, 1.0, 0.0, 1.0) != 1.0) fields.refuse(kKey, "1, or none");
+  };
+  check(config);
+  for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
+    if (const auto fields = config.object(name)) check(*fields);
+  }
+}
+
+std::vector<std::string> layer_types(const JsonFields& config,
+                                     std::initializer_list<std::string_view> known) {
+  constexpr std::string_view kKey = "layer_types";
+  const auto types = config.strings(kKey);
+  if (!types) return {};
+  const auto count = static_cast<size_t>(layer_count(config));
+  if (types->size() != count) config.refuse(kKey, fmt::format("an array of {} strings", count));
+  for (const std::string& type : *types) {
+    if (std::find(known.begin(), known.end(), type) != known.end()) continue;
+    config.refuse(kKey, fmt::format("one of {} for every layer", fmt::join(known, ", ")));
+  }
+  return *types;
 }
 
 int64_t expert_count(const JsonFields& config) {

@@ -2,7 +2,10 @@
 
 // The parts of a config.json that families share.
 
+#include <initializer_list>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "model/description.h"
@@ -31,6 +34,16 @@ GroupedHeads describe_attention(const JsonFields& config);
 Rope describe_rope(const JsonFields& config, int64_t rotated_dims, double default_base);
 
 Activation describe_activation(const JsonFields& config);
+
+// Refuses a config.json that leaves one of these fields out.
+void require_present(const JsonFields& config, std::initializer_list<std::string_view> keys);
+
+// Refuses a rope that turns only some of a head's numbers, in a family that turns all of them.
+void refuse_partial_rotation(const JsonFields& config);
+
+// The field `layer_types`, one of `known` a layer; empty where the config has none.
+std::vector<std::string> layer_types(const JsonFields& config,
+                                     std::initializer_list<std::string_view> known);
 
 // The number of experts under whichever of its names the config uses.
 int64_t expert_count(const JsonFields& config);

@@ -5,7 +5,8 @@
 namespace klotski {
 
 std::span<const Family> families() {
-  static const std::array<Family, 4> kFamilies = {kMixtral, kOlmoe, kQwen2Moe, kQwen3Moe};
+  static const std::array<Family, 6> kFamilies = {kGptOss, kLlama4Text, kMixtral,
+                                                  kOlmoe,  kQwen2Moe,   kQwen3Moe};
   return kFamilies;
 }
 

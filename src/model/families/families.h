@@ -59,6 +59,8 @@ inline constexpr std::array kDecoderTensors = {
 
 std::span<const Family> families();
 
+extern const Family kGptOss;
+extern const Family kLlama4Text;
 extern const Family kMixtral;
 extern const Family kQwen2Moe;
 extern const Family kQwen3Moe;

@@ -79,6 +79,7 @@ const Family& family_of(const JsonFields& metadata) {
   const std::string architecture = metadata.string("general.architecture");
   std::string known;
   for (const Family& family : families()) {
+    if (family.gguf.architecture.empty()) continue;  // there are no such files
     if (family.gguf.architecture == architecture) return family;
     known += (known.empty() ? "" : ", ") + std::string(family.gguf.architecture);
   }

@@ -14,6 +14,7 @@ float softmax(const ScoreRow& row, SoftmaxState& state);
 void scale(float* values, int64_t count, float factor);
 void mix(const Mix& mix);
 void gate(float* values, const float* up, int64_t count, GateFunction function);
+void clamped_swiglu(float* values, const float* up, int64_t count, float slope, float limit);
 float sum_of_squares(const float* values, int64_t count);
 
 }  // namespace klotski::cpu::KLOTSKI_ISA

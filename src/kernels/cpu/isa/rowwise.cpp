@@ -21,15 +21,31 @@ KLOTSKI_INLINE Vector relu(Vector x) {
   return reinterpret_cast<Vector>(reinterpret_cast<Words>(x) & ~reinterpret_cast<Words>(x <= 0.0f));
 }
 
+// Where a lane of x is above the limit, the limit; NaN stays NaN.
+KLOTSKI_INLINE Vector at_most(Vector x, float limit) {
+  const Words above = reinterpret_cast<Words>(x > limit);
+  return reinterpret_cast<Vector>((reinterpret_cast<Words>(x) & ~above) |
+                                  (reinterpret_cast<Words>(Vector{} + limit) & above));
+}
+
+// values = function(values, up)
 template <typename Function>
-KLOTSKI_INLINE void gate_by(float* values, const float* up, int64_t count,
+KLOTSKI_INLINE void join_by(float* values, const float* up, int64_t count,
                             const Function& function) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    store(values + i, function(load(values + i)) * load(up + i));
+    store(values + i, function(load(values + i), load(up + i)));
   }
   const int64_t left = count - i;
-  if (left > 0) store(values + i, function(load(values + i, left)) * load(up + i, left), left);
+  if (left > 0) store(values + i, function(load(values + i, left), load(up + i, left)), left);
+}
+
+template <typename Function>
+KLOTSKI_INLINE void gate_by(float* values, const float* up, int64_t count,
+                            const Function& function) {
+  join_by(
+      values, up,
+      count, [&](Vector x, Vector u) __attribute__((always_inline)) { return function(x) * u; });
 }
 
 }  // namespace
@@ -46,6 +62,14 @@ void gate(float* values, const float* up, int64_t count, GateFunction function) 
       return gate_by(
           values, up, count, [](Vector x) __attribute__((always_inline)) { return relu(x); });
   }
+}
+
+void clamped_swiglu(float* values, const float* up, int64_t count, float slope, float limit) {
+  join_by(
+      values, up, count, [&](Vector x, Vector u) __attribute__((always_inline)) {
+        const Vector g = at_most(x, limit);
+        return g * sigmoid(slope * g) * (-at_most(-at_most(u, limit), limit) + 1.0f);
+      });
 }
 
 void scale(float* values, int64_t count, float factor) {
