@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Writes tests/data/models/variants: tiny random checkpoints that switch on what the plain fixtures do
-not (rope scaling, windows, dense layers, biases, clamping), each with a reference.json computed in
+not (rope scaling, windows, chunks, dense layers, biases, clamping, MXFP4), each with a reference.json computed in
 float64 by Hugging Face transformers. Run by hand when a variant is added:
 
-    pip install torch transformers && python3 tools/make_variant_models.py tests/data/models/variants
+    pip install torch transformers && python3 tools/make_variant_models.py tests/data/models/variants [NAME ...]
 """
 import json
 import pathlib
 import sys
 
+import safetensors.torch
 import torch
 import transformers as hf
 
@@ -17,6 +18,9 @@ BASE = dict(vocab_size=96, hidden_size=32, intermediate_size=40, num_hidden_laye
             bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
 MIXTRAL = dict(BASE, head_dim=16, num_local_experts=4, num_experts_per_tok=2)
 QWEN = dict(BASE, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24)
+GPT_OSS = dict(MIXTRAL, num_local_experts=6, sliding_window=4)
+LLAMA4 = dict(BASE, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
+              intermediate_size_mlp=48, attention_chunk_size=5, floor_scale=3, attn_scale=0.4)
 QWEN2 = dict(QWEN, shared_expert_intermediate_size=28)
 ROPE = {
     "linear": dict(factor=4.0),
@@ -46,7 +50,19 @@ VARIANTS = {
     "olmoe_clip_bias": (hf.OlmoeForCausalLM, hf.OlmoeConfig(
         **BASE, num_experts=6, num_experts_per_tok=2, clip_qkv=0.5, attention_bias=True,
         norm_topk_prob=True)),
+    "gpt_oss_no_bias": (hf.GptOssForCausalLM, hf.GptOssConfig(
+        **GPT_OSS, attention_bias=False, swiglu_alpha=0.9, swiglu_limit=0.4,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=5000.0))),
+    "gpt_oss_mxfp4": (hf.GptOssForCausalLM, hf.GptOssConfig(**dict(GPT_OSS, intermediate_size=64))),
+    "llama4_chunks_dense": (hf.Llama4ForCausalLM, hf.Llama4TextConfig(
+        **LLAMA4, no_rope_layer_interval=2, interleave_moe_layer_step=2, attention_bias=True)),
+    "llama4_no_norm": (hf.Llama4ForCausalLM, hf.Llama4TextConfig(
+        **LLAMA4, use_qk_norm=False, no_rope_layers=[0, 1, 0], moe_layers=[0, 2], hidden_act="gelu",
+        layer_types=["chunked_attention", "full_attention", "full_attention"],
+        rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, **ROPE["llama3"]))),
 }
+FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 def randomise(model):
@@ -56,6 +72,40 @@ def randomise(model):
                 parameter.normal_(0, 0.2)
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+
+
+def random_mxfp4(matrices, rows, columns):
+    """Blocks and scales as gpt-oss has them, and the numbers that they stand for."""
+    codes = torch.randint(0, 16, (matrices, rows, columns // 32, 32), dtype=torch.uint8)
+    exponents = torch.randint(120, 125, (matrices, rows, columns // 32), dtype=torch.uint8)
+    signs = 1.0 - 2.0 * (codes // 8)
+    numbers = signs * FP4[(codes % 8).long()] * torch.exp2(exponents.float() - 127)[..., None]
+    blocks = codes[..., 0::2] + 16 * codes[..., 1::2]
+    return blocks, exponents, numbers.reshape(matrices, rows, columns).to(torch.bfloat16)
+
+
+def quantise_experts(folder, model):
+    """Gives the model experts of random MXFP4 numbers; returns the tensors of the folder then."""
+    packed = {}
+    for name, parameter in model.named_parameters():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            continue
+        experts, columns, rows = parameter.shape
+        packed[f"{name}_blocks"], packed[f"{name}_scales"], numbers = random_mxfp4(
+            experts, rows, columns)
+        parameter.data = numbers.transpose(1, 2).contiguous()
+    model.save_pretrained(folder)
+    kept = safetensors.torch.load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in kept.items()
+            if not name.endswith(("gate_up_proj", "down_proj"))}
+    return {**kept, **packed}
+
+
+def write_quantised(folder, tensors):
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def reference(model, length, steps):
@@ -76,13 +126,17 @@ def reference(model, length, steps):
 def main():
     target = pathlib.Path(sys.argv[1])
     for number, (name, (cls, config)) in enumerate(VARIANTS.items()):
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         torch.manual_seed(number)
         model = cls(config).to(torch.bfloat16)
         randomise(model)
         model.save_pretrained(target / name)
+        quantised = quantise_experts(target / name, model) if name.endswith("mxfp4") else None
         # Loaded again so that the rope frequencies are not rounded to bfloat16.
         model = cls.from_pretrained(target / name, dtype=torch.float64).eval()
-        model.set_experts_implementation("eager")
+        if cls is not hf.Llama4ForCausalLM:  # which has no other
+            model.set_experts_implementation("eager")
         lengths = [(1, 12), (9, 12), (26, 12)]  # the last crosses longrope's switch while decoding
         if name == "mixtral_dynamic":
             lengths += [(60, 12), (80, 4)]  # beyond the trained context, ever longer
@@ -90,6 +144,8 @@ def main():
         text = json.dumps({"architecture": cls.__name__, "transformers": hf.__version__,
                            "prompts": [reference(model, *length) for length in lengths]})
         (target / name / "reference.json").write_text(text + "\n")
+        if quantised:
+            write_quantised(target / name, quantised)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ struct StoredBytes {
 
 void count_compact(StoredBytes& bytes, const UnitLayout& layout) {
   for (const PlacedTensor& tensor : layout.tensors) {
+    if (tensor.shape.size() != 2) continue;  // biases
     ++bytes.matrices;
     if (!is_packed(tensor.dtype) || format_of(tensor.dtype).lossy) continue;
     ++bytes.compact;

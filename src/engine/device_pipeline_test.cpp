@@ -450,7 +450,8 @@ TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DevicePipeline,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe",
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
+                                           "llama4_text", "variants/llama4_chunks_dense",
                                            "variants/qwen2_windows_dense", kCompact, kDrill));
 
 }  // namespace

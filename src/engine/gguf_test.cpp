@@ -57,7 +57,8 @@ TEST_P(GgufRuns, EqualSafetensorsBitForBit) {
   expect_runs_as(path, TestModel(test_model(GetParam())));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GgufRuns, ::testing::Values("qwen2_moe", "qwen3_moe", "olmoe"));
+INSTANTIATE_TEST_SUITE_P(Families, GgufRuns,
+                         ::testing::Values("qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss"));
 
 // Rows of queries and keys lie in another order, so that products of heads are summed in another.
 TEST(GgufRuns, MixtralEqualsSafetensorsUpToRounding) {

@@ -78,16 +78,18 @@ TEST_P(PipelineEquals, TheResidentRunBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PipelineEquals,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", kCompact,
-                                           kDrill));
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
+                                           "llama4_text", kCompact, kDrill));
 INSTANTIATE_TEST_SUITE_P(Quantised, PipelineEquals, ::testing::Values(kFp8, kInt4, kGptq, kAwq));
 // Layers that are not routed, windows, tied embeddings, clipped and biased projections.
 INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
                          ::testing::Values("variants/qwen2_no_bias_sparse_step",
                                            "variants/qwen2_windows_dense",
                                            "variants/qwen3_dense_bias", "variants/qwen3_window",
-                                           "variants/mixtral_tied_gelu",
-                                           "variants/olmoe_clip_bias"));
+                                           "variants/mixtral_tied_gelu", "variants/olmoe_clip_bias",
+                                           "variants/gpt_oss_no_bias", "variants/gpt_oss_mxfp4",
+                                           "variants/llama4_chunks_dense",
+                                           "variants/llama4_no_norm"));
 
 class SpillingPipelineEquals : public ::testing::TestWithParam<const char*> {};
 
@@ -116,7 +118,8 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Families, SpillingPipelineEquals,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe",
                                            "variants/qwen2_windows_dense",
-                                           "variants/qwen3_dense_bias"));
+                                           "variants/qwen3_dense_bias", "gpt_oss",
+                                           "variants/llama4_chunks_dense"));
 
 // No tensor is aligned: all of them have to be settled.
 TEST(UnalignedPipelineEquals, TheResidentRunBitForBit) {

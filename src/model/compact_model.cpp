@@ -31,13 +31,15 @@ std::vector<NewWeight> mark_candidates(const ModelDescription& model,
   for (const UnitKind kind : {UnitKind::expert, UnitKind::dense}) {
     for (const WeightUnit& unit : units_of(model, kind)) {
       for (const TensorSpec& spec : unit_tensors(model, unit)) {
+        if (spec.shape.size() != 2) continue;  // biases
         const TensorEntry* entry = checkpoint.find(spec.name);
         if (entry == nullptr) {
           const DType stored = find_stored(checkpoint, kind, spec, model.stated_formats).dtype;
           ++(format_of(stored).lossy ? counts.not_bf16 : counts.compact_before);
         } else if (entry->dtype != DType::BF16) {
           ++counts.not_bf16;
-        } else if (entry->shape.size() != 2 || !becomes_smaller(*entry, kCompactType)) {
+        } else if (entry->shape.size() != 2 || (spec.slice && spec.slice->transposed) ||
+                   !becomes_smaller(*entry, kCompactType)) {
           ++counts.not_smaller;
         } else {
           weights[static_cast<size_t>(entry - checkpoint.tensors().data())].dtype = kCompactType;

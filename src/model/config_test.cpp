@@ -165,6 +165,120 @@ TEST(ParseConfig, RefusesBadRopeScalingByName) {
   }
 }
 
+Json gpt_oss() {
+  Json config = mixtral();
+  config.update({{"model_type", "gpt_oss"}, {"head_dim", 16}, {"sliding_window", 8}});
+  config.erase("hidden_act");
+  return config;
+}
+
+Json llama4() {
+  Json config = mixtral();
+  config.update({{"model_type", "llama4_text"},
+                 {"head_dim", 16},
+                 {"attention_chunk_size", 8},
+                 {"intermediate_size_mlp", 96},
+                 {"num_hidden_layers", 5}});
+  return config;
+}
+
+TEST(ParseConfig, GptOssHasItsDefaults) {
+  const ModelDescription model = described(gpt_oss());
+  for (size_t i = 0; i < 3; ++i) {
+    const GroupedHeads& attention = model.layers[i].attention.grouped_heads();
+    EXPECT_EQ(attention.window, i % 2 == 0 ? 8 : 0);
+    EXPECT_TRUE(attention.sinks && attention.qkv_bias && attention.output_bias);
+  }
+  EXPECT_EQ(model.rope.kind, RopeKind::yarn);
+  EXPECT_FALSE(model.rope.truncate);
+  EXPECT_NEAR(model.rope.attention_factor, 1.3465735902799727, 1e-12);
+  EXPECT_EQ(model.max_positions, 131072);
+  EXPECT_EQ(model.layers[0].feed_forward.swiglu, (ClampedSwiglu{1.702f, 7.0f}));
+  const std::vector<TensorSpec> expert = expert_tensors(model, LayerId(1), ExpertId(7));
+  ASSERT_EQ(expert.size(), 6u);
+  EXPECT_EQ(expert[1].name, "model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_TRUE(expert[1].slice->interleaved && expert[1].slice->transposed);
+  EXPECT_EQ(expert[4].slice->first_row, 128);
+  EXPECT_FALSE(expert[4].slice->transposed);
+}
+
+TEST(ParseConfig, Llama4HasItsDefaults) {
+  const ModelDescription model = described(llama4());
+  for (size_t i = 0; i < 5; ++i) {
+    const GroupedHeads& attention = model.layers[i].attention.grouped_heads();
+    EXPECT_EQ(attention.rotated, i != 3);
+    EXPECT_EQ(attention.tempered, i == 3);
+    EXPECT_EQ(attention.chunk, i == 3 ? 0 : 8);
+    EXPECT_EQ(attention.norm, i == 3 ? HeadNorm::none : HeadNorm::after_rope);
+    EXPECT_TRUE(model.layers[i].feed_forward.scales_inputs);
+  }
+  EXPECT_EQ(model.query_temperature->step_positions, 8192);
+  EXPECT_TRUE(model.rope.interleaved);
+  Json config = llama4();
+  config["interleave_moe_layer_step"] = 2;
+  config["attn_temperature_tuning"] = false;
+  config["layer_types"] = std::vector<std::string>(5, "full_attention");
+  const ModelDescription other = described(config);
+  EXPECT_FALSE(other.query_temperature);
+  EXPECT_FALSE(other.layers[0].feed_forward.routed);
+  EXPECT_EQ(other.layers[0].feed_forward.width, 96);
+  EXPECT_TRUE(other.layers[1].feed_forward.routed);
+  EXPECT_EQ(other.layers[0].attention.grouped_heads().chunk, 0);
+}
+
+TEST(ParseConfig, RefusesBadFieldsOfGptOssAndLlama4ByName) {
+  struct Case {
+    Json config;
+    const char* field;
+    Json value;
+  };
+  const Json partial = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+  const std::vector<Case> cases = {
+      {gpt_oss(), "head_dim", nullptr},
+      {gpt_oss(), "num_key_value_heads", nullptr},
+      {gpt_oss(), "sliding_window", nullptr},
+      {gpt_oss(), "sliding_window", 0},
+      {gpt_oss(), "sliding_window", "8"},
+      {gpt_oss(), "layer_types", {"full_attention"}},
+      {gpt_oss(), "layer_types", {"full_attention", "full_attention", "chunked_attention"}},
+      {gpt_oss(), "layer_types", 3},
+      {gpt_oss(), "attention_bias", 1},
+      {gpt_oss(), "swiglu_limit", 0.0},
+      {gpt_oss(), "swiglu_limit", -7.0},
+      {gpt_oss(), "swiglu_alpha", "nan"},
+      {gpt_oss(), "swiglu_alpha", 1e99},
+      {gpt_oss(), "partial_rotary_factor", 0.5},
+      {gpt_oss(), "rope_parameters", partial},
+      {gpt_oss(), "num_experts_per_tok", 9},
+      {gpt_oss(), "intermediate_size", 0},
+      {llama4(), "head_dim", nullptr},
+      {llama4(), "attention_chunk_size", 0},
+      {llama4(), "attention_chunk_size", nullptr},
+      {llama4(), "attention_chunk_size", 1e30},
+      {llama4(), "no_rope_layers", {1, 1}},
+      {llama4(), "no_rope_layers", {1, 1, 1, 1, 2}},
+      {llama4(), "no_rope_layer_interval", 0},
+      {llama4(), "moe_layers", {-1}},
+      {llama4(), "moe_layers", "all"},
+      {llama4(), "interleave_moe_layer_step", 0},
+      {llama4(), "intermediate_size_mlp", -1},
+      {llama4(), "use_qk_norm", "yes"},
+      {llama4(), "attn_temperature_tuning", 4},
+      {llama4(), "floor_scale", 0},
+      {llama4(), "attn_scale", 1e9},
+      {llama4(), "layer_types", std::vector<std::string>(5, "sliding_attention")},
+      {llama4(), "partial_rotary_factor", 2.0},
+      {llama4(), "num_experts_per_tok", 0},
+  };
+  for (const Case& bad : cases) {
+    Json config = bad.config;
+    config[bad.field] = bad.value;
+    const std::string message = error_of(config);
+    EXPECT_NE(message.find(bad.field), std::string::npos)
+        << bad.field << " = " << bad.value.dump() << " gave: " << message;
+  }
+}
+
 TEST(ParseConfig, EveryMissingRequiredFieldIsNamed) {
   const Json whole = mixtral();
   int required = 0;

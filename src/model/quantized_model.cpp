@@ -53,6 +53,8 @@ class QuantizeMarker {
       ++counts_.packed_before;
     } else if (!is_quantizable(entry->dtype)) {
       ++counts_.other_types;
+    } else if (spec.slice && spec.slice->transposed) {
+      ++counts_.transposed;
     } else if (!becomes_smaller(*entry, dtype)) {
       ++counts_.not_smaller;
     } else {
@@ -206,7 +208,8 @@ class QuantizeWriter {
 std::string why_left(const QuantizeCounts& counts) {
   return counted_reasons({{counts.packed_before, "packed already"},
                           {counts.other_types, "of other types"},
-                          {counts.not_smaller, "no smaller when quantised"}});
+                          {counts.not_smaller, "no smaller when quantised"},
+                          {counts.transposed, "stored column by column"}});
 }
 
 QuantizeReport quantize_model(const ModelDescription& model, const TensorSource& checkpoint,

@@ -30,8 +30,9 @@ struct QuantizeCounts {
   int64_t packed_before = 0;
   int64_t other_types = 0;  // neither F32, F16 nor BF16
   int64_t not_smaller = 0;
+  int64_t transposed = 0;  // stored column by column
 
-  int64_t left() const { return packed_before + other_types + not_smaller; }
+  int64_t left() const { return packed_before + other_types + not_smaller + transposed; }
 };
 
 // "2 packed already, 3 no smaller when quantised": why some were left as they were.

@@ -31,6 +31,7 @@ TEST(Shapes, HaveTheirPublishedSizes) {
       {"mixtral-8x7b", {46.7, 12.9}},     {"mixtral-8x22b", {141, 39}},
       {"qwen3-30b-a3b", {30.5, 3.3}},     {"qwen3-235b-a22b", {235, 22}},
       {"qwen1.5-moe-a2.7b", {14.3, 2.7}}, {"olmoe-1b-7b", {6.9, 1.3}},
+      {"gpt-oss-20b", {20.9, 4.19}},      {"gpt-oss-120b", {116.8, 5.71}},
   };
   EXPECT_EQ(shape_names().size(), expected.size());
   for (const std::string_view name : shape_names()) {

@@ -88,14 +88,14 @@ void place_numbers(StoredTensor& tensor, const TensorEntry& entry) {
     tensor.numbers = whole_matrix(entry, slice);
     return;
   }
-  const bool turned = slice->transposed && !is_packed(tensor.dtype);
-  if (!turned && !slice->interleaved) {
+  const bool packed = is_packed(tensor.dtype);
+  if (!slice->takes_whole_matrix(packed)) {
     tensor.numbers =
         rows_of_part(entry, *slice, slice->rows, slice->first_row, tensor.spec.shape[0]);
     return;
   }
   tensor.numbers = whole_matrix(entry, slice);
-  if (turned) {
+  if (slice->transposed && !packed) {
     tensor.numbers.turns.push_back(
         {tensor.spec.shape.at(1), slice->rows, bytes_per_element(tensor.dtype)});
   }
@@ -242,12 +242,13 @@ bool packing_saves(DType dtype, const Shape& shape) {
 }
 
 NewTensor tensor_in_file(const TensorSpec& spec, DType dtype) {
-  const std::vector<StoredPart> parts = stored_parts(dtype, spec.shape);
+  const std::vector<StoredPart> parts =
+      stored_parts(dtype, is_packed(dtype) ? stored_matrix(spec) : plain_matrix(spec));
   if (parts.empty()) {
     fail(ErrorKind::internal, "tensor {} of shape {} cannot be {}", in_quotes(spec.name),
          format_shape(spec.shape), dtype_name(dtype));
   }
-  return {parts[0].name.of(spec.name), parts[0].dtype, parts[0].shape};
+  return {parts[0].name.of(spec.name), parts[0].dtype, stored_shape(spec, parts[0].shape)};
 }
 
 StoredTensor find_stored(const TensorSource& source, UnitKind kind, TensorSpec spec,

@@ -25,7 +25,8 @@ constexpr bool may_be_packed(UnitKind kind) {
 // that the format expands to.
 bool packing_saves(DType dtype, const Shape& shape);
 
-// The numbers of a matrix as files have them, when it is of this type.
+// The numbers of a matrix as files have them, when it is of this type; of all matrices of the
+// stored tensor, where the matrix is a slice of one.
 NewTensor tensor_in_file(const TensorSpec& spec, DType dtype);
 
 // Some bytes of a file that are a part of a tensor: all of a stored tensor, or a slice of it.

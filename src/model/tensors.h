@@ -22,7 +22,7 @@ struct StoredSlice {
   bool transposed = false;
 
   // Whether all of a matrix is read, even where only some of its rows are wanted.
-  bool takes_whole_matrix() const { return interleaved || transposed; }
+  bool takes_whole_matrix(bool packed) const { return interleaved || (transposed && !packed); }
 };
 
 // A tensor that a description requires of a checkpoint. A slice may also be of vectors, whose

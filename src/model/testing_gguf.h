@@ -40,6 +40,7 @@ inline std::string gguf_architecture(const Json& config) {
   return type == "mixtral"     ? "llama"
          : type == "qwen2_moe" ? "qwen2moe"
          : type == "qwen3_moe" ? "qwen3moe"
+         : type == "gpt_oss"   ? "gpt-oss"
                                : type;
 }
 
@@ -60,6 +61,8 @@ inline std::string gguf_name(std::string name) {
       {"self_attn.k_norm", "attn_k_norm"},
       {"block_sparse_moe.gate.", "ffn_gate_inp."},
       {"mlp.gate.", "ffn_gate_inp."},
+      {"mlp.router.", "ffn_gate_inp."},
+      {"self_attn.sinks", "attn_sinks.weight"},
       {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
       {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
       {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
@@ -95,6 +98,33 @@ inline StoredMatrix paired_rows(const StoredMatrix& matrix, int64_t heads) {
   return paired;
 }
 
+// The tensors that a fused tensor of gpt-oss becomes, by what follows "blk.L.ffn_": gate and up
+// apart, matrices in rows.
+inline std::map<std::string, StoredMatrix> divided(const std::string& name,
+                                                   const StoredMatrix& fused) {
+  const bool bias = name.ends_with("_bias");
+  const bool pair = name.find("gate_up") != std::string::npos;
+  const auto experts = static_cast<size_t>(fused.shape[0]);
+  const auto columns = static_cast<size_t>(bias ? 1 : fused.shape[1]);
+  const auto rows = static_cast<size_t>(fused.shape.back());
+  std::map<std::string, StoredMatrix> parts;
+  for (size_t which = 0; which < (pair ? 2u : 1u); ++which) {
+    const size_t step = pair ? 2 : 1;
+    StoredMatrix part{{fused.shape[0], static_cast<int64_t>(rows / step)}, fused.dtype, ""};
+    if (!bias) part.shape.push_back(static_cast<int64_t>(columns));
+    for (size_t expert = 0; expert < experts; ++expert) {
+      for (size_t row = which; row < rows; row += step) {
+        for (size_t column = 0; column < columns; ++column) {
+          part.bytes += fused.bytes.substr(2 * ((expert * columns + column) * rows + row), 2);
+        }
+      }
+    }
+    const std::string stem = !pair ? "down" : which == 0 ? "gate" : "up";
+    parts.emplace(stem + "_exps." + (bias ? "bias" : "weight"), bias ? as_floats(part) : part);
+  }
+  return parts;
+}
+
 inline std::vector<std::string> gguf_metadata(const Json& config) {
   const std::string arch = gguf_architecture(config);
   std::vector<std::string> pairs = {text_pair("general.architecture", arch)};
@@ -114,7 +144,14 @@ inline std::vector<std::string> gguf_metadata(const Json& config) {
   number("attention.head_count", "num_attention_heads");
   number("attention.head_count_kv", "num_key_value_heads");
   number("attention.key_length", "head_dim");
-  if (arch == "llama") number("attention.sliding_window", "sliding_window");
+  const Json& rope = config["rope_parameters"];
+  if (rope["rope_type"] == "yarn") {
+    pairs.push_back(text_pair(arch + ".rope.scaling.type", "yarn"));
+    pairs.push_back(f32_pair(arch + ".rope.scaling.factor", rope["factor"]));
+    pairs.push_back(u32_pair(arch + ".rope.scaling.original_context_length",
+                             rope["original_max_position_embeddings"]));
+  }
+  if (arch == "llama" || arch == "gpt-oss") number("attention.sliding_window", "sliding_window");
   pairs.push_back(f32_pair(arch + ".attention.layer_norm_rms_epsilon", config["rms_norm_eps"]));
   pairs.push_back(f32_pair(arch + ".rope.freq_base", config["rope_parameters"]["rope_theta"]));
   pairs.push_back(u32_pair("tokenizer.ggml.bos_token_id", config["bos_token_id"]));
@@ -135,6 +172,18 @@ inline std::map<std::string, StoredMatrix> gguf_tensors(const Checkpoint& model,
     model.read(entry, std::as_writable_bytes(std::span(matrix.bytes)));
     const size_t experts = entry.name.find(".experts.");
     std::string name = gguf_name(entry.name);
+    const std::string layer_of_name =
+        name.starts_with("blk.") ? name.substr(0, name.find('.', 4) + 1) : "";
+    if (gguf_architecture(config) == "gpt-oss") {
+      const size_t norm = name.find("ffn_norm");
+      if (norm != std::string::npos) name.replace(norm, 8, "post_attention_norm");
+      if (experts != std::string::npos) {
+        for (auto& [part, numbers] : divided(entry.name, matrix)) {
+          tensors.emplace(layer_of_name + "ffn_" + part, std::move(numbers));
+        }
+        continue;
+      }
+    }
     if (experts != std::string::npos) {
       const std::string rest = entry.name.substr(experts + 9);  // "3.w1.weight"
       const std::string expert = rest.substr(0, rest.find('.'));

@@ -102,6 +102,8 @@ std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType d
   std::vector<ModelTensor> tensors;
   const auto add = [&](const WeightUnit& unit) {
     for (TensorSpec& spec : unit_tensors(model, unit)) {
+      // One tensor has the matrices of all experts: the first slice of it stands for all.
+      if (spec.slice && spec.slice->index + spec.slice->first_row > 0) continue;
       uint64_t elements = 0;
       if (!element_count(spec.shape, &elements)) {
         fail(ErrorKind::usage, "tensor {} is too large", in_quotes(spec.name));
@@ -132,6 +134,7 @@ uint64_t count_weight_bytes(const ModelDescription& model, DType dtype) {
   for (int64_t i = 0; i < model.layer_count(); ++i) {
     const WeightUnit unit = expert_unit(model, LayerId(i), ExpertId(0));
     for (const TensorSpec& spec : unit_tensors(model, unit)) {
+      if (spec.shape.size() != 2) continue;  // biases
       const int64_t columns = spec.shape[1];
       saved +=
           model.layer(unit.layer).feed_forward.experts * spec.shape[0] *

@@ -32,8 +32,9 @@ struct ModelTensor {
   DType dtype = DType::BF16;
 };
 
-// Tensors in the order of use, the parts of an expert one after the other: a reader goes through
-// them once. Their types are those of a model of type `dtype`.
+// Stored tensors in the order of use, the parts of an expert one after the other: a reader goes
+// through them once. The spec of one that holds several matrices is its first slice. Their types
+// are those of a model of type `dtype`.
 std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType dtype);
 
 // Bytes of all tensors_in_order(), without a list of them, which may be too long.

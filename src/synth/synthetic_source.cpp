@@ -1,6 +1,7 @@
 #include "synth/synthetic_source.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,17 @@ struct Piece {
   std::span<std::byte> bytes;
 };
 
+// Byte of a stored tensor at which the part of a unit with the tensor's numbers begins.
+uint64_t first_stored_byte(const ModelTensor& tensor, uint64_t part_bytes) {
+  const std::optional<StoredSlice>& slice = tensor.spec.slice;
+  if (!slice) return 0;
+  if (slice->takes_whole_matrix(is_packed(tensor.dtype))) {
+    return static_cast<uint64_t>(slice->index) * part_bytes;
+  }
+  return static_cast<uint64_t>(slice->index * slice->rows + slice->first_row) *
+         (part_bytes / static_cast<uint64_t>(tensor.spec.shape[0]));
+}
+
 }  // namespace
 
 SyntheticSource::SyntheticSource(ModelDescription model, uint64_t seed, double share, DType dtype)
@@ -34,23 +46,28 @@ void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
     tensors.push_back({std::move(spec), unit.layer, fill_.dtype()});
   }
   std::vector<Piece> pieces;
+  std::vector<bool> made(layout.parts.size(), false);
   for (const PlacedTensor& placed : layout.tensors) {
     const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const ModelTensor& own) {
       return own.spec.role == placed.role;
     });
     const PlacedPart& part = layout.numbers_of(placed);
-    if (tensor == tensors.end() || placed.shape != tensor->spec.shape || tensor->spec.slice ||
+    if (tensor == tensors.end() || placed.shape != tensor->spec.shape ||
         format_of(placed.dtype).values != fill_.dtype() || part.bytes > buffer.size() ||
         part.arrives_at > buffer.size() - part.bytes) {
       fail(ErrorKind::internal, "{}: its layout or buffer is not that of the generated model",
            format_unit(unit));
     }
     tensor->dtype = placed.dtype;
+    if (made[placed.part]) continue;  // by a tensor that shares the part
+    made[placed.part] = true;
+    const uint64_t first = first_stored_byte(*tensor, part.bytes);
     const uint64_t grain = grain_bytes(*tensor);
     const uint64_t piece = std::max(grain, kPieceBytes - kPieceBytes % grain);
     const std::span<std::byte> bytes = buffer.subspan(part.arrives_at, part.bytes);
     for (uint64_t at = 0; at < bytes.size(); at += piece) {
-      pieces.push_back({&*tensor, at, bytes.subspan(at, std::min(piece, bytes.size() - at))});
+      pieces.push_back(
+          {&*tensor, first + at, bytes.subspan(at, std::min(piece, bytes.size() - at))});
     }
   }
   const auto make = [&](int64_t begin, int64_t end) {

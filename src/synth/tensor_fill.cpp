@@ -121,7 +121,8 @@ void TensorFill::make_row_off_common(const Recipe& recipe, uint64_t first,
 }
 
 void TensorFill::make(const Recipe& recipe, uint64_t first, std::span<float> values) const {
-  if (is_norm(recipe.role) || recipe.role == Role::selection_bias) {
+  if (is_norm(recipe.role) || recipe.role == Role::selection_bias ||
+      recipe.role == Role::router_bias) {
     std::fill(values.begin(), values.end(), is_norm(recipe.role) ? 1.0f : 0.0f);
     return;
   }

@@ -93,7 +93,10 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ResidentModels,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe"));
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
+                                           "llama4_text", "variants/gpt_oss_mxfp4",
+                                           "variants/llama4_chunks_dense",
+                                           "variants/llama4_no_norm"));
 INSTANTIATE_TEST_SUITE_P(LengthDependentRope, ResidentModels,
                          ::testing::Values("variants/mixtral_dynamic",
                                            "variants/mixtral_longrope"));

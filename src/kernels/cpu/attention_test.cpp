@@ -31,6 +31,7 @@ enum class Size { small, wide, far };
 struct Sequence {
   int64_t kv_heads, group, head_dim, value_dim, past, tokens, page_tokens;
   int64_t window = 0;
+  int64_t chunk = 0;
   int64_t kept_prefix = 0;
   int64_t kept_window = 0;
   DType dtype;
@@ -54,6 +55,7 @@ struct Sequence {
     tokens = std::clamp<int64_t>(kMostWork / token_work, 1, tokens);
     const int64_t end = past + tokens;
     if (random() % 2 == 0) window = up_to(random, end + 3);
+    if (random() % 3 == 0) chunk = up_to(random, end + 3);
     if (random() % 3 == 0) {
       kept_prefix = up_to(random, 12) - 1;
       kept_window = up_to(random, size == Size::far ? 600 : 20);
@@ -104,6 +106,7 @@ struct Sequence {
             .first_position = past + rows.first,
             .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
             .window = window,
+            .chunk = chunk,
             .sinks = sinks,
             .precision = precision};
   }

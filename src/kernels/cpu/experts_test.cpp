@@ -49,6 +49,50 @@ TEST(CpuExperts, AgreeWithTheReference) {
   }
 }
 
+// Biases, scaled inputs and clamped gates: the results of the reference, and of an expert whose
+// inputs were scaled before.
+TEST(CpuExperts, BiasesScalesAndClampedGatesAgreeWithTheReference) {
+  constexpr ExpertShape kShape = {70, 133, 45};
+  constexpr int64_t kRows = 37;
+  const Expert expert(kShape, DType::BF16, DType::BF16, 3);
+  const std::vector<float> in = random_floats(kRows * kShape.in, 4);
+  const std::vector<float> scales = random_floats(kRows, 5);
+  for (const DType type : kStoredTypes) {
+    const ExpertBiases biases(kShape, type, 7);
+    const auto product_of = [&](Rows out, ConstRows from) {
+      ExpertProduct product = expert.product(out, from, Activation::clamped_swiglu);
+      product.swiglu = {1.3f, 0.8f};
+      product.gate_bias = biases.gate.view;
+      product.up_bias = biases.up.view;
+      product.down_bias = biases.down.view;
+      return product;
+    };
+    for (const Precision precision : {Precision::f32, Precision::bf16}) {
+      std::vector<float> expected(static_cast<size_t>(kRows * kShape.out));
+      ExpertProduct plain =
+          product_of({expected.data(), kRows, kShape.out}, {in.data(), kRows, kShape.in});
+      plain.in_scales = scales;
+      reference_processor().experts(std::span(&plain, 1), precision);
+      const float tolerance = precision == Precision::f32 ? 1e-4f : 0.3f;
+      with_every_processor([&](const CpuProcessor& processor) {
+        Output out(kRows, kShape.out);
+        ExpertProduct product = product_of(out.rows(), {in.data(), kRows, kShape.in});
+        product.in_scales = scales;
+        processor.experts(std::span(&product, 1), precision);
+        expect_close(out.values(), expected, std::vector<float>(expected.size(), 1.0f), tolerance);
+        EXPECT_TRUE(out.guards_are_whole());
+
+        std::vector<float> scaled = in;
+        processor.scale_rows({scaled.data(), kRows, kShape.in}, scales);
+        Output again(kRows, kShape.out);
+        product = product_of(again.rows(), {scaled.data(), kRows, kShape.in});
+        processor.experts(std::span(&product, 1), precision);
+        EXPECT_TRUE(same_bits(again.values(), out.values()));
+      });
+    }
+  }
+}
+
 // The product of a slice of an expert: the contribution of outputs begin .. end - 1 of gate and up
 // to its results.
 ExpertProduct slice(ExpertProduct product, int64_t begin, int64_t end) {

@@ -37,6 +37,18 @@ struct Expert {
   }
 };
 
+// Biases of an expert, in any type.
+struct ExpertBiases {
+  Weights gate;
+  Weights up;
+  Weights down;
+
+  ExpertBiases(const ExpertShape& s, DType dtype, unsigned seed)
+      : gate(random_floats(s.width, seed), dtype, {s.width}),
+        up(random_floats(s.width, seed + 1), dtype, {s.width}),
+        down(random_floats(s.out, seed + 2), dtype, {s.out}) {}
+};
+
 // sum over k of |row[k] * weights[n][k]|
 inline double magnitude(std::span<const float> row, const TensorView& weights, int64_t n) {
   double sum = 0.0;

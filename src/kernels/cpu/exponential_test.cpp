@@ -93,6 +93,36 @@ TEST(CpuExponential, GatesAreAccurate) {
   }
 }
 
+TEST(CpuExponential, ClampedSwigluIsThatOfTheReference) {
+  std::vector<float> gates = {0.0f,  -0.0f,     100.0f, -100.0f, 0.7f,
+                              -0.7f, kInfinity, 1.0f,   1.0f,    1.0f};
+  std::vector<float> ups = {1.0f,  1.0f, 0.5f,      0.5f,       3.0f,
+                            -3.0f, 0.0f, kInfinity, -kInfinity, -1.0f};
+  for (int i = 0; i < 40; ++i) {
+    gates.push_back(static_cast<float>(i - 20) * 0.21f);
+    ups.push_back(static_cast<float>((7 * i) % 40 - 20) * 0.13f);
+  }
+  std::vector<float> expected = gates;
+  const auto count = static_cast<int64_t>(gates.size());
+  const ClampedSwiglu rule{1.702f, 2.0f};
+  reference::gate({expected.data(), 1, count}, {ups.data(), 1, count}, Activation::clamped_swiglu,
+                  rule);
+  for (const cpu::Kernels* kernels : every_kernels()) {
+    SCOPED_TRACE(kernels->name);
+    std::vector<float> found = gates;
+    kernels->clamped_swiglu(found.data(), ups.data(), count, rule.slope, rule.limit);
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_NEAR(found[i], expected[i], 1e-6f * (1.0f + std::fabs(expected[i]))) << "number " << i;
+    }
+    for (const size_t bad : {0u, 1u}) {
+      float gate = bad == 0 ? kPoison : 1.0f;
+      const float up = bad == 1 ? kPoison : 1.0f;
+      kernels->clamped_swiglu(&gate, &up, 1, rule.slope, rule.limit);
+      EXPECT_TRUE(std::isnan(gate));
+    }
+  }
+}
+
 TEST(CpuExponential, GatesOfExtremesAreThoseOfTheReference) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   for (const cpu::Kernels* kernels : every_kernels()) {

@@ -36,6 +36,23 @@ TEST(CpuRowwise, RmsNormAgreesWithTheReference) {
   }
 }
 
+TEST(CpuRowwise, RmsNormWithoutWeightsIsThatOfOnes) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kWidth = 35;
+  const std::vector<float> in = random_floats(kRows * kWidth, 1);
+  const Weights ones(std::vector<float>(kWidth, 1.0f), DType::F32, {kWidth});
+  const auto expect_equal = [&](const Processor& processor) {
+    std::vector<float> expected(in.size());
+    std::vector<float> found(in.size());
+    const ConstRows rows(in.data(), kRows, kWidth);
+    processor.rms_norm({expected.data(), kRows, kWidth}, rows, ones.view, 1e-5f);
+    processor.rms_norm({found.data(), kRows, kWidth}, rows, TensorView(), 1e-5f);
+    EXPECT_TRUE(same_bits(found, expected));
+  };
+  expect_equal(reference_processor());
+  with_every_processor(expect_equal);
+}
+
 TEST(CpuRowwise, WhatIsNotFiniteStaysInItsRow) {
   constexpr int64_t kRows = 9;
   constexpr int64_t kWidth = 35;

@@ -157,6 +157,7 @@ void append(const AttentionArguments& arguments, AttentionBatch& batch) {
        .tokens = static_cast<int>(arguments.queries.count),
        .first_position = static_cast<int>(arguments.first_position),
        .window = or_everything(arguments.window),
+       .chunk = or_everything(arguments.chunk),
        .kept_prefix = static_cast<int>(cache.kept_window == 0 ? 0 : cache.kept_prefix),
        .kept_window = or_everything(cache.kept_window),
        .scale = arguments.scale});

@@ -45,13 +45,20 @@ struct AttentionSequence {
   int tokens;
   int first_position;
   int window;
+  int chunk;
   int kept_prefix;
   int kept_window;
   float scale;
 
+  // The first position that the token at position `own` sees.
+  __host__ __device__ int first_seen(int own) const {
+    const int in_window = own - window + 1 > 0 ? own - window + 1 : 0;
+    const int in_chunk = own - own % chunk;
+    return in_window > in_chunk ? in_window : in_chunk;
+  }
   // Whether the token at position `own` sees `position`, as visible_positions() says.
   __host__ __device__ bool sees(int own, int position) const {
-    return position <= own && position > own - window &&
+    return position <= own && position >= first_seen(own) &&
            (position > own - kept_window || position < kept_prefix);
   }
 };
@@ -69,7 +76,7 @@ struct SeenRanges {
 
 __host__ __device__ inline SeenRanges seen_ranges(const AttentionSequence& sequence, int first,
                                                   int last) {
-  const int furthest = first - sequence.window + 1 > 0 ? first - sequence.window + 1 : 0;
+  const int furthest = sequence.first_seen(first);
   int begin = first - sequence.kept_window + 1;
   if (begin < furthest) begin = furthest;
   if (sequence.kept_prefix >= begin) begin = furthest;  // no gap

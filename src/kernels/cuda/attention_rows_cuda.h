@@ -134,7 +134,7 @@ class PrefillBlock {
     multiply_keys(tile, scores);
     const AttentionSequence& sequence = shared_.sequence;
     if (begin + kKeys - 1 > first_own_) hide_later(scores, begin);
-    if (begin <= last_own_ - sequence.window ||
+    if (begin < sequence.first_seen(max(last_own_, 0)) ||
         (begin <= last_own_ - sequence.kept_window && begin + kKeys > sequence.kept_prefix)) {
       hide_gone(scores, begin);
     }

@@ -28,7 +28,7 @@ struct Case {
   int64_t kv_heads = 1, group = 1, head_dim = 64, past = 0, tokens = 1;
   DType type = DType::BF16;
   Precision precision = Precision::bf16;
-  int64_t window = 0, kept_prefix = 0, kept_window = 0;
+  int64_t window = 0, chunk = 0, kept_prefix = 0, kept_window = 0;
   bool sinks = false;
   int64_t page_tokens = 16;
   int64_t value_dim = 0;  // 0: as head_dim
@@ -169,6 +169,7 @@ class Sequence {
             .first_position = shape_.past,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
             .window = shape_.window,
+            .chunk = shape_.chunk,
             .sinks = {},
             .precision = shape_.precision};
   }
@@ -239,6 +240,7 @@ Case random_case(std::mt19937& random) {
   made.tokens = std::clamp<int64_t>(kMostWork / token_work, 1, made.tokens);
   const int64_t end = made.past + made.tokens;
   if (random() % 3 == 0) made.window = up_to(random, end + 3);
+  if (random() % 4 == 0) made.chunk = up_to(random, end + 3);
   if (random() % 3 == 0) {
     made.kept_prefix = up_to(random, 70) - 1;
     made.kept_window = up_to(random, 100);
@@ -290,6 +292,7 @@ TEST_F(CudaAttention, TakesLongSequences) {
       random, {{.group = 2, .head_dim = 128, .tokens = 400},
                {.past = 1000, .tokens = 90},
                {.head_dim = 128, .past = 1500, .tokens = 40, .window = 700, .sinks = true},
+               {.head_dim = 128, .past = 1500, .tokens = 80, .chunk = 512},
                {.past = 2100, .tokens = 30, .kept_prefix = 4, .kept_window = 300},
                {.past = 2100, .tokens = 30, .window = 500, .kept_prefix = 1700, .kept_window = 80},
                {.kv_heads = 2, .group = 4, .head_dim = 128, .past = 5000},

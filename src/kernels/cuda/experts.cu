@@ -37,9 +37,23 @@ bool in_16_bits(const ExpertProduct& product, Precision precision) {
          multiplied_type(product.up) == type && multiplied_type(product.down) == type;
 }
 
+bool has_biases(const ExpertProduct& product) { return product.gate_bias.data != nullptr; }
+
 bool alike(const ExpertProduct& a, const ExpertProduct& b) {
   return multiplied_type(a.gate) == multiplied_type(b.gate) && a.gate.rows() == b.gate.rows() &&
-         a.in.width == b.in.width && a.out.width == b.out.width && a.activation == b.activation;
+         a.in.width == b.in.width && a.out.width == b.out.width && a.activation == b.activation &&
+         a.swiglu == b.swiglu && has_biases(a) == has_biases(b) &&
+         a.gate_bias.dtype == b.gate_bias.dtype;
+}
+
+// A part of an expert may lack the bias of down, and a batch has the biases of one type: others are
+// computed through float32.
+bool biases_alike(const ExpertProduct& product) {
+  const auto like_gate = [&](const TensorView& bias) {
+    return (bias.data != nullptr) == has_biases(product) &&
+           (!bias.data || bias.dtype == product.gate_bias.dtype);
+  };
+  return like_gate(product.up_bias) && like_gate(product.down_bias);
 }
 
 // One batch of 16-bit rows: the products piece by piece, the steps between products for all pieces
@@ -72,16 +86,22 @@ class Batch {
       }
       row += piece.computed;
     }
-    activate(with_, gated_.as<Stored>(), gate_.as<float>(), up_.as<float>(), row * width_,
-             first_.activation);
+    rows_.add_biases(gate_.as<float>(), ExpertBias::gate);
+    rows_.add_biases(up_.as<float>(), ExpertBias::up);
+    activate(with_, gated_.as<Stored>(), gate_.as<float>(), up_.as<float>(), row * width_, first_);
     row = 0;
     for (const ExpertPiece& piece : pieces_) {
       float* to =
           piece.scattered() ? out_.as<float>() + row * first_.out.width : piece.straight_out();
       multiply(piece, piece.product->down, gated_.as<Stored>() + row * width_, to);
       row += piece.computed;
+      if (!piece.scattered() && has_biases(first_)) {
+        add_bias(with_, {to, piece.count, first_.out.width}, piece.product->down_bias);
+      }
     }
-    if (rows_.any_scattered()) rows_.scatter(out_.as<float>());
+    if (!rows_.any_scattered()) return;
+    rows_.add_biases(out_.as<float>(), ExpertBias::down);
+    rows_.scatter(out_.as<float>());
   }
 
  private:
@@ -188,11 +208,11 @@ void run_plain(const CudaProcessor& processor, const ExpertPiece& piece, Precisi
   float* to = piece.scattered() ? out.as<float>() : piece.straight_out();
 
   rows.fetch(in_rows.data);
-  processor.matmul(gate_rows, in_rows, product.gate, {}, precision);
-  processor.matmul(up_rows, in_rows, product.up, {}, precision);
-  activate(with, gate_rows.data, gate_rows.data, up_rows.data, piece.count * width,
-           product.activation);
-  processor.matmul({to, piece.count, product.out.width}, gate_rows, product.down, {}, precision);
+  processor.matmul(gate_rows, in_rows, product.gate, product.gate_bias, precision);
+  processor.matmul(up_rows, in_rows, product.up, product.up_bias, precision);
+  activate(with, gate_rows.data, gate_rows.data, up_rows.data, piece.count * width, product);
+  processor.matmul({to, piece.count, product.out.width}, gate_rows, product.down, product.down_bias,
+                   precision);
   if (piece.scattered()) rows.scatter(to);
 }
 
@@ -207,7 +227,7 @@ void CudaProcessor::experts(std::span<const ExpertProduct> products, Precision p
   };
   for (const ExpertProduct& given : products) {
     for (const TensorView* weight : {&given.gate, &given.up, &given.down}) check_no_gaps(*weight);
-    const bool plain = !in_16_bits(given, precision);
+    const bool plain = !in_16_bits(given, precision) || !biases_alike(given);
     // Each of several pieces would expand the weights anew.
     std::optional<ExpandedExpert> expanded;
     if (!plain && given.rows() > kBatchRows && any_packed(given)) {

@@ -32,9 +32,27 @@ struct TestExpert {
       : gate(scaled_floats(s.width, s.in, seed), types.first, {s.width, s.in}),
         up(scaled_floats(s.width, s.in, seed + 1), types.first, {s.width, s.in}),
         down(scaled_floats(s.out, s.width, seed + 2), types.second, {s.out, s.width}),
+        biases(s, types.second, seed + 3),
         device_gate(gate),
         device_up(up),
-        device_down(down) {}
+        device_down(down),
+        device_gate_bias(biases.gate),
+        device_up_bias(biases.up),
+        device_down_bias(biases.down) {}
+
+  // Gives the expert's products biases and a clamped activation.
+  void add_biases(ExpertProduct& here, ExpertProduct& there) const {
+    for (ExpertProduct* product : {&here, &there}) {
+      product->activation = Activation::clamped_swiglu;
+      product->swiglu = {1.5f, 0.6f};
+    }
+    here.gate_bias = biases.gate.view;
+    here.up_bias = biases.up.view;
+    here.down_bias = biases.down.view;
+    there.gate_bias = device_gate_bias.view();
+    there.up_bias = device_up_bias.view();
+    there.down_bias = device_down_bias.view();
+  }
 
   // The expert's product of rows in the program's memory, and of rows on the device.
   ExpertProduct here(const ExpertProduct& rows) const {
@@ -53,7 +71,9 @@ struct TestExpert {
   }
 
   Weights gate, up, down;
+  ExpertBiases biases;
   DeviceTensor device_gate, device_up, device_down;
+  DeviceTensor device_gate_bias, device_up_bias, device_down_bias;
 };
 
 // Rows and lists of a product that has no weights yet.
@@ -96,6 +116,7 @@ struct Case {
   Types types;
   Precision precision;
   Activation activation = Activation::silu;
+  bool biased = false;  // with biases, a clamped activation and scaled inputs
 };
 
 // Checks experts with `rows` rows each, which they take from and put to places in no order. Returns
@@ -114,6 +135,8 @@ std::vector<float> check_scattered(const Processor& ops, const Case& given,
   const DeviceArray<float> device_in{std::span<const float>(in)};
   const DeviceArray<int32_t> device_in_rows{std::span<const int32_t>(in_rows)};
   const DeviceArray<int32_t> device_out_rows{std::span<const int32_t>(out_rows)};
+  const std::vector<float> scales = random_floats(total, 4);
+  const DeviceArray<float> device_scales{std::span<const float>(scales)};
   const DeviceOutput device_out(places, shape.out);
   std::vector<float> out(static_cast<size_t>(places * shape.out), kPoison);
 
@@ -134,6 +157,11 @@ std::vector<float> check_scattered(const Processor& ops, const Case& given,
         rows_of(device_out.rows(), {device_in.data(), places, shape.in},
                 device_out_rows.span().subspan(first, count),
                 device_in_rows.span().subspan(first, count), given.activation)));
+    if (given.biased) {
+      experts.back().add_biases(here.back(), there.back());
+      here.back().in_scales = std::span(scales).subspan(first, count);
+      there.back().in_scales = device_scales.span().subspan(first, count);
+    }
     first += count;
   }
   reference_processor().experts(here, given.precision);
@@ -143,6 +171,38 @@ std::vector<float> check_scattered(const Processor& ops, const Case& given,
   ops.experts(there, given.precision);
   EXPECT_TRUE(same_bits(device_out.download(), once));
   return once;
+}
+
+TEST_F(GpuExperts, BiasesScalesAndClampedGatesAgreeWithTheReference) {
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
+      check_scattered(ops(), {{72, 133, 40}, {type, type}, precision, Activation::silu, true},
+                      {1, 5, 40, 0, 3});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Rows without lists, as dense parts have them.
+TEST_F(GpuExperts, BiasesOfRowsInPlace) {
+  constexpr ExpertShape kShape = {64, 96, 48};
+  constexpr int64_t kRows = 9;
+  const TestExpert expert(kShape, {DType::BF16, DType::BF16}, 5);
+  const std::vector<float> in = random_floats(kRows * kShape.in, 6);
+  std::vector<float> out(static_cast<size_t>(kRows * kShape.out), kPoison);
+  const DeviceArray<float> device_in{std::span<const float>(in)};
+  const DeviceOutput device_out(kRows, kShape.out);
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    ExpertProduct here =
+        expert.here(rows_of({out.data(), kRows, kShape.out}, {in.data(), kRows, kShape.in}));
+    ExpertProduct there =
+        expert.there(rows_of(device_out.rows(), {device_in.data(), kRows, kShape.in}));
+    expert.add_biases(here, there);
+    reference_processor().experts(std::span(&here, 1), precision);
+    ops().experts(std::span(&there, 1), precision);
+    EXPECT_LT(relative_error(device_out.download(), out),
+              precision == Precision::f32 ? 3e-5 : 1e-2);
+  }
 }
 
 TEST_F(GpuExperts, EveryTypeAndPrecision) {

@@ -178,23 +178,23 @@ void multiply(const Context& with, Rows out, ConstRows in, const TensorView& wei
 }
 
 template <typename Stored>
-__global__ void add_bias(float* out, const Stored* bias, int64_t count, int64_t width) {
+__global__ void add_bias_to_each(float* out, const Stored* bias, int64_t count, int64_t width) {
   for (int64_t i = global_thread(); i < count; i += all_threads()) {
     out[i] += to_float(bias[i % width]);
   }
 }
 
-void launch_add_bias(const Context& with, Rows out, const TensorView& bias) {
+}  // namespace
+
+void add_bias(const Context& with, Rows out, const TensorView& bias) {
   const int64_t count = out.count * out.width;
   with_stored_type(bias.dtype, [&](auto type) {
     using Stored = decltype(type);
-    add_bias<<<striding_blocks(count), kThreads, 0, with.stream>>>(
+    add_bias_to_each<<<striding_blocks(count), kThreads, 0, with.stream>>>(
         out.data, reinterpret_cast<const Stored*>(bias.data), count, out.width);
   });
-  check_launch("add_bias");
+  check_launch("add_bias_to_each");
 }
-
-}  // namespace
 
 void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,
                            Precision precision) const {
@@ -214,7 +214,7 @@ void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, con
                precision);
     }
   }
-  if (bias.data) launch_add_bias(with, out, bias);
+  if (bias.data) add_bias(with, out, bias);
 }
 
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width) {

@@ -10,7 +10,7 @@ template <typename Stored>
 struct Norm {
   float* out;
   const float* in;
-  const Stored* weight;
+  const Stored* weight;  // or null
   int64_t rows;
   int64_t width;
   float epsilon;
@@ -46,10 +46,12 @@ __global__ void normalise(Norm<Stored> task) {
 
   for (int64_t i = thread * kVector; i < task.width; i += kRowThreads * kVector) {
     Floats values = load(in + i, task.width - i, task.aligned);
-    const Floats weights = load(task.weight + i, task.width - i, task.aligned);
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      values.values[k] = values.values[k] * scale * weights.values[k];
+    for (int k = 0; k < kVector; ++k) values.values[k] *= scale;
+    if (task.weight) {
+      const Floats weights = load(task.weight + i, task.width - i, task.aligned);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) values.values[k] *= weights.values[k];
     }
     store(out + i, values, task.width - i, task.aligned);
   }

@@ -42,6 +42,17 @@ TEST_F(GpuNorm, AgreesWithTheReference) {
   }
 }
 
+TEST_F(GpuNorm, WithoutWeightsIsThatOfOnes) {
+  for (const int64_t width : {16, 1032}) {
+    const std::vector<float> x = random_floats(7 * width, 1);
+    const Weights ones(std::vector<float>(static_cast<size_t>(width), 1.0f), DType::F32, {width});
+    const DeviceArray<float> in{std::span<const float>(x)};
+    const DeviceOutput out(7, width);
+    ops().rms_norm(out.rows(), {in.data(), 7, width}, TensorView(), kEpsilon);
+    expect_norm(out.download(), by_reference({x.data(), 7, width}, ones));
+  }
+}
+
 TEST_F(GpuNorm, MayWriteOverItsInput) {
   for (const int64_t width : {128, 4096}) {
     const std::vector<float> x = random_floats(7 * width, 1);

@@ -68,6 +68,18 @@ __global__ void gather_rows(float* out, const float* in, const int32_t* rows, in
   copy_row(out + int64_t{blockIdx.x} * width, from, width, aligned);
 }
 
+// A block a row.
+__global__ void scale_each_row(float* rows, const float* factors, int64_t width, bool aligned) {
+  float* row = rows + int64_t{blockIdx.x} * width;
+  const float factor = factors[blockIdx.x];
+  for (int64_t i = threadIdx.x * kVector; i < width; i += kThreads * kVector) {
+    Floats values = load(row + i, width - i, aligned);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) values.values[k] *= factor;
+    store(row + i, values, width - i, aligned);
+  }
+}
+
 // Puts rows in their places; `adding` adds them to the rows there.
 template <bool adding>
 __global__ void scatter_rows(float* out, const float* in, const int32_t* rows, int64_t width,
@@ -125,6 +137,13 @@ void CudaProcessor::clip(std::span<float> values, float limit) const {
 
 void CudaProcessor::sigmoid(std::span<float> values) const {
   launch_change(context(), values, Sigmoid{});
+}
+
+void CudaProcessor::scale_rows(Rows rows, std::span<const float> factors) const {
+  if (rows.count == 0) return;
+  scale_each_row<<<static_cast<unsigned>(rows.count), kThreads, 0, context().stream>>>(
+      rows.data, factors.data(), rows.width, rows_aligned(rows.data, rows.width));
+  check_launch("scale_each_row");
 }
 
 void CudaProcessor::add(Rows out, ConstRows in) const {

@@ -104,6 +104,19 @@ TEST_F(GpuRows, CombineAddsSlotsInTheirOrder) {
   }
 }
 
+TEST_F(GpuRows, EachRowIsScaled) {
+  for (const int64_t width : {1, 9, 64, 4096}) {
+    constexpr int64_t kRows = 13;
+    std::vector<float> values = random_floats(kRows * width, 1);
+    const std::vector<float> factors = random_floats(kRows, 2);
+    const DeviceArray<float> device{std::span<const float>(values)};
+    const DeviceArray<float> device_factors{std::span<const float>(factors)};
+    ops().scale_rows({device.data(), kRows, width}, device_factors.span());
+    reference_processor().scale_rows({values.data(), kRows, width}, factors);
+    EXPECT_TRUE(same_bits(device.download(), values)) << width;
+  }
+}
+
 TEST_F(GpuRows, ClipKeepsWithinTheLimit) {
   std::vector<float> values = random_floats(1003, 4);
   values[17] = kInfinity;
@@ -136,6 +149,7 @@ TEST_F(GpuRows, NothingToDoIsDone) {
   ops().scatter({nullptr, 0, 4}, {nullptr, 0, 4}, {});
   ops().scatter_add({nullptr, 0, 4}, {nullptr, 0, 4}, {});
   ops().combine({nullptr, 0, 4}, {nullptr, 0, 4}, {});
+  ops().scale_rows({nullptr, 0, 4}, {});
   ops().clip({}, 1.0f);
   ops().sigmoid({});
   ops().memory.finish();

@@ -23,6 +23,7 @@ struct Part {
   int64_t slots;
   int64_t first_row;
   int64_t first_output;
+  const float* scales;  // by choice, or null
 };
 
 struct Sorting {
@@ -35,6 +36,7 @@ struct Sorting {
   int32_t* totals;  // [experts]
   int32_t* in_rows;
   int32_t* out_rows;
+  float* scales;  // or null
 };
 
 // The last part that begins at this choice or before it; empty parts are not in the list.
@@ -149,6 +151,7 @@ __global__ void place_choices(Sorting task) {
       const int32_t place = places[choice.expert] + choice.below;
       task.in_rows[place] = static_cast<int32_t>(part.first_row + choice.index / part.slots);
       task.out_rows[place] = static_cast<int32_t>(part.first_output + choice.index);
+      if (task.scales) task.scales[place] = part.scales[choice.index];
     }
     __syncwarp();
     if (choice.expert >= 0 && choice.below == 0) places[choice.expert] += choice.together;
@@ -159,12 +162,14 @@ __global__ void place_choices(Sorting task) {
 }  // namespace
 
 void CudaProcessor::sort_by_expert(std::span<const RoutedRows> parts, int64_t experts,
-                                   std::span<int32_t> in_rows, std::span<int32_t> out_rows) const {
+                                   std::span<int32_t> in_rows, std::span<int32_t> out_rows,
+                                   std::span<float> scales) const {
   std::vector<Part> listed;
   int64_t choices = 0;
   for (const RoutedRows& part : parts) {
     if (part.experts.empty()) continue;
-    listed.push_back({choices, part.experts.data(), part.slots, part.first_row, part.first_output});
+    listed.push_back({choices, part.experts.data(), part.slots, part.first_row, part.first_output,
+                      part.scales.data()});
     choices += static_cast<int64_t>(part.experts.size());
   }
   if (choices == 0) return;
@@ -185,7 +190,8 @@ void CudaProcessor::sort_by_expert(std::span<const RoutedRows> parts, int64_t ex
                         counts.as<int32_t>(),
                         totals.as<int32_t>(),
                         in_rows.data(),
-                        out_rows.data()};
+                        out_rows.data(),
+                        scales.empty() ? nullptr : scales.data()};
   const unsigned tile_blocks = blocks_of(tiles, kTiles);
   const size_t shared_bytes = kTiles * static_cast<size_t>(experts) * sizeof(int32_t);
   const cudaStream_t stream = with.stream;

@@ -43,6 +43,7 @@ void check(const Processor& ops, const std::vector<Choices>& parts, int64_t expe
   SCOPED_TRACE(std::to_string(choices) + " choices of " + std::to_string(experts));
   std::vector<int32_t> expected_in;
   std::vector<int32_t> expected_out;
+  std::vector<float> expected_scales;
   for (int64_t expert = 0; expert < experts; ++expert) {
     for (const Choices& part : parts) {
       for (size_t i = 0; i < part.experts.size(); ++i) {
@@ -50,18 +51,31 @@ void check(const Processor& ops, const std::vector<Choices>& parts, int64_t expe
         const auto index = static_cast<int64_t>(i);
         expected_in.push_back(static_cast<int32_t>(part.first_row + index / part.slots));
         expected_out.push_back(static_cast<int32_t>(part.first_output + index));
+        expected_scales.push_back(static_cast<float>(part.first_output + index) / 8.0f);
       }
     }
   }
   std::vector<DeviceArray<ExpertId>> arrays;
+  std::vector<DeviceArray<float>> scale_arrays;
   std::vector<RoutedRows> routed;
   for (const Choices& part : parts) {
     arrays.emplace_back(std::span<const ExpertId>(part.experts));
-    routed.push_back({arrays.back().span(), part.slots, part.first_row, part.first_output});
+    std::vector<float> part_scales;
+    for (size_t i = 0; i < part.experts.size(); ++i) {
+      part_scales.push_back(static_cast<float>(part.first_output + int64_t(i)) / 8.0f);
+    }
+    scale_arrays.emplace_back(std::span<const float>(part_scales));
+    routed.push_back({arrays.back().span(), part.slots, part.first_row, part.first_output,
+                      scale_arrays.back().span()});
   }
   const DeviceArray<int32_t> in_rows(choices);
   const DeviceArray<int32_t> out_rows(choices);
-  ops.sort_by_expert(routed, experts, in_rows.span(), out_rows.span());
+  const DeviceArray<float> scales(choices);
+  ops.sort_by_expert(routed, experts, in_rows.span(), out_rows.span(), {});
+  ASSERT_EQ(in_rows.download(), expected_in);
+  ASSERT_EQ(out_rows.download(), expected_out);
+  ops.sort_by_expert(routed, experts, in_rows.span(), out_rows.span(), scales.span());
+  ASSERT_EQ(scales.download(), expected_scales);
   ASSERT_EQ(in_rows.download(), expected_in);
   ASSERT_EQ(out_rows.download(), expected_out);
 }
@@ -101,7 +115,7 @@ TEST_F(GpuSort, AllChooseTheSame) {
 }
 
 TEST_F(GpuSort, NoChoicesAreNoWork) {
-  ops().sort_by_expert({}, 8, {}, {});
+  ops().sort_by_expert({}, 8, {}, {}, {});
   check(ops(), random_parts({0, 0}, 2, 8, 1), 8);
   ops().memory.finish();
 }

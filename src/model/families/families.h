@@ -21,6 +21,9 @@ struct GgufFamily {
   bool neighbours_rotate = false;
   // Whether weights of a token's experts are renormalised, which metadata do not say.
   bool renormalises = false;
+  // Whether yarn's bounds are whole dimensions, which metadata do not say.
+  bool truncates_yarn = true;
+  std::span<const TensorPattern> tensor_names = {};  // names that differ from other architectures'
 };
 
 struct Family {

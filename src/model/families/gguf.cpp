@@ -54,14 +54,19 @@ constexpr std::array kGgufTensors = {
     TensorPattern{Role::value_bias, "blk.{layer}.attn_v.bias"},
     TensorPattern{Role::query_norm, "blk.{layer}.attn_q_norm.weight"},
     TensorPattern{Role::key_norm, "blk.{layer}.attn_k_norm.weight"},
+    TensorPattern{Role::sinks, "blk.{layer}.attn_sinks.weight"},
     TensorPattern{Role::attention_output, "blk.{layer}.attn_output.weight"},
     TensorPattern{Role::attention_output_bias, "blk.{layer}.attn_output.bias"},
     TensorPattern{Role::feed_forward_norm, "blk.{layer}.ffn_norm.weight"},
     TensorPattern{Role::router, "blk.{layer}.ffn_gate_inp.weight"},
+    TensorPattern{Role::router_bias, "blk.{layer}.ffn_gate_inp.bias"},
     TensorPattern{Role::shared_gate, "blk.{layer}.ffn_gate_shexp.weight"},
     TensorPattern{Role::shared_up, "blk.{layer}.ffn_up_shexp.weight"},
     TensorPattern{Role::shared_down, "blk.{layer}.ffn_down_shexp.weight"},
     TensorPattern{Role::shared_scale, "blk.{layer}.ffn_gate_inp_shexp.weight"},
+    TensorPattern{Role::expert_gate_bias, "blk.{layer}.ffn_gate_exps.bias"},
+    TensorPattern{Role::expert_up_bias, "blk.{layer}.ffn_up_exps.bias"},
+    TensorPattern{Role::expert_down_bias, "blk.{layer}.ffn_down_exps.bias"},
 };
 // All experts of a layer in one tensor, and one tensor an expert as files up to early 2024 have.
 constexpr std::array kMergedExperts = {
@@ -160,8 +165,12 @@ ModelDescription read_gguf_description(const TensorSource& source) {
   ModelDescription description = family.describe(fields);
   description.family = family.model_type;
   description.rope.interleaved = family.gguf.neighbours_rotate;
+  description.rope.truncate = family.gguf.truncates_yarn;
   check_gguf_metadata(metadata, family.gguf, description);
-  description.tensor_names.assign(kGgufTensors.begin(), kGgufTensors.end());
+  const auto own_names = family.gguf.tensor_names;
+  description.tensor_names.assign(own_names.begin(), own_names.end());
+  description.tensor_names.insert(description.tensor_names.end(), kGgufTensors.begin(),
+                                  kGgufTensors.end());
   const bool merged = source.find("blk.0.ffn_gate_exps.weight") != nullptr;
   const auto& experts = merged ? kMergedExperts : kSingleExperts;
   description.tensor_names.insert(description.tensor_names.end(), experts.begin(), experts.end());

@@ -23,6 +23,10 @@ constexpr std::array kTensors = {
     TensorPattern{Role::expert_down_bias, "model.layers.{layer}.mlp.experts.down_proj_bias"},
 };
 
+constexpr std::array kGgufNames = {
+    TensorPattern{Role::feed_forward_norm, "blk.{layer}.post_attention_norm.weight"},
+};
+
 constexpr double kRopeBase = 150000.0;
 
 // The rope of a config.json that says nothing about it.
@@ -74,6 +78,12 @@ ModelDescription describe_gpt_oss(const JsonFields& config) {
 
 }  // namespace
 
-const Family kGptOss = {"gpt_oss", describe_gpt_oss, kTensors, {}};
+const Family kGptOss = {"gpt_oss",
+                        describe_gpt_oss,
+                        kTensors,
+                        {.architecture = "gpt-oss",
+                         .renormalises = true,
+                         .truncates_yarn = false,
+                         .tensor_names = kGgufNames}};
 
 }  // namespace klotski

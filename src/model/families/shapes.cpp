@@ -64,6 +64,24 @@ constexpr std::array kShapes = {
       "num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": false,
       "max_position_embeddings": 4096, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
       "tie_word_embeddings": false, "vocab_size": 50304})"},
+    NamedShape{"gpt-oss-20b", R"({
+      "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_act": "silu",
+      "attention_bias": true, "hidden_size": 2880, "intermediate_size": 2880,
+      "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8,
+      "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4, "swiglu_limit": 7.0,
+      "sliding_window": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
+      "rope_theta": 150000, "rope_scaling": {"rope_type": "yarn", "factor": 32.0,
+      "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0,
+      "truncate": false}, "tie_word_embeddings": false, "vocab_size": 201088})"},
+    NamedShape{"gpt-oss-120b", R"({
+      "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_act": "silu",
+      "attention_bias": true, "hidden_size": 2880, "intermediate_size": 2880,
+      "num_hidden_layers": 36, "num_attention_heads": 64, "num_key_value_heads": 8,
+      "head_dim": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_limit": 7.0,
+      "sliding_window": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
+      "rope_theta": 150000, "rope_scaling": {"rope_type": "yarn", "factor": 32.0,
+      "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0,
+      "truncate": false}, "tie_word_embeddings": false, "vocab_size": 201088})"},
 };
 
 // The shape that fills in the fields that a shape by hand leaves out.
