@@ -114,7 +114,7 @@ Json gather(const OpenedModel& model) {
     ++routed_layers;
     routed = &layer.feed_forward;
   }
-  const GroupedHeads& attention = description.layers.front().attention.grouped_heads();
+  const HeadCounts heads = description.layers.front().attention.heads();
   const Json tokenizer = tokenizer_info(model.folder);
   return {
       {"folder", model.folder.native()},
@@ -122,9 +122,9 @@ Json gather(const OpenedModel& model) {
       {"layers", description.layer_count()},
       {"routed_layers", routed_layers},
       {"hidden", description.hidden},
-      {"query_heads", attention.query_heads},
-      {"kv_heads", attention.kv_heads},
-      {"head_dim", attention.head_dim},
+      {"query_heads", heads.query},
+      {"kv_heads", heads.kv},
+      {"head_dim", heads.key_width},
       {"positions", description.max_positions},
       {"vocabulary", description.vocabulary},
       {"experts", routed ? routed->experts : 0},

@@ -121,7 +121,7 @@ void GroupTasks::attention(const Task& task) {
           .inputs = inputs.rows(),
           .attended = attended.rows(),
           .stage = stage(task)});
-  post_attention(with_, hidden, attended.rows(), weights);
+  post_attention(with_, hidden, attended.rows(), weights, task.layer);
 }
 
 // The device's part of attention that the CPU computes: before it, and after it.
@@ -141,7 +141,7 @@ const Rotation& GroupTasks::rotation(Member& of) {
 void GroupTasks::project_back(const Task& task) {
   post_attention(with_, rows_of(hidden_, member(task)),
                  cpu_attention_->attended_on_device(task, rows_of(task)),
-                 slots_.weights(task.unit, task.slot));
+                 slots_.weights(task.unit, task.slot), task.layer);
 }
 
 void GroupTasks::gate(const Task& task) {

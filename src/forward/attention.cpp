@@ -1,6 +1,7 @@
 // Attention by kind: only this file of the folder asks which kind a layer has.
 
 #include "forward/grouped_heads.h"
+#include "forward/latent_attention.h"
 #include "forward/layer.h"
 
 namespace klotski {
@@ -46,6 +47,12 @@ void keep(const Arithmetic& with, std::span<const AttendingSequence> sequences, 
 void attention(const Arithmetic& with, std::span<const AttendingSequence> sequences,
                const WeightSet& weights, LayerId layer) {
   std::visit([&](const auto& kind) { attention(with, kind, sequences, weights); },
+             with.model.layer(layer).attention.kind);
+}
+
+void project_attended(const Arithmetic& with, Rows out, ConstRows attended,
+                      const WeightSet& weights, LayerId layer) {
+  std::visit([&](const auto& kind) { project_attended(with, kind, out, attended, weights); },
              with.model.layer(layer).attention.kind);
 }
 

@@ -94,4 +94,10 @@ void attention(const Arithmetic& with, const GroupedHeads& shape,
   with.ops.attention(arguments);
 }
 
+void project_attended(const Arithmetic& with, const GroupedHeads& /*shape*/, Rows out,
+                      ConstRows attended, const WeightSet& weights) {
+  with.ops.matmul(out, attended, weights[Role::attention_output],
+                  weights[Role::attention_output_bias], with.precision);
+}
+
 }  // namespace klotski

@@ -16,4 +16,7 @@ void keep(const Arithmetic& with, const GroupedHeads& shape,
 void attention(const Arithmetic& with, const GroupedHeads& shape,
                std::span<const AttendingSequence> sequences, const WeightSet& weights);
 
+void project_attended(const Arithmetic& with, const GroupedHeads& shape, Rows out,
+                      ConstRows attended, const WeightSet& weights);
+
 }  // namespace klotski

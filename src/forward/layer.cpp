@@ -68,10 +68,9 @@ Rotation rotation_of(const Arithmetic& with, const Batch& batch) {
 }
 
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
-                    const WeightSet& weights) {
+                    const WeightSet& weights, LayerId layer) {
   Buffer projected(with.ops, hidden.count, hidden.width);
-  with.ops.matmul(projected.rows(), attended, weights[Role::attention_output],
-                  weights[Role::attention_output_bias], with.precision);
+  project_attended(with, projected.rows(), attended, weights, layer);
   with.ops.add(hidden, projected.rows());
 }
 

@@ -101,7 +101,10 @@ void attention(const Arithmetic& with, std::span<const AttendingSequence> sequen
 
 // hidden += output projection of attention's result.
 void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
-                    const WeightSet& weights);
+                    const WeightSet& weights, LayerId layer);
+// out = output projection of attention's result.
+void project_attended(const Arithmetic& with, Rows out, ConstRows attended,
+                      const WeightSet& weights, LayerId layer);
 
 // normed = norm(hidden), and where its rows go: for the program in two parts. `given`: choices that
 // count in place of the router's, [rows][top_k]; empty: the router chooses.

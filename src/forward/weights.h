@@ -17,6 +17,9 @@ inline bool only_multiplied(Role role) {
     case Role::query:
     case Role::key:
     case Role::value:
+    case Role::query_down:
+    case Role::query_up:
+    case Role::latent_down:
     case Role::attention_output:
     case Role::shared_gate:
     case Role::shared_up:

@@ -19,7 +19,8 @@
 #define KLOTSKI_OPERATION_embed \
   void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens) const
 
-// out = in / rms(in) * weight, row by row; out may be in. An empty weight is 1.
+// out = in / rms(in) * weight, row by row; out may be in. An empty weight is 1. Where rows are
+// longer than the weight, only their first numbers are read and written.
 #define KLOTSKI_OPERATION_rms_norm \
   void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const
 
@@ -27,6 +28,8 @@
 #define KLOTSKI_OPERATION_matmul                                                        \
   void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias, \
               Precision precision) const
+
+#define KLOTSKI_OPERATION_matmul_by_head void matmul_by_head(const HeadProducts& products) const
 
 // Several experts at once: few rows each leave a single one too little work for many threads.
 #define KLOTSKI_OPERATION_experts \
@@ -97,6 +100,7 @@
   X(embed) \
   X(rms_norm) \
   X(matmul) \
+  X(matmul_by_head) \
   X(experts) \
   X(arrange) \
   X(rope) \

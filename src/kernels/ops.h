@@ -68,8 +68,9 @@ enum class Precision {
 
 struct RopeArguments {
   Rows heads;                          // [tokens][head_count * head_dim], rotated in place
-  int64_t head_dim = 0;                // the first 2 * pairs of each head are rotated
-  int64_t pairs = 0;                   // at most head_dim / 2
+  int64_t head_dim = 0;                // 2 * pairs numbers of each head are rotated
+  int64_t pairs = 0;                   // at most (head_dim - first) / 2
+  int64_t first = 0;                   // numbers of each head before the rotated ones
   std::span<const int32_t> positions;  // one a token
   std::span<const float> frequencies;  // [tables][pairs], radians a position
   std::span<const int32_t> tables;     // one a token: which row of frequencies is its own
@@ -77,11 +78,42 @@ struct RopeArguments {
   bool interleaved = false;            // pairs are (2i, 2i+1) instead of (i, i + pairs)
 };
 
+// Products with a matrix for each head: some rows of `weight`, which has as many rows for every
+// head. out = in * matrix^T, head by head of each token; transposed: out = in * matrix. Numbers of
+// an input head after those that are multiplied follow the products unchanged.
+struct HeadProducts {
+  Rows out;      // [tokens][heads * (outputs() + kept())]
+  ConstRows in;  // [tokens][heads * (inputs() + kept())]
+  int64_t heads = 1;
+  TensorView weight;      // in rows, with its columns whole
+  int64_t first_row = 0;  // first row of a head's matrix among the head's rows of weight
+  int64_t rows = 0;       // rows of a head's matrix
+  bool transposed = false;
+  Precision precision = Precision::f32;
+
+  int64_t inputs() const { return transposed ? rows : weight.columns(); }
+  int64_t outputs() const { return transposed ? weight.columns() : rows; }
+  int64_t kept() const { return in.width / heads - inputs(); }
+  int64_t head_rows() const { return weight.rows() / heads; }
+  const float* in_head(int64_t token, int64_t head) const {
+    return in.row(token) + head * (inputs() + kept());
+  }
+  float* out_head(int64_t token, int64_t head) const {
+    return out.row(token) + head * (outputs() + kept());
+  }
+  TensorView matrix(int64_t head) const {
+    const int64_t begin = head * head_rows() + first_row;
+    return rows_between(weight, begin, begin + rows);
+  }
+};
+
 // Keys and values of one sequence and layer, in pages of `page_tokens` positions.
 struct KvPages {
-  std::span<std::byte* const> keys;    // per page: [page_tokens][kv_heads * head_dim]
-  std::span<std::byte* const> values;  // per page: [page_tokens][kv_heads * value_dim]
-  DType type = DType::F32;             // F32 or BF16
+  std::span<std::byte* const> keys;  // per page: [page_tokens][kv_heads * head_dim]
+  // Per page: [page_tokens][kv_heads * value_dim]. None: the value of a position is the first
+  // value_dim numbers of its key.
+  std::span<std::byte* const> values;
+  DType type = DType::F32;  // F32 or BF16
   int64_t page_tokens = 0;
 
   // A cache that keeps only the first and the latest positions (lossy): a token sees the first
@@ -96,7 +128,7 @@ struct KvRows {
   KvPages cache;  // written to; to BF16 rounded to nearest, ties to even
   int64_t first_position = 0;
   ConstRows keys;    // [tokens][kv_heads * head_dim]
-  ConstRows values;  // [tokens][kv_heads * value_dim]
+  ConstRows values;  // [tokens][kv_heads * value_dim]; not read where keys have the values
 };
 
 // Causal attention of consecutive query tokens of one sequence over its cached positions. Value
@@ -118,6 +150,11 @@ struct AttentionArguments {
 
   int64_t head_dim() const { return queries.width / query_heads; }
   int64_t value_dim() const { return output.width / query_heads; }
+  // Numbers from the value of a head to the value of the next.
+  int64_t value_stride() const { return cache.values.empty() ? head_dim() : value_dim(); }
+  std::span<std::byte* const> value_pages() const {
+    return cache.values.empty() ? cache.keys : cache.values;
+  }
 };
 
 // The positions a query token sees: [prefix_begin, prefix_end) and [begin, end).

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/description.h"
 
 namespace klotski {
@@ -25,9 +27,34 @@ bool GroupedHeads::halve() {
   return true;
 }
 
+int64_t LatentAttention::temporary_width() const {
+  return std::max(query_heads * query_dim() + query_rank, projected_width());
+}
+
+std::string LatentAttention::shape() const {
+  return fmt::format("latent attention {} of {} + {} to {} ranks {} {} bias {} {}", query_heads,
+                     plain_dims, rotated_dims, value_dim, query_rank, latent_rank, input_bias,
+                     output_bias);
+}
+
+bool LatentAttention::halve() {
+  if (query_heads % 2 != 0) return false;
+  query_heads /= 2;
+  return true;
+}
+
 KvPages keys_and_values(const LayerCache& cache) {
   return {.keys = cache.parts[0],
           .values = cache.parts[1],
+          .type = cache.type,
+          .page_tokens = cache.page_tokens,
+          .kept_prefix = cache.kept_prefix,
+          .kept_window = cache.kept_window};
+}
+
+KvPages keys_with_values(const LayerCache& cache) {
+  return {.keys = cache.parts[0],
+          .values = {},
           .type = cache.type,
           .page_tokens = cache.page_tokens,
           .kept_prefix = cache.kept_prefix,
@@ -57,8 +84,20 @@ int64_t Attention::output_width() const {
   return std::visit([](const auto& one) { return one.output_width(); }, kind);
 }
 
+int64_t Attention::projected_width() const {
+  return std::visit([](const auto& one) { return one.projected_width(); }, kind);
+}
+
+int64_t Attention::temporary_width() const {
+  return std::visit([](const auto& one) { return one.temporary_width(); }, kind);
+}
+
 int64_t Attention::query_head_width() const {
   return std::visit([](const auto& one) { return one.query_head_width(); }, kind);
+}
+
+HeadCounts Attention::heads() const {
+  return std::visit([](const auto& one) { return one.heads(); }, kind);
 }
 
 std::string Attention::shape() const {

@@ -15,6 +15,13 @@
 
 namespace klotski {
 
+// Heads of a layer's attention as its cache has them.
+struct HeadCounts {
+  int64_t query = 0;
+  int64_t kv = 0;         // heads of keys; latent attention has one, common to all queries
+  int64_t key_width = 0;  // numbers of such a head
+};
+
 // RMS norm of queries and keys: over each head or their whole width before rope, with learned
 // weights; or over each head after rope, without weights.
 enum class HeadNorm { none, per_head, whole, after_rope };
@@ -46,24 +53,67 @@ struct GroupedHeads {
   CacheLayout cache() const { return {{{"keys", key_width()}, {"values", value_width()}}}; }
   int64_t input_width() const { return query_width() + key_width() + value_width(); }
   int64_t output_width() const { return query_heads * value_dim.value_or(head_dim); }
+  int64_t projected_width() const { return output_width(); }
+  int64_t temporary_width() const { return 0; }
   int64_t query_head_width() const { return head_dim; }
+  HeadCounts heads() const { return {query_heads, kv_heads, head_dim}; }
+  std::string shape() const;
+  bool halve();
+};
+
+// Softmax attention over a latent vector of every position, from which each head has its own keys
+// and values (multi-head latent attention). The latent vector and a rotated key, both common to all
+// heads, are all that the cache keeps. A score is the product of a query with a head's key, W_uk *
+// latent, or of W_uk^T * query with the latent vector itself: attention is computed in this second,
+// absorbed form, as heads that share one key of latent_rank + rotated_dims numbers, whose first
+// latent_rank numbers are also the value; W_uv turns the results of a head into its values.
+struct LatentAttention {
+  int64_t query_heads = 0;
+  int64_t query_rank = 0;      // width that queries are projected through; 0: one projection
+  int64_t latent_rank = 0;     // numbers of the latent vector
+  int64_t plain_dims = 0;      // numbers of a query head without a position: they meet the latent
+  int64_t rotated_dims = 0;    // numbers of a query head that meet the rotated key
+  int64_t value_dim = 0;       // numbers of a head's values
+  float scale = 1.0f;          // factor of the scores
+  float norm_epsilon = 1e-6f;  // epsilon of the norms of query_rank and latent_rank
+  bool input_bias = false;     // biases of the projections to query_rank and to the cache
+  bool output_bias = false;
+
+  int64_t query_dim() const { return plain_dims + rotated_dims; }  // numbers of a query head
+  int64_t key_width() const { return latent_rank + rotated_dims; }
+  int64_t head_rows() const { return plain_dims + value_dim; }  // rows of W_uk and W_uv of a head
+
+  // The answers to the questions of Attention.
+  std::vector<RowPart> queries() const { return {{"queries", query_heads * key_width()}}; }
+  CacheLayout cache() const { return {{{"latent", key_width()}}}; }
+  int64_t input_width() const { return (query_heads + 1) * key_width(); }
+  int64_t output_width() const { return query_heads * latent_rank; }
+  int64_t projected_width() const { return query_heads * value_dim; }
+  int64_t temporary_width() const;
+  int64_t query_head_width() const { return key_width(); }
+  HeadCounts heads() const { return {query_heads, 1, key_width()}; }
   std::string shape() const;
   bool halve();
 };
 
 // Pages of keys and values, as the operations for grouped heads take them.
 KvPages keys_and_values(const LayerCache& cache);
+// Pages of keys of which values are a part, as latent attention keeps them.
+KvPages keys_with_values(const LayerCache& cache);
 
 // The attention of a layer: one of several kinds. A new kind is a struct of its own in `kind`.
 struct Attention {
   Attention() = default;
   Attention(GroupedHeads heads) : kind(heads) {}
+  Attention(LatentAttention latent) : kind(latent) {}
 
-  std::variant<GroupedHeads> kind;
+  std::variant<GroupedHeads, LatentAttention> kind;
 
   // The fields of a kind; an exception where attention is of another one.
   GroupedHeads& grouped_heads() { return std::get<GroupedHeads>(kind); }
   const GroupedHeads& grouped_heads() const { return std::get<GroupedHeads>(kind); }
+  LatentAttention& latent() { return std::get<LatentAttention>(kind); }
+  const LatentAttention& latent() const { return std::get<LatentAttention>(kind); }
 
   // Layout of the data that a sequence keeps between steps.
   CacheLayout cache() const;
@@ -71,10 +121,14 @@ struct Attention {
   // these, then the parts that the cache keeps, in the order of its layout.
   std::vector<RowPart> queries() const;
   std::vector<RowPart> inputs() const;
-  int64_t input_width() const;   // numbers of all inputs of a row
-  int64_t output_width() const;  // numbers of a row that attention gives, before its projection
+  int64_t input_width() const;      // numbers of all inputs of a row
+  int64_t output_width() const;     // numbers of a row that attention gives, before its projection
+  int64_t projected_width() const;  // numbers of a row that its output projection reads
+  // Numbers of a row that projections hold for themselves, before attention or after it.
+  int64_t temporary_width() const;
   // Numbers of a query head: operations take memory by it.
   int64_t query_head_width() const;
+  HeadCounts heads() const;
   // All that the time of attention depends on, as text. Equal texts: equally fast.
   std::string shape() const;
   // Leaves half of the heads away, for a smaller sample of it; false where that cannot be.

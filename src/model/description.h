@@ -21,7 +21,7 @@ enum class RopeKind { plain, linear, dynamic, yarn, llama3, longrope };
 
 // Rotary position embedding. The fields after `kind` matter for the kinds that their comments name.
 struct Rope {
-  int64_t rotated_dims = 0;  // numbers of each head that are rotated, the first ones
+  int64_t rotated_dims = 0;  // numbers of each head that are rotated
   bool interleaved = false;
   double base = 10000.0;
   RopeKind kind = RopeKind::plain;
@@ -84,6 +84,14 @@ enum class Role {
   query_norm,
   key_norm,
   sinks,
+  query_down,  // to query_rank numbers of latent attention
+  query_down_bias,
+  query_down_norm,
+  query_up,     // from these to the query heads
+  latent_down,  // to the latent vector and the rotated key
+  latent_down_bias,
+  latent_norm,
+  latent_up,  // W_uk and W_uv, head by head
   attention_output,
   attention_output_bias,
   feed_forward_norm,

@@ -81,6 +81,25 @@ void add_attention(Specs& specs, const GroupedHeads& attention, int64_t hidden) 
   specs.add_if(attention.output_bias, Role::attention_output_bias, {hidden});
 }
 
+void add_attention(Specs& specs, const LatentAttention& attention, int64_t hidden) {
+  const int64_t queries = attention.query_heads * attention.query_dim();
+  if (attention.query_rank > 0) {
+    specs.add(Role::query_down, {attention.query_rank, hidden});
+    specs.add_if(attention.input_bias, Role::query_down_bias, {attention.query_rank});
+    specs.add(Role::query_down_norm, {attention.query_rank});
+    specs.add(Role::query_up, {queries, attention.query_rank});
+  } else {
+    specs.add(Role::query, {queries, hidden});
+  }
+  specs.add(Role::latent_down, {attention.key_width(), hidden});
+  specs.add_if(attention.input_bias, Role::latent_down_bias, {attention.key_width()});
+  specs.add(Role::latent_norm, {attention.latent_rank});
+  specs.add(Role::latent_up,
+            {attention.query_heads * attention.head_rows(), attention.latent_rank});
+  specs.add(Role::attention_output, {hidden, attention.projected_width()});
+  specs.add_if(attention.output_bias, Role::attention_output_bias, {hidden});
+}
+
 }  // namespace
 
 std::vector<TensorSpec> model_tensors(const ModelDescription& model) {

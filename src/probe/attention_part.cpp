@@ -51,10 +51,11 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
   const Attention& shape = model.layer(kOnly).attention;
   const DType kv = kv_type(bench.precision);
   const auto bytes = [&](int64_t rows) {
-    const int64_t width = 4 * model.hidden + shape.input_width() + shape.output_width();
+    const int64_t width =
+        4 * model.hidden + shape.input_width() + shape.output_width() + shape.temporary_width();
     return float_bytes(rows * width) + PromptRows::kv_bytes(model, kv, rows) +
            bench.ops.scratch_bytes({.rows = rows,
-                                    .in_width = std::max(model.hidden, shape.output_width()),
+                                    .in_width = std::max(model.hidden, shape.projected_width()),
                                     .head_dim = shape.query_head_width()});
   };
   const auto make = [&](int64_t rows) -> std::function<void()> {
@@ -68,7 +69,7 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
       const KvView view = prompt->cache.view(prompt->sequence, kOnly);
       const AttendingSequence added{{}, inputs.rows(), view.cache(), 0};
       keep(with, std::span(&added, 1), kOnly);
-      post_attention(with, hidden, prompt->attended->rows(), set);
+      post_attention(with, hidden, prompt->attended->rows(), set, kOnly);
     };
   };
   return CurveTimer(bench.tier, bench.limits, bench.ops)(
@@ -146,7 +147,7 @@ struct AttendCall {
     const Attention& shape = sample.model.layer(kOnly).attention;
     return float_bytes(sequences * tokens * (query_width(shape) + shape.output_width())) +
            bench.ops.scratch_bytes({.rows = sequences * tokens,
-                                    .in_width = shape.output_width(),
+                                    .in_width = shape.projected_width(),
                                     .head_dim = shape.query_head_width()});
   }
 

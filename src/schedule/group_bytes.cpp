@@ -19,14 +19,15 @@ uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts
                        const Processor& processor, const Policy& policy, int64_t rows,
                        int64_t logit_rows) {
   int64_t attention_width = 0;
-  int64_t attended_width = 0;
+  int64_t projected_width = 0;
   int64_t head_dim = 0;
   int64_t expert_width = 0;
   int64_t shared_width = 0;
   for (const Layer& layer : model.layers) {
     const Attention& shape = layer.attention;
-    attention_width = std::max(attention_width, shape.input_width() + shape.output_width());
-    attended_width = std::max(attended_width, shape.output_width());
+    attention_width = std::max(
+        attention_width, shape.input_width() + shape.output_width() + shape.temporary_width());
+    projected_width = std::max(projected_width, shape.projected_width());
     head_dim = std::max<int64_t>(head_dim, shape.query_head_width());
     expert_width = std::max(expert_width, layer.feed_forward.width);
     if (layer.feed_forward.shared) {
@@ -39,7 +40,7 @@ uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts
   const int64_t floats = attention + logits;
   const MostWork most{.rows = rows,
                       .choices = most_choices(model),
-                      .in_width = std::max(model.hidden, attended_width),
+                      .in_width = std::max(model.hidden, projected_width),
                       .expert_width = std::max(expert_width, shared_width),
                       .head_dim = head_dim};
   return static_cast<uint64_t>(floats) * sizeof(float) + processor.scratch_bytes(most) +

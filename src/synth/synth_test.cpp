@@ -85,7 +85,7 @@ class Pass {
       const AttendingSequence attending{attended.rows(rows), own, cache, 0};
       attention(with, std::span(&attending, 1), weights, layer);
     }
-    post_attention(with, hidden, attended.rows(), weights);
+    post_attention(with, hidden, attended.rows(), weights, layer);
   }
 
   double feed_forward(const Arithmetic& with, Rows hidden, const WeightSet& weights,

@@ -74,7 +74,7 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
     keep(with, std::span(&attending, 1), layer);
     attention(with, std::span(&attending, 1), weights, layer);
   }
-  post_attention(with, hidden, attended.rows(), weights);
+  post_attention(with, hidden, attended.rows(), weights, layer);
 }
 
 void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId layer) const {

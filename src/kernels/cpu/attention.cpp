@@ -30,6 +30,8 @@ class QueryBlock {
         kv_head_(job.first_head * arguments_.kv_heads / arguments_.query_heads),
         head_dim_(arguments_.head_dim()),
         value_dim_(arguments_.value_dim()),
+        value_stride_(arguments_.value_stride()),
+        value_pages_(arguments_.value_pages()),
         states_(static_cast<size_t>(job.tokens * heads_),
                 {-std::numeric_limits<float>::infinity(), 0.0f}) {
     for (int64_t token = job.first_token; token < job.first_token + job.tokens; ++token) {
@@ -82,9 +84,10 @@ class QueryBlock {
     }
   }
 
-  // The key or the value (`dim` elements a head) of a position of a page, of this block's head.
-  const std::byte* head_of(const std::byte* page, int64_t position, int64_t dim) const {
-    const int64_t element = (position * arguments_.kv_heads + kv_head_) * dim;
+  // The key or the value of a position of a page, of this block's head; heads are `stride` elements
+  // apart.
+  const std::byte* head_of(const std::byte* page, int64_t position, int64_t stride) const {
+    const int64_t element = (position * arguments_.kv_heads + kv_head_) * stride;
     return page + element * bytes_per_element(arguments_.cache.type);
   }
 
@@ -108,8 +111,8 @@ class QueryBlock {
       const Mix run{.out = out_.data(),
                     .shares = scores_[0] + place,
                     .shares_stride = kChunk,
-                    .values = head_of(arguments_.cache.values[page], first, value_dim_),
-                    .value_stride = arguments_.kv_heads * value_dim_,
+                    .values = head_of(value_pages_[page], first, value_stride_),
+                    .value_stride = arguments_.kv_heads * value_stride_,
                     .type = type_,
                     .rows = static_cast<int64_t>(queries_.size()),
                     .positions = count,
@@ -190,6 +193,8 @@ class QueryBlock {
   int64_t kv_head_;
   int64_t head_dim_;
   int64_t value_dim_;
+  int64_t value_stride_;
+  std::span<std::byte* const> value_pages_;
   std::byte* blocks_ = nullptr;
   std::vector<const float*> queries_;
   std::vector<float*> out_;

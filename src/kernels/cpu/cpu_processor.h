@@ -42,6 +42,7 @@ class CpuProcessor : public ReferenceProcessor {
   KLOTSKI_OVERRIDE(expansion_bytes)
   KLOTSKI_OVERRIDE(rms_norm)
   KLOTSKI_OVERRIDE(matmul)
+  KLOTSKI_OVERRIDE(matmul_by_head)
   KLOTSKI_OVERRIDE(experts)
   KLOTSKI_OVERRIDE(arrange)
   KLOTSKI_OVERRIDE(attention)

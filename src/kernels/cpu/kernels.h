@@ -147,7 +147,7 @@ struct Mix {
   int64_t shares_stride;
   const void* values;  // [positions][width], positions value_stride elements apart
   int64_t value_stride;
-  WeightType type;  // f32 or bf16
+  WeightType type;
   int64_t rows;
   int64_t positions;
   int64_t width;

@@ -17,14 +17,14 @@ R rows_of(R rows, int64_t begin, int64_t end) {
 
 void CpuProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const {
   const Machine with = machine();
-  std::vector<float> scale(static_cast<size_t>(in.width), 1.0f);
+  const int64_t width = weight.data ? weight.shape.back() : in.width;
+  std::vector<float> scale(static_cast<size_t>(width), 1.0f);
   if (weight.data) reference::load_row(weight, 0, scale);
-  share_out(with, out.count, out.width, [&](int64_t begin, int64_t end) {
+  share_out(with, out.count, width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const float mean =
-          with.kernels.sum_of_squares(in.row(r), in.width) / static_cast<float>(in.width);
+      const float mean = with.kernels.sum_of_squares(in.row(r), width) / static_cast<float>(width);
       const float factor = 1.0f / std::sqrt(mean + epsilon);
-      for (int64_t c = 0; c < in.width; ++c) {
+      for (int64_t c = 0; c < width; ++c) {
         out.row(r)[c] = in.row(r)[c] * factor * scale[static_cast<size_t>(c)];
       }
     }

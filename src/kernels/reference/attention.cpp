@@ -10,13 +10,22 @@ namespace klotski::reference {
 
 namespace {
 
-// Reads the keys or values of one position and key-value head out of its page.
-void read_head(std::span<float> head, std::span<std::byte* const> pages, const KvPages& cache,
-               int64_t position, int64_t kv_heads, int64_t kv_head) {
-  const TensorView page = {
-      pages[static_cast<size_t>(position / cache.page_tokens)], cache.type, {}};
-  load_row(page, position % cache.page_tokens * kv_heads + kv_head, head);
-}
+// Where the keys or values of one head lie: heads are `stride` numbers apart.
+struct CachedHeads {
+  std::span<std::byte* const> pages;
+  const KvPages& cache;
+  int64_t kv_heads;
+  int64_t stride;
+
+  // Reads the first numbers of one position and key-value head out of its page.
+  void read(std::span<float> head, int64_t position, int64_t kv_head) const {
+    const TensorView page = {.data = pages[static_cast<size_t>(position / cache.page_tokens)],
+                             .dtype = cache.type,
+                             .shape = {},
+                             .row_stride = stride * bytes_per_element(cache.type)};
+    load_row(page, position % cache.page_tokens * kv_heads + kv_head, head);
+  }
+};
 
 // The query as the product with a key sees it.
 std::vector<float> query_of(const AttentionArguments& arguments, int64_t token, int64_t head) {
@@ -45,6 +54,9 @@ void attend(const AttentionArguments& arguments) {
   const int64_t value_dim = arguments.value_dim();
   const int64_t queries_per_kv = arguments.query_heads / arguments.kv_heads;
   const KvPages& cache = arguments.cache;
+  const CachedHeads keys{cache.keys, cache, arguments.kv_heads, arguments.head_dim()};
+  const CachedHeads values{arguments.value_pages(), cache, arguments.kv_heads,
+                           arguments.value_stride()};
   std::vector<float> scores;
   std::vector<float> key(static_cast<size_t>(arguments.head_dim()));
   std::vector<float> value(static_cast<size_t>(value_dim));
@@ -60,7 +72,7 @@ void attend(const AttentionArguments& arguments) {
       const int64_t kv_head = head / queries_per_kv;
       scores.assign(positions.size(), 0.0f);
       for (size_t i = 0; i < positions.size(); ++i) {
-        read_head(key, cache.keys, cache, positions[i], arguments.kv_heads, kv_head);
+        keys.read(key, positions[i], kv_head);
         float sum = 0.0f;
         for (size_t d = 0; d < key.size(); ++d) sum += query[d] * key[d];
         scores[i] = sum * arguments.scale;
@@ -72,7 +84,7 @@ void attend(const AttentionArguments& arguments) {
       float* out = arguments.output.row(token) + head * value_dim;
       std::fill_n(out, value_dim, 0.0f);
       for (size_t i = 0; i < positions.size(); ++i) {
-        read_head(value, cache.values, cache, positions[i], arguments.kv_heads, kv_head);
+        values.read(value, positions[i], kv_head);
         for (size_t d = 0; d < value.size(); ++d) out[d] += scores[i] * value[d];
       }
     }

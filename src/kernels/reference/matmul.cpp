@@ -42,4 +42,34 @@ void ReferenceProcessor::matmul(Rows out, ConstRows in, const TensorView& weight
   }
 }
 
+void ReferenceProcessor::matmul_by_head(const HeadProducts& products) const {
+  const bool rounds =
+      products.precision != Precision::f32 && is_multiplied_as_bf16(products.weight.dtype);
+  const auto inputs = static_cast<size_t>(products.inputs());
+  const auto outputs = static_cast<size_t>(products.outputs());
+  std::vector<float> w(static_cast<size_t>(products.weight.columns()));
+  for (int64_t token = 0; token < products.in.count; ++token) {
+    for (int64_t head = 0; head < products.heads; ++head) {
+      std::vector<float> in(inputs);
+      std::copy_n(products.in_head(token, head), inputs, in.begin());
+      if (rounds) {
+        for (float& value : in) value = as_multiplied(value, products.precision);
+      }
+      const TensorView matrix = products.matrix(head);
+      std::vector<float> sums(outputs, 0.0f);
+      for (size_t row = 0; row < static_cast<size_t>(products.rows); ++row) {
+        load_row(matrix, static_cast<int64_t>(row), w);
+        if (rounds) std::transform(w.begin(), w.end(), w.begin(), rounded_to_bf16);
+        for (size_t i = 0; i < w.size(); ++i) {
+          float& sum = products.transposed ? sums[i] : sums[row];
+          sum += w[i] * (products.transposed ? in[row] : in[i]);
+        }
+      }
+      float* out = products.out_head(token, head);
+      std::copy(sums.begin(), sums.end(), out);
+      std::copy_n(products.in_head(token, head) + inputs, products.kept(), out + outputs);
+    }
+  }
+}
+
 }  // namespace klotski::reference

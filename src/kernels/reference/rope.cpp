@@ -14,8 +14,8 @@ void ReferenceProcessor::rope(const RopeArguments& arguments) const {
       const float angle = position * frequencies[pair];
       const float cosine = std::cos(angle) * arguments.scale;
       const float sine = std::sin(angle) * arguments.scale;
-      const int64_t first = arguments.interleaved ? 2 * pair : pair;
-      const int64_t second = arguments.interleaved ? 2 * pair + 1 : pair + pairs;
+      const int64_t first = arguments.first + (arguments.interleaved ? 2 * pair : pair);
+      const int64_t second = first + (arguments.interleaved ? 1 : pairs);
       float* row = arguments.heads.row(token);
       for (int64_t head = 0; head < arguments.heads.width; head += arguments.head_dim) {
         const float a = row[head + first];

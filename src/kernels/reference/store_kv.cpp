@@ -29,6 +29,7 @@ void ReferenceProcessor::store_kv(std::span<const KvRows> sequences) const {
       const auto page = static_cast<size_t>(position / cache.page_tokens);
       const int64_t row = position % cache.page_tokens;
       put_row(cache.keys[page], row, cache.type, {sequence.keys.row(i), key_width});
+      if (cache.values.empty()) continue;
       put_row(cache.values[page], row, cache.type, {sequence.values.row(i), value_width});
     }
   }

@@ -145,6 +145,11 @@ std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key, i
 }
 
 ModelDescription describe_common(const JsonFields& config, double default_rope_base) {
+  return describe_common(config, default_rope_base, describe_attention(config).head_dim);
+}
+
+ModelDescription describe_common(const JsonFields& config, double default_rope_base,
+                                 int64_t rotated_dims) {
   ModelDescription description;
   description.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
   description.hidden = config.integer("hidden_size", 1, kMaxWidth);
@@ -156,7 +161,7 @@ ModelDescription describe_common(const JsonFields& config, double default_rope_b
     description.begin_token =
         static_cast<TokenId>(config.integer("bos_token_id", 0, description.vocabulary - 1));
   }
-  description.rope = describe_rope(config, describe_attention(config).head_dim, default_rope_base);
+  description.rope = describe_rope(config, rotated_dims, default_rope_base);
   description.max_positions = usable_positions(description.rope, description.max_positions);
   return description;
 }

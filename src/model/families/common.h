@@ -23,6 +23,9 @@ inline constexpr int64_t kMaxVocabulary = 1 << 24;
 // Vocabulary, widths, norm epsilon, tied embeddings, special tokens and rope; no layers yet.
 // `default_rope_base` is the family's where the config names none.
 ModelDescription describe_common(const JsonFields& config, double default_rope_base);
+// describe_common() for heads of which `rotated_dims` numbers are rotated.
+ModelDescription describe_common(const JsonFields& config, double default_rope_base,
+                                 int64_t rotated_dims);
 
 int64_t layer_count(const JsonFields& config);
 

@@ -5,8 +5,9 @@
 namespace klotski {
 
 std::span<const Family> families() {
-  static const std::array<Family, 6> kFamilies = {kGptOss, kLlama4Text, kMixtral,
-                                                  kOlmoe,  kQwen2Moe,   kQwen3Moe};
+  static const std::array<Family, 9> kFamilies = {kDeepseekV2, kDeepseekV3, kGptOss,
+                                                  kKimiK2,     kLlama4Text, kMixtral,
+                                                  kOlmoe,      kQwen2Moe,   kQwen3Moe};
   return kFamilies;
 }
 

@@ -62,7 +62,10 @@ inline constexpr std::array kDecoderTensors = {
 
 std::span<const Family> families();
 
+extern const Family kDeepseekV2;
+extern const Family kDeepseekV3;
 extern const Family kGptOss;
+extern const Family kKimiK2;
 extern const Family kLlama4Text;
 extern const Family kMixtral;
 extern const Family kQwen2Moe;

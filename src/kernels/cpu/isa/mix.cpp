@@ -1,4 +1,5 @@
-// The second product of attention: values by their share of the softmax.
+// Sums of rows by weights of their own: values of attention by their shares of the softmax, rows of
+// a matrix by the numbers that multiply them.
 
 #include "kernels/cpu/isa/kernels_isa.h"
 #include "kernels/cpu/isa/vector.h"
@@ -70,10 +71,13 @@ void mix_values(const Mix& mix, const Value* values) {
 }  // namespace
 
 void mix(const Mix& mix) {
-  if (mix.type == WeightType::bf16) {
-    mix_values(mix, static_cast<const Bf16*>(mix.values));
-  } else {
-    mix_values(mix, static_cast<const float*>(mix.values));
+  switch (mix.type) {
+    case WeightType::f32:
+      return mix_values(mix, static_cast<const float*>(mix.values));
+    case WeightType::f16:
+      return mix_values(mix, static_cast<const F16*>(mix.values));
+    case WeightType::bf16:
+      return mix_values(mix, static_cast<const Bf16*>(mix.values));
   }
 }
 

@@ -1,0 +1,164 @@
+// Products with a matrix for each head, against the reference on every processor.
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/testing.h"
+
+namespace klotski {
+namespace {
+
+struct HeadShape {
+  int64_t tokens, heads, head_rows, first_row, rows, columns, kept;
+  bool transposed;
+};
+
+std::ostream& operator<<(std::ostream& to, const HeadShape& shape) {
+  return to << shape.tokens << " tokens, " << shape.heads << " heads, rows " << shape.first_row
+            << " + " << shape.rows << " of " << shape.head_rows << ", " << shape.columns
+            << " columns, kept " << shape.kept << (shape.transposed ? ", transposed" : "");
+}
+
+// A product and its inputs.
+struct HeadCase {
+  HeadShape shape;
+  DType dtype;
+  std::vector<float> in;
+  Weights weight;
+  Weights sizes;  // magnitudes of the weights
+
+  HeadCase(const HeadShape& s, DType type, unsigned seed)
+      : shape(s),
+        dtype(type),
+        in(random_floats(s.tokens * in_width(), seed)),
+        weight(random_floats(s.heads * s.head_rows * s.columns, seed + 1), type, whole()),
+        sizes(absolute(random_floats(s.heads * s.head_rows * s.columns, seed + 1)), type, whole()) {
+  }
+
+  Shape whole() const { return {shape.heads * shape.head_rows, shape.columns}; }
+  int64_t in_width() const {
+    return shape.heads * ((shape.transposed ? shape.rows : shape.columns) + shape.kept);
+  }
+  int64_t out_width() const {
+    return shape.heads * ((shape.transposed ? shape.columns : shape.rows) + shape.kept);
+  }
+  HeadProducts arguments(Rows out, const std::vector<float>& inputs, const TensorView& weights,
+                         Precision precision) const {
+    return {.out = out,
+            .in = {inputs.data(), shape.tokens, in_width()},
+            .heads = shape.heads,
+            .weight = weights,
+            .first_row = shape.first_row,
+            .rows = shape.rows,
+            .transposed = shape.transposed,
+            .precision = precision};
+  }
+  std::vector<float> reference(const std::vector<float>& inputs, const TensorView& weights,
+                               Precision precision) const {
+    std::vector<float> out(static_cast<size_t>(shape.tokens * out_width()));
+    reference_processor().matmul_by_head(
+        arguments({out.data(), shape.tokens, out_width()}, inputs, weights, precision));
+    return out;
+  }
+};
+
+std::vector<HeadShape> head_shapes() {
+  std::vector<HeadShape> shapes;
+  for (const bool transposed : {false, true}) {
+    for (const int64_t tokens : {1, 3, 17, 70}) {
+      shapes.push_back({tokens, 3, 40, 8, 24, 33, transposed ? 5 : 0, transposed});
+      shapes.push_back({tokens, 2, 9, 0, 9, 64, 3, transposed});
+      shapes.push_back({tokens, 1, 150, 20, 130, 70, 0, transposed});
+    }
+  }
+  return shapes;
+}
+
+TEST(CpuHeadProducts, AgreeWithTheReference) {
+  unsigned seed = 0;
+  for (const HeadShape& shape : head_shapes()) {
+    for (const DType dtype : kStoredTypes) {
+      const HeadCase one(shape, dtype, ++seed);
+      const auto exact = one.reference(one.in, one.weight.view, Precision::f32);
+      const auto sizes = one.reference(absolute(one.in), one.sizes.view, Precision::f32);
+      with_every_processor([&](const CpuProcessor& processor) {
+        for (const Precision precision : kPrecisions) {
+          SCOPED_TRACE(testing::Message() << shape << ", " << dtype_name(dtype));
+          Output out(shape.tokens, one.out_width());
+          processor.matmul_by_head(one.arguments(out.rows(), one.in, one.weight.view, precision));
+          const bool rounded = rounds(processor, dtype, precision) && !shape.transposed;
+          expect_close(out.values(), exact, sizes, rounded ? kRoundedInputs : kSameInputs);
+          EXPECT_TRUE(out.guards_are_whole());
+        }
+      });
+    }
+  }
+}
+
+TEST(CpuHeadProducts, ReadCompactWeights) {
+  for (const bool transposed : {false, true}) {
+    const HeadShape shape{5, 2, 100, 30, 70, 128, 4, transposed};
+    const HeadCase one(shape, kCompactType, 7);
+    const auto exact = one.reference(one.in, one.weight.view, Precision::f32);
+    const auto sizes = one.reference(absolute(one.in), one.sizes.view, Precision::f32);
+    with_every_processor([&](const CpuProcessor& processor) {
+      Output out(shape.tokens, one.out_width());
+      processor.matmul_by_head(one.arguments(out.rows(), one.in, one.weight.view, Precision::f32));
+      expect_close(out.values(), exact, sizes, kSameInputs);
+    });
+  }
+}
+
+TEST(CpuHeadProducts, ATokenDoesNotDependOnTheOthers) {
+  for (const HeadShape& shape : head_shapes()) {
+    for (const DType dtype : kStoredTypes) {
+      const HeadCase all(shape, dtype, 11);
+      with_every_processor([&](const CpuProcessor& processor) {
+        for (const Precision precision : kPrecisions) {
+          Output together(shape.tokens, all.out_width());
+          processor.matmul_by_head(
+              all.arguments(together.rows(), all.in, all.weight.view, precision));
+          const int64_t token = shape.tokens - 1;
+          Output alone(1, all.out_width());
+          HeadProducts single = all.arguments(alone.rows(), all.in, all.weight.view, precision);
+          single.in = {single.in.row(token), 1, single.in.width};
+          processor.matmul_by_head(single);
+          EXPECT_TRUE(same_bits(alone.values(), together.values(token, 1))) << shape;
+        }
+      });
+    }
+  }
+}
+
+// The definition of the operation: a matmul for each head, of the head's columns.
+TEST(ReferenceHeadProducts, AreMatmulsOfEachHead) {
+  const HeadShape shape{4, 3, 10, 2, 7, 6, 0, false};
+  const HeadCase one(shape, DType::F32, 3);
+  const auto found = one.reference(one.in, one.weight.view, Precision::f32);
+  for (int64_t head = 0; head < shape.heads; ++head) {
+    const auto in = columns_of(one.in, one.in_width(), head * 6, head * 6 + 6);
+    const TensorView rows = rows_between(one.weight.view, head * 10 + 2, head * 10 + 9);
+    std::vector<float> expected(static_cast<size_t>(shape.tokens * 7));
+    reference_processor().matmul({expected.data(), shape.tokens, 7}, {in.data(), shape.tokens, 6},
+                                 rows, {}, Precision::f32);
+    EXPECT_EQ(columns_of(found, one.out_width(), head * 7, head * 7 + 7), expected);
+  }
+}
+
+// Multiplied by the rows of a matrix and then by its columns, <x, W y> = <W^T x, y>.
+TEST(ReferenceHeadProducts, TransposedIsTheAdjoint) {
+  const HeadShape rows{1, 2, 8, 1, 5, 9, 0, false};
+  HeadShape columns = rows;
+  columns.transposed = true;
+  const HeadCase by_rows(rows, DType::F32, 5);
+  HeadCase by_columns(columns, DType::F32, 5);
+  const auto wide = by_rows.reference(by_rows.in, by_rows.weight.view, Precision::f32);
+  const auto narrow = by_columns.reference(by_columns.in, by_rows.weight.view, Precision::f32);
+  double first = 0;
+  double second = 0;
+  for (size_t i = 0; i < wide.size(); ++i) first += double(wide[i]) * by_columns.in[i];
+  for (size_t i = 0; i < narrow.size(); ++i) second += double(narrow[i]) * by_rows.in[i];
+  EXPECT_NEAR(first, second, 1e-4);
+}
+
+}  // namespace
+}  // namespace klotski
