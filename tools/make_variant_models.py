@@ -32,6 +32,11 @@ ROPE = {
                      long_factor=[2.0 + 0.5 * i for i in range(8)],
                      original_max_position_embeddings=32),
 }
+LATENT = dict(BASE, num_key_value_heads=4, moe_intermediate_size=24, kv_lora_rank=24,
+              qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10, first_k_dense_replace=1)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
+UNEVEN = dict(num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=21, qk_nope_head_dim=9,
+              qk_rope_head_dim=6, v_head_dim=13)
 VARIANTS = {
     **{f"mixtral_{kind}": (hf.MixtralForCausalLM, hf.MixtralConfig(
         **MIXTRAL, rope_parameters=dict(rope_type=kind, rope_theta=10000.0, **parameters)))
@@ -61,12 +66,37 @@ VARIANTS = {
         **LLAMA4, use_qk_norm=False, no_rope_layers=[0, 1, 0], moe_layers=[0, 2], hidden_act="gelu",
         layer_types=["chunked_attention", "full_attention", "full_attention"],
         rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, **ROPE["llama3"]))),
+    # Queries of a low rank, biases, groups by their best expert, sharper scores, no dense layer.
+    "deepseek_v2_yarn_groups": (hf.DeepseekV2ForCausalLM, hf.DeepseekV2Config(**dict(
+        LATENT, q_lora_rank=20, attention_bias=True, n_routed_experts=6, num_experts_per_tok=2,
+        topk_method="group_limited_greedy", n_group=3, topk_group=2, routed_scaling_factor=1.7,
+        n_shared_experts=1, first_k_dense_replace=0,
+        rope_parameters=dict(YARN, mscale=0.707, mscale_all_dim=0.9)))),
+    # Widths without a common divisor, and inner norms whose epsilon is not the config's.
+    "deepseek_v2_uneven": (hf.DeepseekV2ForCausalLM, hf.DeepseekV2Config(**dict(
+        LATENT, **UNEVEN, q_lora_rank=None, n_routed_experts=5, num_experts_per_tok=3,
+        n_shared_experts=2, first_k_dense_replace=2, rms_norm_eps=1e-2, hidden_act="gelu",
+        norm_topk_prob=True, rope_parameters=dict(
+            rope_type="linear", rope_theta=10000.0, factor=2.0, mscale_all_dim=1.0)))),
+    # One projection of queries, halves that rotate, tied embeddings, weights as they are.
+    "deepseek_v3_yarn_bias": (hf.DeepseekV3ForCausalLM, hf.DeepseekV3Config(**dict(
+        LATENT, q_lora_rank=None, attention_bias=True, rope_interleave=False, n_routed_experts=6,
+        num_experts_per_tok=3, n_group=1, topk_group=1, norm_topk_prob=False,
+        routed_scaling_factor=1.3, n_shared_experts=2, tie_word_embeddings=True,
+        rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0)))),
+    "deepseek_v3_uneven": (hf.DeepseekV3ForCausalLM, hf.DeepseekV3Config(**dict(
+        LATENT, **UNEVEN, q_lora_rank=17, n_routed_experts=8, num_experts_per_tok=2, n_group=4,
+        topk_group=3, n_shared_experts=1, first_k_dense_replace=0, rms_norm_eps=1e-2,
+        hidden_act="relu"))),
 }
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 def randomise(model):
     with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(0, 0.2)
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.2)

@@ -80,6 +80,10 @@ TEST_P(PipelineEquals, TheResidentRunBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Families, PipelineEquals,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
                                            "llama4_text", kCompact, kDrill));
+INSTANTIATE_TEST_SUITE_P(Latent, PipelineEquals,
+                         ::testing::Values("deepseek_v2", "deepseek_v3",
+                                           "variants/deepseek_v2_yarn_groups",
+                                           "variants/deepseek_v3_uneven"));
 INSTANTIATE_TEST_SUITE_P(Quantised, PipelineEquals, ::testing::Values(kFp8, kInt4, kGptq, kAwq));
 // Layers that are not routed, windows, tied embeddings, clipped and biased projections.
 INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
@@ -117,6 +121,7 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Families, SpillingPipelineEquals,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe",
+                                           "deepseek_v3", "variants/deepseek_v2_uneven",
                                            "variants/qwen2_windows_dense",
                                            "variants/qwen3_dense_bias", "gpt_oss",
                                            "variants/llama4_chunks_dense"));

@@ -7,15 +7,16 @@ namespace {
 // The inputs of a row, in the order of LatentAttention::queries() and cache().
 enum LatentInput : size_t { kAbsorbedQueries, kLatent };
 
-// Precision of the projections before attention. Errors of queries grow in the softmax, and errors
-// of latent vectors stay in the cache: their inputs keep more of their fraction.
-Precision input_precision(const Arithmetic& with) {
+// Precision of the products around attention: their inputs keep more of their fraction. Errors of
+// queries grow in the softmax, errors of latent vectors stay in the cache, and results pass through
+// one product more than those of grouped heads. Queries are not rounded in the scores either.
+Precision careful_precision(const Arithmetic& with) {
   return with.precision == Precision::bf16 ? Precision::two_bf16 : with.precision;
 }
 
 void project_queries(const Arithmetic& with, const LatentAttention& shape, Rows queries,
                      ConstRows normed, const WeightSet& weights) {
-  const Precision precision = input_precision(with);
+  const Precision precision = careful_precision(with);
   if (shape.query_rank == 0) {
     return with.ops.matmul(queries, normed, weights[Role::query], TensorView(), precision);
   }
@@ -54,11 +55,11 @@ void pre_attention(const Arithmetic& with, const LatentAttention& shape, const A
                            .first_row = 0,
                            .rows = shape.plain_dims,
                            .transposed = true,
-                           .precision = input_precision(with)});
+                           .precision = careful_precision(with)});
 
   const Rows& latent = out.parts[kLatent];
   with.ops.matmul(latent, normed, weights[Role::latent_down], weights[Role::latent_down_bias],
-                  input_precision(with));
+                  careful_precision(with));
   with.ops.rms_norm(latent, latent, weights[Role::latent_norm], shape.norm_epsilon);
   rotate(with, shape, latent, shape.key_width(), rotation);
 }
@@ -87,7 +88,7 @@ void attention(const Arithmetic& with, const LatentAttention& shape,
                          .cache = keys_with_values(sequence.cache),
                          .first_position = sequence.past,
                          .scale = shape.scale,
-                         .precision = with.precision});
+                         .precision = Precision::f32});
   }
   with.ops.attention(arguments);
 }
@@ -101,9 +102,9 @@ void project_attended(const Arithmetic& with, const LatentAttention& shape, Rows
                            .weight = weights[Role::latent_up],
                            .first_row = shape.plain_dims,
                            .rows = shape.value_dim,
-                           .precision = with.precision});
+                           .precision = careful_precision(with)});
   with.ops.matmul(out, values.rows(), weights[Role::attention_output],
-                  weights[Role::attention_output_bias], with.precision);
+                  weights[Role::attention_output_bias], careful_precision(with));
 }
 
 }  // namespace klotski

@@ -62,7 +62,7 @@ struct ClampedSwiglu {
 // processor that multiplies bf16 numbers faster rounds as well. Others are always of f32 inputs.
 enum class Precision {
   f32,       // inputs as they are
-  two_bf16,  // matmul only: inputs as the sum of two bf16 numbers, 16 bits of their fraction
+  two_bf16,  // matrix products only: inputs as the sum of two bf16 numbers, 16 bits of fraction
   bf16,      // inputs rounded to bf16, where the processor multiplies bf16 inputs faster
 };
 

@@ -71,7 +71,8 @@ void expect_sound(const std::string& folder) {
 }
 
 TEST(UnitLayout, BringsEveryTensorOfEveryFamily) {
-  for (const char* name : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe"}) {
+  for (const char* name :
+       {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v3"}) {
     SCOPED_TRACE(name);
     expect_sound(test_model(name));
   }

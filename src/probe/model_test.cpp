@@ -37,7 +37,7 @@ std::vector<const Curve*> curves_of(const ModelProfile& profile) {
 TEST(MeasureModel, EveryFamilyOfTestModels) {
   for (const char* name : {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "variants/qwen3_window",
                            "variants/mixtral_tied_gelu", "variants/olmoe_clip_bias", "gpt_oss",
-                           "llama4_text", "variants/gpt_oss_mxfp4"}) {
+                           "llama4_text", "deepseek_v2", "deepseek_v3", "variants/gpt_oss_mxfp4"}) {
     const TinyModel tiny(name);
     Tier tier("test", 64 * kMiB);
     const ModelProfile profile = measure_model(tiny.description, tiny.types(), cpu_processor(),

@@ -30,12 +30,15 @@ void copy_kept(const TokenBlock& block) {
   }
 }
 
-// Every output is a sum over the weights of one row.
+// Every output is a sum over the weights of one row. Inputs that must keep more than a bf16 number
+// are not rounded at all: these products are small.
 void multiply_by_rows(const Machine& with, const TokenBlock& block) {
   const HeadProducts& products = block.products;
   const TensorView view = products.matrix(block.head);
-  const WeightMatrix weight(view, rounds_inputs(with.kernels, products.precision));
-  const Products& way = products_for(with.kernels, weight.type, products.precision);
+  const Precision precision =
+      products.precision == Precision::bf16 ? Precision::bf16 : Precision::f32;
+  const WeightMatrix weight(view, rounds_inputs(with.kernels, precision));
+  const Products& way = products_for(with.kernels, weight.type, precision);
   std::byte* blocks =
       scratch(ScratchUse::inputs, blocks_of(std::ssize(block.in)) * way.block_bytes(weight.width));
   pack_rows(way, blocks, block.in, weight.width, 0, weight.width);
