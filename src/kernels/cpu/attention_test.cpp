@@ -253,5 +253,41 @@ TEST(CpuAttention, NoTokensAreNoWork) {
   });
 }
 
+// Values in the keys' own memory give the bits that a copy of them gives.
+TEST(CpuAttention, ValuesMayBeTheFirstNumbersOfKeys) {
+  constexpr int64_t kDim = 48, kValueDim = 32, kPositions = 70, kPageTokens = 16, kPages = 5;
+  for (const int64_t kv_heads : {1, 2}) {
+    for (const DType dtype : {DType::F32, DType::BF16}) {
+      const auto numbers = random_floats(kPages * kPageTokens * kv_heads * kDim, 1);
+      const Pages keys(numbers, dtype, kPages);
+      const Pages values(columns_of(numbers, kDim, 0, kValueDim), dtype, kPages);
+      const int64_t heads = kv_heads * 70;
+      const auto queries = random_floats(3 * heads * kDim, 2);
+      const auto attend = [&](const Processor& processor, bool copied) {
+        std::vector<float> out(static_cast<size_t>(3 * heads * kValueDim), kPoison);
+        const AttentionArguments arguments{
+            .output = {out.data(), 3, heads * kValueDim},
+            .queries = {queries.data(), 3, heads * kDim},
+            .query_heads = heads,
+            .kv_heads = kv_heads,
+            .cache = {.keys = keys.pages,
+                      .values = copied ? std::span<std::byte* const>(values.pages)
+                                       : std::span<std::byte* const>(),
+                      .type = dtype,
+                      .page_tokens = kPageTokens},
+            .first_position = kPositions - 3,
+            .scale = 0.2f};
+        processor.attention(std::span(&arguments, 1));
+        return out;
+      };
+      EXPECT_TRUE(
+          same_bits(attend(reference_processor(), false), attend(reference_processor(), true)));
+      with_every_processor([&](const CpuProcessor& processor) {
+        EXPECT_TRUE(same_bits(attend(processor, false), attend(processor, true)));
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace klotski

@@ -59,12 +59,12 @@ class PlainQuery {
   }
 
  private:
-  // The key or the value (`dim` elements a head) of a position.
-  __device__ const Element* cached(int64_t pages, int position, int dim) const {
+  // The key or the value of a position; heads are `stride` elements apart.
+  __device__ const Element* cached(int64_t pages, int position, int stride) const {
     const std::byte* page = pages_[pages + position / shape_.page_tokens];
     const int64_t kv_head = head_ / shape_.group();
     return reinterpret_cast<const Element*>(page) +
-           (position % shape_.page_tokens * int64_t{shape_.kv_heads} + kv_head) * dim;
+           (position % shape_.page_tokens * int64_t{shape_.kv_heads} + kv_head) * stride;
   }
 
   __device__ float score(int position) const {
@@ -99,7 +99,7 @@ class PlainQuery {
       for (int i = 0; i < count; ++i) {
         const float its_share = __shfl_sync(0xFFFFFFFFu, share, i);
         if (d < shape_.value_dim) {
-          const Element* value = cached(sequence_.value_pages, first + i, shape_.value_dim);
+          const Element* value = cached(sequence_.value_pages, first + i, shape_.value_stride());
           weighted = fmaf(its_share, to_float(value[d]), weighted);
         }
       }
@@ -133,6 +133,7 @@ AttentionShape shape_of(const AttentionArguments& arguments) {
           .head_dim = static_cast<int>(arguments.head_dim()),
           .value_dim = static_cast<int>(arguments.value_dim()),
           .page_tokens = static_cast<int>(cache.page_tokens),
+          .values_in_keys = cache.values.empty(),
           .bf16_cache = bf16,
           .rounded_queries = bf16 && arguments.precision == Precision::bf16};
 }
@@ -147,13 +148,15 @@ void append(const AttentionArguments& arguments, AttentionBatch& batch) {
   const auto pages = static_cast<ptrdiff_t>((end + cache.page_tokens - 1) / cache.page_tokens);
   const auto key_pages = static_cast<int64_t>(batch.pages.size());
   batch.pages.insert(batch.pages.end(), cache.keys.begin(), cache.keys.begin() + pages);
-  batch.pages.insert(batch.pages.end(), cache.values.begin(), cache.values.begin() + pages);
+  if (!cache.values.empty()) {
+    batch.pages.insert(batch.pages.end(), cache.values.begin(), cache.values.begin() + pages);
+  }
   batch.sequences.push_back(
       {.queries = arguments.queries.data,
        .output = arguments.output.data,
        .sinks = arguments.sinks.empty() ? nullptr : arguments.sinks.data(),
        .key_pages = key_pages,
-       .value_pages = key_pages + pages,
+       .value_pages = cache.values.empty() ? key_pages : key_pages + pages,
        .tokens = static_cast<int>(arguments.queries.count),
        .first_position = static_cast<int>(arguments.first_position),
        .window = or_everything(arguments.window),

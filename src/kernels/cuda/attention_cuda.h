@@ -3,7 +3,8 @@
 // Shapes, sequences and lists of the kernels of attention. A call is cut into batches of sequences
 // of one shape; each batch is computed by one of three ways:
 //   prefill  tensor cores; many queries, bf16 keys and rounded queries
-//   decode   float32 arithmetic, split over the positions; few queries, and all other usual shapes
+//   decode   float32 arithmetic, split over the positions; few queries, and all other usual shapes;
+//            wide blocks of it where values are a part of the keys
 //   plain    any shape
 
 #include <cuda_bf16.h>
@@ -21,13 +22,16 @@ struct AttentionShape {
   int query_heads = 0;
   int kv_heads = 0;
   int head_dim = 0;   // numbers of a query or key head
-  int value_dim = 0;  // numbers of a value or output head; differs only in the plain way
+  int value_dim = 0;  // numbers of a value or output head; differs only in wide and plain ways
   int page_tokens = 0;
+  bool values_in_keys = false;  // values are the first value_dim numbers of keys
   bool bf16_cache = false;
   bool rounded_queries = false;  // queries are rounded to bf16
 
   bool operator==(const AttentionShape&) const = default;
   __host__ __device__ int group() const { return query_heads / kv_heads; }
+  // Numbers from the value of a head to the value of the next.
+  __host__ __device__ int value_stride() const { return values_in_keys ? head_dim : value_dim; }
   __host__ __device__ int64_t query_width() const { return int64_t{query_heads} * head_dim; }
   __host__ __device__ int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }
 };

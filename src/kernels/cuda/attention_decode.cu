@@ -11,6 +11,7 @@
 #include "kernels/cuda/attention_cuda.h"
 #include "kernels/cuda/attention_few_cuda.h"
 #include "kernels/cuda/attention_split_cuda.h"
+#include "kernels/cuda/attention_wide_cuda.h"
 
 namespace klotski::cuda {
 
@@ -34,6 +35,14 @@ __global__ void __launch_bounds__(kThreads)
     split_kernel(const AttentionShape shape, const DecodeLists lists, const Partials partials) {
   static_assert(kThreads == kChunk);
   using Block = SplitBlock<Element, kLanes, kHeads>;
+  __shared__ typename Block::Shared shared;
+  Block(shape, lists, shared).run(partials);
+}
+
+template <typename Element, int kVectors>
+__global__ void __launch_bounds__(kThreads)
+    wide_kernel(const AttentionShape shape, const DecodeLists lists, const Partials partials) {
+  using Block = WideBlock<Element, kVectors>;
   __shared__ typename Block::Shared shared;
   Block(shape, lists, shared).run(partials);
 }
@@ -64,15 +73,15 @@ __global__ void merge_kernel(const AttentionShape shape, const AttentionSequence
     largest = fmaxf(largest, statistics[int64_t{s} * shape.query_heads].largest);
   }
   float* output =
-      sequence.output + token.token * shape.query_width() + int64_t{head} * shape.head_dim;
-  for (int d = static_cast<int>(threadIdx.x); d < shape.head_dim; d += kThreads) {
+      sequence.output + (int64_t{token.token} * shape.query_heads + head) * shape.value_dim;
+  for (int d = static_cast<int>(threadIdx.x); d < shape.value_dim; d += kThreads) {
     float sum = power_of_two(sink - largest);
     float weighted = 0.0f;
     for (int s = 0; s < token.splits; ++s) {
       const int64_t partial = int64_t{s} * shape.query_heads;
       const float factor = power_of_two(statistics[partial].largest - largest);
       sum += factor * statistics[partial].sum;
-      weighted += factor * partials.weighted[(first + partial) * shape.head_dim + d];
+      weighted += factor * partials.weighted[(first + partial) * shape.value_dim + d];
     }
     output[d] = weighted / sum;
   }
@@ -101,6 +110,18 @@ void launch_splits(const Context& with, const AttentionShape& shape, const Decod
   launch_splits<Element, 8>(with, shape, lists, partials, splits);
 }
 
+template <typename Element>
+void launch_wide(const Context& with, const AttentionShape& shape, const DecodeLists& lists,
+                 const Partials& partials, size_t splits) {
+  constexpr int kHeads = WideBlock<Element, 1>::kHeads;
+  const int parts = (shape.group() + kHeads - 1) / kHeads;
+  const auto blocks = static_cast<unsigned>(splits * static_cast<size_t>(shape.kv_heads * parts));
+  const auto kernel =
+      shape.head_dim <= 32 * kEight ? wide_kernel<Element, 1> : wide_kernel<Element, kMostVectors>;
+  kernel<<<blocks, kThreads, 0, with.stream>>>(shape, lists, partials);
+  check_launch("attention of wide keys");
+}
+
 template <int dim>
 void launch_few(const Context& with, const AttentionShape& shape, const DecodeLists& lists,
                 const Partials& partials, size_t splits) {
@@ -117,6 +138,10 @@ void launch_few(const Context& with, const AttentionShape& shape, const DecodeLi
 
 void launch_splits(const Context& with, const AttentionShape& shape, const DecodeLists& lists,
                    const Partials& partials, size_t splits) {
+  if (shape.values_in_keys) {
+    return shape.bf16_cache ? launch_wide<__nv_bfloat16>(with, shape, lists, partials, splits)
+                            : launch_wide<float>(with, shape, lists, partials, splits);
+  }
   if (prefill_takes(with, shape)) {
     if (shape.head_dim == 64) return launch_few<64>(with, shape, lists, partials, splits);
     if (shape.head_dim == 80) return launch_few<80>(with, shape, lists, partials, splits);
@@ -170,6 +195,10 @@ size_t tokens_that_fit(const SplitList& list, size_t first, uint64_t split_bytes
 }  // namespace
 
 bool decode_takes(const AttentionShape& shape) {
+  if (shape.values_in_keys) {
+    return shape.head_dim % kEight == 0 && shape.value_dim % kEight == 0 &&
+           shape.head_dim <= kMostVectors * 32 * kEight;
+  }
   return shape.value_dim == shape.head_dim && shape.head_dim % kEight == 0 &&
          shape.head_dim <= 32 * kEight;
 }
@@ -185,7 +214,7 @@ void decode_attention(const Context& with, const AttentionBatch& batch) {
   const UploadedBatch<Split, SplitToken> uploaded(with, batch, std::span<const Split>(list.splits),
                                                   std::span<const SplitToken>(list.tokens));
   const auto heads = static_cast<uint64_t>(shape.query_heads);
-  const uint64_t head_bytes = static_cast<uint64_t>(shape.head_dim) * sizeof(float);
+  const uint64_t head_bytes = static_cast<uint64_t>(shape.value_dim) * sizeof(float);
   for (size_t at = 0; at < list.tokens.size();) {
     const size_t count = tokens_that_fit(list, at, heads * (head_bytes + sizeof(Statistics)));
     const SplitToken& last = list.tokens[at + count - 1];

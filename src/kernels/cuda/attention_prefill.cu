@@ -117,7 +117,8 @@ void launch_where_it_fits(const Context& with, const AttentionBatch& batch) {
 
 bool prefill_takes(const Context& with, const AttentionShape& shape) {
   constexpr int kDims[] = {64, 80, 96, 128, 256};
-  return with.capability >= 80 && shape.bf16_cache && shape.rounded_queries &&
+  return with.capability >= 80 && !shape.values_in_keys && shape.bf16_cache &&
+         shape.rounded_queries &&
          std::find(std::begin(kDims), std::end(kDims), shape.head_dim) != std::end(kDims) &&
          std::has_single_bit(static_cast<unsigned>(shape.page_tokens));
 }

@@ -32,7 +32,7 @@ struct Statistics {
 
 struct Partials {
   Statistics* statistics;  // [splits][query_heads]
-  float* weighted;         // [splits][query_heads][head_dim], values times shares
+  float* weighted;         // [splits][query_heads][value_dim], values times shares
 };
 
 struct DecodeLists {
@@ -52,6 +52,15 @@ struct Eight<float> {
     low = __ldg(reinterpret_cast<const float4*>(from));
     high = __ldg(reinterpret_cast<const float4*>(from) + 1);
   }
+  // From and to shared memory.
+  __device__ void get(const float* from) {
+    low = reinterpret_cast<const float4*>(from)[0];
+    high = reinterpret_cast<const float4*>(from)[1];
+  }
+  __device__ void put(float* to) const {
+    reinterpret_cast<float4*>(to)[0] = low;
+    reinterpret_cast<float4*>(to)[1] = high;
+  }
   __device__ void clear() { low = high = make_float4(0, 0, 0, 0); }
   __device__ float operator[](int i) const {
     const float4& half = i < 4 ? low : high;
@@ -65,6 +74,8 @@ struct Eight<__nv_bfloat16> {
   __device__ void load(const __nv_bfloat16* from) {
     bits = __ldg(reinterpret_cast<const uint4*>(from));
   }
+  __device__ void get(const __nv_bfloat16* from) { bits = *reinterpret_cast<const uint4*>(from); }
+  __device__ void put(__nv_bfloat16* to) const { *reinterpret_cast<uint4*>(to) = bits; }
   __device__ void clear() { bits = make_uint4(0, 0, 0, 0); }
   __device__ float operator[](int i) const {
     const uint32_t two = i < 2 ? bits.x : i < 4 ? bits.y : i < 6 ? bits.z : bits.w;

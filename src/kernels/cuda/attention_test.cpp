@@ -32,6 +32,7 @@ struct Case {
   bool sinks = false;
   int64_t page_tokens = 16;
   int64_t value_dim = 0;  // 0: as head_dim
+  bool values_in_keys = false;
 
   int64_t query_heads() const { return kv_heads * group; }
   // Numbers of a value head.
@@ -122,7 +123,7 @@ class Sequence {
     all.output.data = output_.data();
     all.queries.data = device_queries_.data();
     all.cache.keys = keys_.device();
-    all.cache.values = values_.device();
+    if (!shape_.values_in_keys) all.cache.values = values_.device();
     if (shape_.sinks) all.sinks = device_sinks_.span();
     return all;
   }
@@ -135,7 +136,7 @@ class Sequence {
     all.output.data = expected.data();
     all.queries.data = queries_.data();
     all.cache.keys = keys_.host();
-    all.cache.values = values_.host();
+    if (!shape_.values_in_keys) all.cache.values = values_.host();
     if (shape_.sinks) all.sinks = sinks_;
     reference_processor().attention(std::span<const AttentionArguments>(&all, 1));
     const std::vector<float> result = found();
@@ -268,6 +269,32 @@ TEST_F(CudaAttention, TakesValuesOfAnotherWidthThanKeys) {
     cases.back().tokens = std::min<int64_t>(cases.back().tokens, 40);
     cases.back().value_dim = one_of(random, {1, 8, 40, 64, 128, 200});
   }
+  const Sequences together = make(random, cases);
+  run(ops(), together);
+  check(together);
+}
+
+// Keys of latent attention: of its usual width, of one vector a lane, and of widths for the plain
+// way.
+TEST_F(CudaAttention, TakesValuesThatAreAPartOfTheKeys) {
+  std::mt19937 random(10);
+  std::vector<Case> cases;
+  for (const int64_t past : {0, 1, 15, 16, 17, 127, 128, 300, 2000}) {
+    for (const int64_t group : {1, 2, 7, 16, 20}) {
+      cases.push_back({.group = group, .head_dim = 576, .past = past, .value_dim = 512});
+    }
+  }
+  cases.push_back({.group = 128, .head_dim = 576, .past = 9000, .value_dim = 512});
+  cases.push_back({.group = 16, .head_dim = 576, .past = 30, .tokens = 40, .value_dim = 512});
+  for (int i = 0; i < 40; ++i) {
+    cases.push_back(random_case(random));
+    Case& made = cases.back();
+    made.tokens = std::min<int64_t>(made.tokens, 40);
+    made.head_dim = one_of(random, {8, 48, 96, 256, 264, 576, 768, 800, 21});
+    made.value_dim = made.head_dim % 8 == 0 ? made.head_dim - 8 * up_to(random, 2) : 17;
+    if (made.value_dim <= 0) made.value_dim = made.head_dim;
+  }
+  for (Case& one : cases) one.values_in_keys = true;
   const Sequences together = make(random, cases);
   run(ops(), together);
   check(together);

@@ -21,6 +21,28 @@ struct MatrixProduct {
   float beta = 0.0f;
 };
 
+// Products of several matrices, one for each head: out[r][n] = beta * out[r][n] + sum over k of
+// in[r][k] * weight[n][k], or of in[r][k] * weight[k][n] where transposed. Strides are the numbers
+// from one row to the next, steps from one head to the next.
+struct HeadMatrices {
+  void* out = nullptr;
+  const void* in = nullptr;
+  const void* weight = nullptr;
+  cudaDataType type = CUDA_R_32F;  // type of in and weight
+  bool transposed = false;
+  int64_t heads = 0;
+  int64_t rows = 0;
+  int64_t out_width = 0;
+  int64_t in_width = 0;
+  int64_t out_stride = 0;
+  int64_t in_stride = 0;
+  int64_t weight_stride = 0;
+  int64_t out_step = 0;
+  int64_t in_step = 0;
+  int64_t weight_step = 0;
+  float beta = 0.0f;
+};
+
 // NVIDIA's matrix products, from a library that is looked for when the program runs, so that one
 // binary serves machines without it.
 class Cublas {
@@ -33,6 +55,7 @@ class Cublas {
   Cublas& operator=(const Cublas&) = delete;
 
   void multiply(const MatrixProduct& product) const;
+  void multiply_heads(const HeadMatrices& product) const;
 
  private:
   // The functions by the names that the library exports.
@@ -46,6 +69,7 @@ class Cublas {
     decltype(&cublasSetWorkspace_v2) set_workspace;
     decltype(&cublasSetMathMode) set_math_mode;
     decltype(&cublasGemmEx_64) multiply;
+    decltype(&cublasGemmStridedBatchedEx_64) multiply_heads;
     decltype(&cublasGetStatusString) status_string;
   };
 

@@ -37,6 +37,7 @@ Cublas::Library::Library() {
   find(library, "cublasSetWorkspace_v2", set_workspace);
   find(library, "cublasSetMathMode", set_math_mode);
   find(library, "cublasGemmEx_64", multiply);
+  find(library, "cublasGemmStridedBatchedEx_64", multiply_heads);
   find(library, "cublasGetStatusString", status_string);
 }
 
@@ -75,6 +76,18 @@ void Cublas::multiply(const MatrixProduct& product) const {
                         product.in, product.type, product.in_width, &product.beta, product.out,
                         CUDA_R_32F, product.out_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
       "cublasGemmEx");
+}
+
+void Cublas::multiply_heads(const HeadMatrices& product) const {
+  const float one = 1.0f;
+  library_.check(
+      library_.multiply_heads(
+          handle_, product.transposed ? CUBLAS_OP_N : CUBLAS_OP_T, CUBLAS_OP_N, product.out_width,
+          product.rows, product.in_width, &one, product.weight, product.type, product.weight_stride,
+          product.weight_step, product.in, product.type, product.in_stride, product.in_step,
+          &product.beta, product.out, CUDA_R_32F, product.out_stride, product.out_step,
+          product.heads, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+      "cublasGemmStridedBatchedEx");
 }
 
 }  // namespace klotski::cuda

@@ -19,10 +19,6 @@ namespace {
 constexpr int64_t kPieceRows = 4096;   // rows at a time: the scratch stays small
 constexpr int kMostParts = 3;          // 8 bits of the fraction each: all of a float32's
 constexpr int64_t kStackedRows = 128;  // with more, arithmetic takes the time, not the weights
-constexpr int64_t kSumBytes = int64_t{8} << 20;  // sums of parts, before they are added up
-
-// Numbers between one part of the inputs and the next.
-int64_t part_stride(int64_t count) { return (count + 127) / 128 * 128; }
 
 // Each number as a sum of numbers that Stored can hold, the largest first, `stride` apart.
 template <typename Stored, int kParts>
@@ -148,9 +144,7 @@ void multiply_converted(const Context& with, Rows out, ConstRows in, const Tenso
     const int64_t rows = std::min(slab_rows, out.width - first);
     const int64_t count = rows * in.width;
     const __half* from = stored + first * in.width;
-    convert<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, with.stream>>>(
-        slab.as<float>(), from, count, is_aligned(from));
-    check_launch("convert");
+    convert_to_floats(with, slab.as<float>(), from, count);
     multiply_floats(with, out, in, slab.as<float>(), first, rows);
   }
 }
@@ -158,7 +152,7 @@ void multiply_converted(const Context& with, Rows out, ConstRows in, const Tenso
 void multiply(const Context& with, Rows out, ConstRows in, const TensorView& weight,
               Precision precision) {
   const bool exact = precision == Precision::f32;
-  const int parts = exact ? kMostParts : precision == Precision::two_bf16 ? 2 : 1;
+  const int parts = parts_of(precision);
   const FormatKernel* format = format_kernel(weight.dtype);
   if (exact && format && in.count <= format->most_few_float_rows) {
     format->few_float_rows(with, out.data, in.data, in.count, weight);
@@ -194,6 +188,20 @@ void add_bias(const Context& with, Rows out, const TensorView& bias) {
         out.data, reinterpret_cast<const Stored*>(bias.data), count, out.width);
   });
   check_launch("add_bias_to_each");
+}
+
+int parts_of(Precision precision) {
+  return precision == Precision::f32 ? kMostParts : precision == Precision::two_bf16 ? 2 : 1;
+}
+
+void split_inputs(const Context& with, __nv_bfloat16* out, ConstRows in, int parts) {
+  launch_split(with, out, in, parts);
+}
+
+void convert_to_floats(const Context& with, float* out, const __half* in, int64_t count) {
+  convert<<<striding_blocks((count + kVector - 1) / kVector), kThreads, 0, with.stream>>>(
+      out, in, count, is_aligned(in));
+  check_launch("convert");
 }
 
 void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias,

@@ -12,7 +12,8 @@ struct Norm {
   const float* in;
   const Stored* weight;  // or null
   int64_t rows;
-  int64_t width;
+  int64_t width;   // numbers of a row that are normalised
+  int64_t stride;  // numbers of a row
   float epsilon;
   bool aligned;  // every row is aligned
 };
@@ -25,8 +26,8 @@ __global__ void normalise(Norm<Stored> task) {
   const int64_t row = int64_t{blockIdx.x} * (kThreads / kRowThreads) + threadIdx.x / kRowThreads;
   const int64_t thread = threadIdx.x % kRowThreads;
   if (row >= task.rows) return;  // whole warps, and only where a row is no more than one
-  const float* in = task.in + row * task.width;
-  float* out = task.out + row * task.width;
+  const float* in = task.in + row * task.stride;
+  float* out = task.out + row * task.stride;
 
   float sum = 0.0f;
   for (int64_t i = thread * kVector; i < task.width; i += kRowThreads * kVector) {
@@ -71,13 +72,14 @@ void CudaProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight,
   if (in.count == 0) return;
   with_stored_type(weight.dtype, [&](auto type) {
     using Stored = decltype(type);
+    const int64_t width = weight.data ? weight.shape.back() : in.width;
     const bool aligned =
         rows_aligned(in.data, in.width) && is_aligned(out.data) && is_aligned(weight.data);
-    const Norm<Stored> task = {out.data, in.data,  reinterpret_cast<const Stored*>(weight.data),
-                               in.count, in.width, epsilon,
-                               aligned};
-    in.width <= kWarpWidth ? launch<Stored, kWarp>(context(), task)
-                           : launch<Stored, kThreads>(context(), task);
+    const Norm<Stored> task = {out.data, in.data, reinterpret_cast<const Stored*>(weight.data),
+                               in.count, width,   in.width,
+                               epsilon,  aligned};
+    width <= kWarpWidth ? launch<Stored, kWarp>(context(), task)
+                        : launch<Stored, kThreads>(context(), task);
   });
   check_launch("normalise");
 }

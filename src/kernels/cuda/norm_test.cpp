@@ -66,6 +66,23 @@ TEST_F(GpuNorm, MayWriteOverItsInput) {
   }
 }
 
+TEST_F(GpuNorm, LeavesNumbersBehindTheWeightAsTheyAre) {
+  for (const int64_t width : {5, 32, 512, 1536}) {
+    for (const int64_t more : {3, 64}) {
+      const std::vector<float> x = random_floats(7 * (width + more), 1);
+      const Weights weight(random_floats(width, 2), DType::BF16, {width});
+      const DeviceArray<float> rows{std::span<const float>(x)};
+      const DeviceTensor w(weight);
+      const Rows all{rows.data(), 7, width + more};
+      ops().rms_norm(all, all, w.view(), kEpsilon);
+      std::vector<float> expected = x;
+      const Rows host{expected.data(), 7, width + more};
+      reference_processor().rms_norm(host, host, weight.view, kEpsilon);
+      expect_norm(rows.download(), expected);
+    }
+  }
+}
+
 TEST_F(GpuNorm, ARowDependsOnNothingElse) {
   for (const int64_t width : {136, 2048}) {
     const std::vector<float> x = random_floats(20 * width + 1, 3);

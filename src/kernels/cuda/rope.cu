@@ -18,6 +18,7 @@ struct Shape {
   int64_t head_count;
   int64_t head_dim;
   int64_t pairs;
+  int64_t first;  // numbers of a head before the rotated ones
   float scale;
   bool interleaved;
 };
@@ -40,8 +41,8 @@ __global__ void rope_kernel(const Shape shape) {
   sine *= shape.scale;
   cosine *= shape.scale;
 
-  const int64_t first = shape.interleaved ? 2 * pair : pair;
-  const int64_t second = shape.interleaved ? 2 * pair + 1 : pair + shape.pairs;
+  const int64_t first = shape.first + (shape.interleaved ? 2 * pair : pair);
+  const int64_t second = first + (shape.interleaved ? 1 : shape.pairs);
   const int64_t begin = part * kHeadsPerThread;
   const int64_t end = min(begin + kHeadsPerThread, shape.head_count);
   for (int64_t head = begin; head < end; ++head) {
@@ -64,6 +65,7 @@ void CudaProcessor::rope(const RopeArguments& arguments) const {
                        .head_count = arguments.heads.width / arguments.head_dim,
                        .head_dim = arguments.head_dim,
                        .pairs = arguments.pairs,
+                       .first = arguments.first,
                        .scale = arguments.scale,
                        .interleaved = arguments.interleaved};
   const int64_t parts = (shape.head_count + kHeadsPerThread - 1) / kHeadsPerThread;

@@ -18,6 +18,7 @@ struct Case {
   int64_t tokens, heads, head_dim, pairs, tables;
   bool interleaved;
   float scale;
+  int64_t begin = 0;  // RopeArguments::first
 };
 
 struct Inputs {
@@ -51,8 +52,8 @@ std::vector<float> rotated(const Inputs& inputs, const Case& shape) {
       const float angle = static_cast<float>(inputs.positions[token]) * frequency;
       const double cosine = std::cos(double{angle}) * double{shape.scale};
       const double sine = std::sin(double{angle}) * double{shape.scale};
-      const int64_t first = shape.interleaved ? 2 * pair : pair;
-      const int64_t second = shape.interleaved ? 2 * pair + 1 : pair + shape.pairs;
+      const int64_t first = shape.begin + (shape.interleaved ? 2 * pair : pair);
+      const int64_t second = first + (shape.interleaved ? 1 : shape.pairs);
       float& a = heads[static_cast<size_t>(row * shape.head_dim + first)];
       float& b = heads[static_cast<size_t>(row * shape.head_dim + second)];
       const double old_a = a;
@@ -68,7 +69,8 @@ TEST_F(CudaRope, RotatesPairsByTheirTokensTable) {
   const Case cases[] = {{1, 1, 2, 1, 1, false, 1.0f},     {1, 32, 128, 64, 1, false, 1.0f},
                         {3, 5, 7, 2, 2, false, 1.3f},     {3, 5, 7, 3, 2, true, 0.7f},
                         {64, 8, 80, 16, 3, false, 1.0f},  {17, 9, 64, 32, 1, true, 1.0f},
-                        {300, 4, 96, 48, 2, false, 1.1f}, {2, 1, 6, 1, 1, false, 1.0f}};
+                        {300, 4, 96, 48, 2, false, 1.1f}, {2, 1, 6, 1, 1, false, 1.0f},
+                        {5, 3, 24, 4, 2, true, 1.2f, 16}, {5, 3, 24, 4, 1, false, 1.0f, 13}};
   std::mt19937 random(1);
   for (const Case& shape : cases) {
     SCOPED_TRACE(testing::Message() << shape.tokens << " tokens, " << shape.heads << " heads of "
@@ -81,6 +83,7 @@ TEST_F(CudaRope, RotatesPairsByTheirTokensTable) {
     ops().rope({.heads = {heads.data(), shape.tokens, shape.heads * shape.head_dim},
                 .head_dim = shape.head_dim,
                 .pairs = shape.pairs,
+                .first = shape.begin,
                 .positions = positions.span(),
                 .frequencies = frequencies.span(),
                 .tables = tables.span(),

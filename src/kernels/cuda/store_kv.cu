@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 
 // New rows of one sequence that go to one page: they lie together on both sides.
 struct Run {
-  const float* from[2];  // keys, values
+  const float* from[2];  // keys, values; not read where `to` is null
   std::byte* to[2];
   int64_t elements[2];
   bool to_bf16;
@@ -71,7 +71,8 @@ bool aligned(const Run& run) {
   return bits % sizeof(float4) == 0;
 }
 
-// Cuts the rows of a sequence at the ends of pages. A page that the cache left out is null.
+// Cuts the rows of a sequence at the ends of pages. A page that the cache left out is null, and so
+// are those of values that keys have.
 void append_runs(const KvRows& rows, std::vector<Run>& runs) {
   const KvPages& cache = rows.cache;
   const int64_t widths[2] = {rows.keys.width, rows.values.width};
@@ -81,7 +82,7 @@ void append_runs(const KvRows& rows, std::vector<Run>& runs) {
     const int64_t place = position % cache.page_tokens;
     const int64_t count = std::min(rows.keys.count - row, cache.page_tokens - place);
     Run run = {.from = {rows.keys.row(row), rows.values.row(row)},
-               .to = {cache.keys[page], cache.values[page]},
+               .to = {cache.keys[page], cache.values.empty() ? nullptr : cache.values[page]},
                .elements = {count * widths[0], count * widths[1]},
                .to_bf16 = cache.type == DType::BF16,
                .by_fours = false};

@@ -160,6 +160,16 @@ TEST_F(CudaStoreKv, PutsRowsOfSeveralSequencesIntoTheirPages) {
   }
 }
 
+TEST_F(CudaStoreKv, PutsKeysAloneWhereTheyHaveTheValues) {
+  std::mt19937 random(4);
+  Sequence sequence(random, {13, 37, 40, 16, DType::BF16}, -1, 3);
+  KvRows rows = sequence.arguments();
+  rows.cache.values = {};
+  rows.values = {nullptr, rows.keys.count, 0};
+  ops().store_kv(std::span<const KvRows>(&rows, 1));
+  sequence.keys.check();
+}
+
 TEST_F(CudaStoreKv, TakesNothing) {
   ops().store_kv({});
   ops().memory.finish();

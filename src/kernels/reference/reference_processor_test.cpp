@@ -41,6 +41,36 @@ std::vector<double> seen_by(std::span<const double> row, DType weights, Precisio
   return seen;
 }
 
+TEST(ReferenceNorm, LeavesNumbersBehindTheWeightAsTheyAre) {
+  std::vector<float> rows = {3, 4, 7, 0, 2, 9};
+  const float weight[] = {1, 2};
+  const TensorView view{reinterpret_cast<const std::byte*>(weight), DType::F32, {2}};
+  reference_processor().rms_norm({rows.data(), 2, 3}, {rows.data(), 2, 3}, view, 0.0f);
+  const float root = std::sqrt(12.5f);
+  EXPECT_FLOAT_EQ(rows[0], 3 / root);
+  EXPECT_FLOAT_EQ(rows[1], 8 / root);
+  EXPECT_EQ(rows[2], 7.0f);
+  EXPECT_FLOAT_EQ(rows[4], 4 / std::sqrt(2.0f));
+  EXPECT_EQ(rows[5], 9.0f);
+}
+
+TEST(ReferenceRope, LeavesTheFirstNumbersOfAHeadAsTheyAre) {
+  std::vector<float> heads = {5, 6, 1, 0, /* second head */ 7, 8, 0, 1};
+  const int32_t position = 1;
+  const float frequency = 0.5f;
+  const int32_t table = 0;
+  reference_processor().rope({.heads = {heads.data(), 1, 8},
+                              .head_dim = 4,
+                              .pairs = 1,
+                              .first = 2,
+                              .positions = std::span(&position, 1),
+                              .frequencies = std::span(&frequency, 1),
+                              .tables = std::span(&table, 1)});
+  const float cosine = std::cos(0.5f);
+  const float sine = std::sin(0.5f);
+  EXPECT_EQ(heads, (std::vector<float>{5, 6, cosine, sine, 7, 8, -sine, cosine}));
+}
+
 TEST(ReferenceOps, MatmulReadsEveryWeightTypeAndAddsTheBias) {
   const std::vector<float> x = random_floats(3 * 5, 1);
   const std::vector<float> w = random_floats(4 * 5, 2);
