@@ -57,6 +57,44 @@ TEST(Attention, HalvesHeadsAsLongAsBothAreEven) {
   EXPECT_FALSE(attention.halve());
 }
 
+LatentAttention latent_heads() {
+  LatentAttention latent;
+  latent.query_heads = 6;
+  latent.query_rank = 40;
+  latent.latent_rank = 512;
+  latent.plain_dims = 128;
+  latent.rotated_dims = 64;
+  latent.value_dim = 100;
+  return latent;
+}
+
+TEST(Attention, LatentKeepsOneVectorForAllHeads) {
+  const Attention attention = latent_heads();
+  EXPECT_EQ(attention.cache(), (CacheLayout{{{"latent", 576}}}));
+  EXPECT_EQ(attention.inputs(), (std::vector<RowPart>{{"queries", 6 * 576}, {"latent", 576}}));
+  EXPECT_EQ(attention.input_width(), 7 * 576);
+  EXPECT_EQ(attention.output_width(), 6 * 512);
+  EXPECT_EQ(attention.projected_width(), 6 * 100);
+  EXPECT_EQ(attention.temporary_width(), 6 * 192 + 40);
+  EXPECT_EQ(attention.query_head_width(), 576);
+  EXPECT_EQ(attention.heads().kv, 1);
+}
+
+TEST(Attention, LatentHalvesQueryHeadsAndTellsShapesApart) {
+  Attention attention = latent_heads();
+  const std::string before = attention.shape();
+  EXPECT_TRUE(attention.halve());
+  EXPECT_NE(attention.shape(), before);
+  EXPECT_FALSE(attention.halve()) << "three heads";
+  for (int64_t LatentAttention::*field :
+       {&LatentAttention::query_rank, &LatentAttention::latent_rank, &LatentAttention::plain_dims,
+        &LatentAttention::rotated_dims, &LatentAttention::value_dim}) {
+    LatentAttention other = latent_heads();
+    other.*field += 8;
+    EXPECT_NE(Attention(other).shape(), before);
+  }
+}
+
 TEST(CacheLayouts, AreThoseOfTheLayersAndCountedTogether) {
   ModelDescription model;
   model.layers.push_back({narrow_values(), {}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/config.h"
+#include "model/families/shapes.h"
 
 namespace klotski {
 namespace {
@@ -20,6 +21,23 @@ TEST(CountParameters, MixtralHasItsPublishedSize) {
   EXPECT_EQ(counts.active, 12'879'925'248);
   EXPECT_EQ(counts.expert, int64_t{32} * 8 * 3 * 4096 * 14336);
   EXPECT_EQ(kv_numbers_per_token(model), 32 * 2 * 8 * 128);
+}
+
+// A position of latent attention takes 512 + 64 numbers a layer, whatever the number of heads.
+TEST(CountParameters, LatentAttentionKeepsOneVectorAPosition) {
+  const ModelDescription model =
+      parse_config(shape_config("deepseek-v3", 300).dump(), "config.json");
+  EXPECT_EQ(kv_numbers_per_token(model), 61 * 576);
+  const ParameterCounts counts = count_parameters(model);
+  const int64_t experts = int64_t{58} * 256 * 3 * 7168 * 2048;
+  EXPECT_EQ(counts.expert, experts);
+  const int64_t attention = 7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 +
+                            512 * 128 * 256 + 128 * 128 * 7168 + 7168;
+  const int64_t dense = 2 * 129280 * 7168 + 7168 + 61 * (attention + 7168) +
+                        int64_t{3} * 3 * 7168 * 18432 +
+                        int64_t{58} * (3 * 7168 * 2048 + 256 * 7168 + 256);
+  EXPECT_EQ(counts.dense, dense);
+  EXPECT_EQ(counts.active, dense + experts / 256 * 8);
 }
 
 }  // namespace

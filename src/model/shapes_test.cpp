@@ -32,6 +32,8 @@ TEST(Shapes, HaveTheirPublishedSizes) {
       {"qwen3-30b-a3b", {30.5, 3.3}},     {"qwen3-235b-a22b", {235, 22}},
       {"qwen1.5-moe-a2.7b", {14.3, 2.7}}, {"olmoe-1b-7b", {6.9, 1.3}},
       {"gpt-oss-20b", {20.9, 4.19}},      {"gpt-oss-120b", {116.8, 5.71}},
+      {"deepseek-v2-lite", {15.7, 2.66}},  // 2.4 without embedding and output
+      {"deepseek-v3", {671, 37.5}},        // 37 as published
   };
   EXPECT_EQ(shape_names().size(), expected.size());
   for (const std::string_view name : shape_names()) {
@@ -99,6 +101,21 @@ TEST(Shapes, ANameWithChanges) {
   EXPECT_EQ(model.layers[1].attention.grouped_heads().query_heads, 32);
   EXPECT_EQ(describe("qwen1.5-moe-a2.7b,shared=64").layers[0].feed_forward.shared->width, 64);
   EXPECT_EQ(describe("olmoe-1b-7b,H=64").layers[0].attention.grouped_heads().head_dim, 64);
+}
+
+TEST(Shapes, LatentAttentionHasHeadsAndNothingElseToChange) {
+  const ModelDescription model = describe("deepseek-v3,L=4,H=96,F=16,E=16,K=4,heads=6,vocab=500");
+  EXPECT_EQ(model.family, "deepseek_v3");
+  EXPECT_EQ(model.hidden, 96);
+  EXPECT_EQ(model.layers[0].attention.latent().query_heads, 6);
+  EXPECT_FALSE(model.layers[2].feed_forward.routed);
+  EXPECT_EQ(model.layers[3].feed_forward.experts, 16);
+  EXPECT_EQ(model.layers[3].feed_forward.shared->width, 16);
+  for (const char* field : {"kv_heads", "head_dim", "shared"}) {
+    EXPECT_NE(refusal(fmt::format("deepseek-v2-lite,{}=2", field)).find("this architecture"),
+              std::string::npos);
+  }
+  EXPECT_NE(refusal("deepseek-v3,E=12").find("n_group"), std::string::npos);
 }
 
 TEST(Shapes, RefusesEverythingElse) {

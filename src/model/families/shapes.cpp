@@ -82,6 +82,32 @@ constexpr std::array kShapes = {
       "rope_theta": 150000, "rope_scaling": {"rope_type": "yarn", "factor": 32.0,
       "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0,
       "truncate": false}, "tie_word_embeddings": false, "vocab_size": 201088})"},
+    NamedShape{"deepseek-v2-lite", R"({
+      "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_act": "silu",
+      "attention_bias": false, "first_k_dense_replace": 1, "hidden_size": 2048,
+      "intermediate_size": 10944, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+      "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64,
+      "n_shared_experts": 2, "norm_topk_prob": false, "num_attention_heads": 16,
+      "num_experts_per_tok": 6, "num_hidden_layers": 27, "q_lora_rank": null,
+      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+      "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707,
+      "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096, "type": "yarn"},
+      "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax",
+      "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy", "v_head_dim": 128,
+      "vocab_size": 102400})"},
+    NamedShape{"deepseek-v3", R"({
+      "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_act": "silu",
+      "attention_bias": false, "first_k_dense_replace": 3, "hidden_size": 7168,
+      "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+      "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256,
+      "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 128,
+      "num_experts_per_tok": 8, "num_hidden_layers": 61, "q_lora_rank": 1536,
+      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+      "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+      "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "type": "yarn"},
+      "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
+      "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+      "v_head_dim": 128, "vocab_size": 129280})"},
 };
 
 // The shape that fills in the fields that a shape by hand leaves out.
@@ -130,6 +156,9 @@ void add_default_heads(Values& values, int64_t hidden) {
   values.try_emplace("kv_heads", kv_heads);
 }
 
+// Heads that share a latent vector have no keys, values and widths of their own.
+bool has_latent_attention(const OrderedJson& config) { return config.contains("kv_lora_rank"); }
+
 void change(OrderedJson& config, std::string_view shape, const Values& values) {
   const auto first_present = [&](std::string_view a, std::string_view b) {
     return std::string(config.contains(std::string(a)) ? a : b);
@@ -138,7 +167,7 @@ void change(OrderedJson& config, std::string_view shape, const Values& values) {
       {"L", "num_hidden_layers"},
       {"H", "hidden_size"},
       {"F", first_present("moe_intermediate_size", "intermediate_size")},
-      {"E", first_present("num_local_experts", "num_experts")},
+      {"E", first_present("n_routed_experts", first_present("num_local_experts", "num_experts"))},
       {"K", "num_experts_per_tok"},
       {"heads", "num_attention_heads"},
       {"kv_heads", "num_key_value_heads"},
@@ -148,7 +177,10 @@ void change(OrderedJson& config, std::string_view shape, const Values& values) {
   };
   for (const auto& [field, value] : values) {
     if (field == "shared" && !config.contains(keys.at(field))) {
-      refuse(shape, "this architecture has no shared expert");
+      refuse(shape, "this architecture has no shared expert of a width of its own");
+    }
+    if (has_latent_attention(config) && (field == "kv_heads" || field == "head_dim")) {
+      refuse(shape, fmt::format("this architecture has no field {}", field));
     }
     config[keys.at(field)] = value;
   }
@@ -204,9 +236,10 @@ OrderedJson shape_config(std::string_view shape, int64_t tokens) {
     }
     values.try_emplace("vocab", tokens);
   }
-  if (values.count("H") > 0) add_default_heads(values, values.at("H"));
-
   OrderedJson config = parse_ordered_json((named == nullptr ? kByHand : *named).config, "shape");
+  if (values.count("H") > 0 && !has_latent_attention(config)) {
+    add_default_heads(values, values.at("H"));
+  }
   change(config, shape, values);
   try {
     parse_config(config.dump(), "its config.json");
