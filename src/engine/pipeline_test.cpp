@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Latent, PipelineEquals,
                          ::testing::Values("deepseek_v2", "deepseek_v3",
                                            "variants/deepseek_v2_yarn_groups",
                                            "variants/deepseek_v3_uneven"));
-INSTANTIATE_TEST_SUITE_P(Quantised, PipelineEquals, ::testing::Values(kFp8, kInt4, kGptq, kAwq));
+INSTANTIATE_TEST_SUITE_P(Quantised, PipelineEquals,
+                         ::testing::Values(kFp8, kFp8Latent, kInt4, kGptq, kAwq));
 // Layers that are not routed, windows, tied embeddings, clipped and biased projections.
 INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
                          ::testing::Values("variants/qwen2_no_bias_sparse_step",

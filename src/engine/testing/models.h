@@ -23,6 +23,8 @@ inline constexpr const char* kFp8 = "fp8";
 inline constexpr const char* kInt4 = "compressed-tensors";
 inline constexpr const char* kGptq = "gptq";
 inline constexpr const char* kAwq = "awq";
+// Latent attention in blocks of 8-bit floats.
+inline constexpr const char* kFp8Latent = "fp8 deepseek_v3";
 
 // Folders of models that are made once and gone with the process.
 std::string compact_model_folder();

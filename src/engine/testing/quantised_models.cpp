@@ -18,10 +18,13 @@ namespace klotski {
 
 namespace {
 
+constexpr const char* kFp8Config = R"({"quant_method":"fp8","weight_block_size":[128,128]})";
+
 // The quantization_config of each method. Rows of the bundled model have 192 or 256 columns.
 const std::map<std::string, std::string>& configurations() {
   static const std::map<std::string, std::string> kConfigurations = {
-      {kFp8, R"({"quant_method":"fp8","weight_block_size":[128,128]})"},
+      {kFp8, kFp8Config},
+      {kFp8Latent, kFp8Config},
       {kInt4, R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":
                {"group_0":{"weights":{"num_bits":4,"strategy":"group","group_size":32,
                "symmetric":false}}}})"},
@@ -71,10 +74,9 @@ std::vector<std::byte> random_part(const StoredPart& part, const NoiseBits& nois
 // Writes both folders. Embedding, norms, routers and output stay as they are.
 class QuantisedModel {
  public:
-  explicit QuantisedModel(const std::string& configuration) {
-    const TestModel model(plain_model(kCompact));
-    Json config =
-        parse_json(testing_files::content_of(plain_model(kCompact) + "/config.json"), "config");
+  QuantisedModel(const std::string& folder, const std::string& configuration) {
+    const TestModel model(folder);
+    Json config = parse_json(testing_files::content_of(folder + "/config.json"), "config");
     const Json plain_config = config;
     config["quantization_config"] = parse_json(configuration, "quantization");
     stated_ = parse_config(config.dump(), "config").stated_formats.front();
@@ -133,7 +135,9 @@ const QuantisedFolders* quantised_folders(const std::string& method) {
   const auto configuration = configurations().find(method);
   if (configuration == configurations().end()) return nullptr;
   std::unique_ptr<const QuantisedModel>& model = made[method];
-  if (!model) model = std::make_unique<const QuantisedModel>(configuration->second);
+  const std::string folder =
+      method == kFp8Latent ? test_model("deepseek_v3") : plain_model(kCompact);
+  if (!model) model = std::make_unique<const QuantisedModel>(folder, configuration->second);
   return &model->folders;
 }
 

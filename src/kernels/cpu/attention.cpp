@@ -203,16 +203,29 @@ class QueryBlock {
   std::vector<SoftmaxState> states_;
 };
 
+// Queries that are computed together, at most: fewer where threads would have nothing to do, as
+// with one token whose many heads share a key-value head.
+int64_t block_queries(std::span<const AttentionArguments> sequences, int64_t threads) {
+  constexpr int64_t kJobsPerThread = 2;
+  int64_t queries = 0;
+  for (const AttentionArguments& arguments : sequences) {
+    queries += arguments.queries.count * arguments.query_heads;
+  }
+  const int64_t blocks = blocks_of(queries / (kJobsPerThread * threads));
+  return std::clamp(blocks * kBlockRows, kBlockRows, kBlockQueries);
+}
+
 }  // namespace
 
 void CpuProcessor::attention(std::span<const AttentionArguments> sequences) const {
   const Machine with = machine();
+  const int64_t together = block_queries(sequences, with.pool.threads());
   std::vector<Job> jobs;
   int64_t cost = 0;
   for (const AttentionArguments& arguments : sequences) {
     const int64_t sharing = arguments.query_heads / arguments.kv_heads;  // a key-value head
-    const int64_t heads = std::min(sharing, kBlockQueries);
-    const int64_t block = kBlockQueries / heads;
+    const int64_t heads = std::min(sharing, together);
+    const int64_t block = together / heads;
     const int64_t tokens = arguments.queries.count;
     cost += (arguments.first_position + tokens) * tokens *
             (arguments.queries.width + arguments.output.width);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/head_products_testing.h"
+#include "tensor/testing.h"
 
 namespace klotski {
 namespace {
@@ -37,6 +38,26 @@ TEST(CpuHeadProducts, ReadCompactWeights) {
     with_every_processor([&](const CpuProcessor& processor) {
       Output out(shape.tokens, one.out_width());
       processor.matmul_by_head(one.arguments(out.rows(), one.in, one.weight.view, Precision::f32));
+      expect_close(out.values(), exact, sizes, kSameInputs);
+    });
+  }
+}
+
+// A format whose scales lie in a side tensor, by rows of the whole matrix: each head finds its own.
+TEST(CpuHeadProducts, ReadScalesOfTheirOwnRows) {
+  for (const bool transposed : {false, true}) {
+    const HeadCase one({5, 3, 50, 20, 30, 64, 2, transposed}, DType::F32, 9);
+    const testing_formats::DrillMatrix packed(random_floats(150 * 64, 10), {150, 64});
+    const Weights expanded(testing_formats::expanded(packed.view()), DType::F32, {150, 64});
+    const auto exact = one.reference(one.in, expanded.view, Precision::f32);
+    EXPECT_TRUE(same_bits(one.reference(one.in, packed.view(), Precision::f32), exact));
+    const auto sizes = one.reference(
+        absolute(one.in),
+        Weights(absolute(testing_formats::expanded(packed.view())), DType::F32, {150, 64}).view,
+        Precision::f32);
+    with_every_processor([&](const CpuProcessor& processor) {
+      Output out(5, one.out_width());
+      processor.matmul_by_head(one.arguments(out.rows(), one.in, packed.view(), Precision::f32));
       expect_close(out.values(), exact, sizes, kSameInputs);
     });
   }
