@@ -30,6 +30,7 @@ LEAST, MOST = 8 * MIB, 400 * MIB
 LARGE = "large"  # 75 MiB of weights: most limits are too small for all of them
 SHAPES = {
     LARGE: "L=6,H=256,F=512,E=16,K=2,vocab=512",
+    "deepseek": "deepseek-v2-lite,L=2,H=64,F=32,E=8,K=2,heads=4,vocab=512",
     "mixtral": "L=2,H=64,F=128,E=8,K=2,vocab=512",
     "olmoe": "olmoe-1b-7b,L=2,H=64,F=32,E=16,K=4,heads=4,kv_heads=4,vocab=512",
     "qwen2": "qwen1.5-moe-a2.7b,L=2,H=64,F=32,E=8,K=2,heads=4,kv_heads=4,vocab=512,shared=64",
