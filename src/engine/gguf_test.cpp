@@ -58,7 +58,32 @@ TEST_P(GgufRuns, EqualSafetensorsBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufRuns,
-                         ::testing::Values("qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss"));
+                         ::testing::Values("qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "deepseek_v2",
+                                           "deepseek_v3"));
+
+// W_uk that lies transposed is multiplied in another order of sums.
+TEST(GgufRunsLatent, WithMatricesOfHeadsApartAreNearlyEqual) {
+  for (const char* name : {"deepseek_v2", "deepseek_v3"}) {
+    const ScratchFolder folder;
+    const auto path = write_gguf_model(test_model(name), folder.path(), "m", {.apart = true});
+    const TestModel test(path);
+    std::mt19937_64 random(6);
+    const Texts texts = random_texts(random, 3, test.description.vocabulary);
+    for (const Processor* ops : {&reference_processor(), &cpu_processor()}) {
+      const auto expected = run_resident(TestModel(test_model(name)), texts, Precision::f32, *ops);
+      PreparedModel prepared = test.prepare(few_slots(Precision::f32), texts.workload(), {}, *ops);
+      const auto found = run_pipeline(prepared.pipeline(), texts, random);
+      for (size_t text = 0; text < found.size(); ++text) {
+        ASSERT_EQ(found[text].size(), expected[text].size());
+        for (size_t row = 0; row < found[text].size(); ++row) {
+          for (size_t i = 0; i < found[text][row].size(); ++i) {
+            ASSERT_NEAR(found[text][row][i], expected[text][row][i], 2e-4) << name;
+          }
+        }
+      }
+    }
+  }
+}
 
 // Rows of queries and keys lie in another order, so that products of heads are summed in another.
 TEST(GgufRuns, MixtralEqualsSafetensorsUpToRounding) {

@@ -41,6 +41,20 @@ void rotate(const Arithmetic& with, const LatentAttention& shape, Rows heads, in
                  .interleaved = with.model.rope.interleaved});
 }
 
+// W_uk^T * query for each head, and the rotated numbers of the query after it.
+void absorb(const Arithmetic& with, const LatentAttention& shape, Rows absorbed, ConstRows queries,
+            const WeightSet& weights) {
+  const bool apart = shape.apart;
+  with.ops.matmul_by_head({.out = absorbed,
+                           .in = queries,
+                           .heads = shape.query_heads,
+                           .weight = weights[apart ? Role::latent_key_up : Role::latent_up],
+                           .first_row = 0,
+                           .rows = apart ? shape.latent_rank : shape.plain_dims,
+                           .transposed = !apart,
+                           .precision = careful_precision(with)});
+}
+
 }  // namespace
 
 void pre_attention(const Arithmetic& with, const LatentAttention& shape, const AttentionRows& out,
@@ -48,14 +62,7 @@ void pre_attention(const Arithmetic& with, const LatentAttention& shape, const A
   Buffer queries(with.ops, normed.count, shape.query_heads * shape.query_dim());
   project_queries(with, shape, queries.rows(), normed, weights);
   rotate(with, shape, queries.rows(), shape.query_dim(), rotation);
-  with.ops.matmul_by_head({.out = out.parts[kAbsorbedQueries],
-                           .in = queries.rows(),
-                           .heads = shape.query_heads,
-                           .weight = weights[Role::latent_up],
-                           .first_row = 0,
-                           .rows = shape.plain_dims,
-                           .transposed = true,
-                           .precision = careful_precision(with)});
+  absorb(with, shape, out.parts[kAbsorbedQueries], queries.rows(), weights);
 
   const Rows& latent = out.parts[kLatent];
   with.ops.matmul(latent, normed, weights[Role::latent_down], weights[Role::latent_down_bias],
@@ -99,8 +106,8 @@ void project_attended(const Arithmetic& with, const LatentAttention& shape, Rows
   with.ops.matmul_by_head({.out = values.rows(),
                            .in = attended,
                            .heads = shape.query_heads,
-                           .weight = weights[Role::latent_up],
-                           .first_row = shape.plain_dims,
+                           .weight = weights[shape.apart ? Role::latent_value_up : Role::latent_up],
+                           .first_row = shape.apart ? 0 : shape.plain_dims,
                            .rows = shape.value_dim,
                            .precision = careful_precision(with)});
   with.ops.matmul(out, values.rows(), weights[Role::attention_output],

@@ -32,9 +32,9 @@ int64_t LatentAttention::temporary_width() const {
 }
 
 std::string LatentAttention::shape() const {
-  return fmt::format("latent attention {} of {} + {} to {} ranks {} {} bias {} {}", query_heads,
+  return fmt::format("latent attention {} of {} + {} to {} ranks {} {} bias {} {}{}", query_heads,
                      plain_dims, rotated_dims, value_dim, query_rank, latent_rank, input_bias,
-                     output_bias);
+                     output_bias, apart ? " apart" : "");
 }
 
 bool LatentAttention::halve() {

@@ -78,6 +78,8 @@ struct LatentAttention {
   float norm_epsilon = 1e-6f;  // epsilon of the norms of query_rank and latent_rank
   bool input_bias = false;     // biases of the projections to query_rank and to the cache
   bool output_bias = false;
+  // Whether W_uk, transposed, and W_uv are tensors of their own, as in GGUF files.
+  bool apart = false;
 
   int64_t query_dim() const { return plain_dims + rotated_dims; }  // numbers of a query head
   int64_t key_width() const { return latent_rank + rotated_dims; }

@@ -91,7 +91,9 @@ enum class Role {
   latent_down,  // to the latent vector and the rotated key
   latent_down_bias,
   latent_norm,
-  latent_up,  // W_uk and W_uv, head by head
+  latent_up,        // W_uk and W_uv, head by head
+  latent_key_up,    // W_uk, transposed, and
+  latent_value_up,  // W_uv, where they lie apart
   attention_output,
   attention_output_bias,
   feed_forward_norm,

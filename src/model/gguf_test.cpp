@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/config.h"
 #include "model/stored_tensors.h"
 #include "model/testing_gguf.h"
@@ -91,6 +93,44 @@ INSTANTIATE_TEST_SUITE_P(Tiny, GgufFamilies,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe"),
                          [](const auto& model) { return std::string(model.param); });
 
+class GgufLatent : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GgufLatent, DescriptionsEqualThoseOfConfigJson) {
+  const ModelDescription expected = read_config(tiny(GetParam()));
+  for (const bool apart : {false, true}) {
+    const ScratchFolder folder;
+    const auto path = write_gguf_model(tiny(GetParam()), folder.path(), "m", {.apart = apart});
+    const Checkpoint files = Checkpoint::open(path);
+    const ModelDescription found = describe_model(files);
+    EXPECT_EQ(found.family, expected.family);
+    EXPECT_EQ(found.rope.rotated_dims, expected.rope.rotated_dims);
+    EXPECT_TRUE(found.rope.interleaved);
+    ASSERT_EQ(found.layer_count(), expected.layer_count());
+    for (size_t i = 0; i < found.layers.size(); ++i) {
+      LatentAttention latent = found.layers[i].attention.latent();
+      EXPECT_EQ(latent.apart, apart);
+      latent.apart = false;
+      EXPECT_EQ(latent.shape(), expected.layers[i].attention.shape());
+      EXPECT_EQ(latent.scale, expected.layers[i].attention.latent().scale);
+      const FeedForward& part = found.layers[i].feed_forward;
+      const FeedForward& other = expected.layers[i].feed_forward;
+      EXPECT_EQ(part.routed, other.routed);
+      EXPECT_EQ(part.width, other.width);
+      EXPECT_EQ(part.selection_bias, other.selection_bias);
+      EXPECT_EQ(part.shared ? part.shared->width : 0, other.shared ? other.shared->width : 0);
+      EXPECT_EQ(part.router.score, other.router.score);
+      EXPECT_EQ(part.router.groups, other.router.groups);
+      EXPECT_EQ(part.router.groups_kept, other.router.groups_kept);
+      EXPECT_EQ(part.router.renormalise, other.router.renormalise);
+      EXPECT_EQ(part.router.scale, other.router.scale);
+    }
+    EXPECT_NO_THROW(UnitLayouts(found, files));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GgufLatent, ::testing::Values("deepseek_v2", "deepseek_v3"),
+                         [](const auto& model) { return std::string(model.param); });
+
 using Pairs = std::vector<std::string>;
 
 // A model whose metadata were changed, described. `more_tensor` names a tensor to add.
@@ -122,7 +162,7 @@ std::function<void(Pairs&)> and_pairs(const Pairs& more) {
 TEST(GgufDescription, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(contains(
       refused_with([](Pairs& pairs) { pairs[0] = text_pair("general.architecture", "bert"); }),
-      "expected one of llama, olmoe, qwen2moe, qwen3moe, found 'bert'"));
+      "expected one of deepseek2, gpt-oss, llama, olmoe, qwen2moe, qwen3moe, found 'bert'"));
   EXPECT_TRUE(contains(refused_with([](Pairs& pairs) { pairs.erase(pairs.begin()); }),
                        "general.architecture"));
   EXPECT_TRUE(contains(
@@ -244,6 +284,49 @@ TEST(GgufDescription, VectorsAreNotQuantised) {
   spec.shape = {2, 64};
   EXPECT_TRUE(contains(error_of([&] { find_stored(model, UnitKind::expert, spec); }),
                        "the metadata implies Q4_0 of shape [3, 2, 64], found Q4_0 of shape"));
+}
+
+// A tenth of mscale_all_dim stands for both fields of a config.json.
+TEST(GgufLatentRope, SharpensScores) {
+  const auto yarn = and_pairs({text_pair("deepseek2.rope.scaling.type", "yarn"),
+                               f32_pair("deepseek2.rope.scaling.factor", 40),
+                               u32_pair("deepseek2.rope.scaling.original_context_length", 64),
+                               f32_pair("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707f)});
+  const ModelDescription model = described_with("deepseek_v2", yarn);
+  const double sharper = 0.1 * 0.707 * std::log(40.0) + 1.0;
+  EXPECT_NEAR(model.layers[0].attention.latent().scale, sharper * sharper / std::sqrt(32.0), 1e-6);
+  EXPECT_NEAR(model.rope.attention_factor, 1.0, 1e-9);
+}
+
+TEST(GgufLatentMetadata, HostileValuesAreRefusedByName) {
+  struct Bad {
+    std::string pair;
+    const char* says;
+  };
+  const std::string arch = "deepseek2.";
+  for (const Bad& bad :
+       std::vector<Bad>{{u32_pair(arch + "rope.dimension_count", 0), "rope.dimension_count"},
+                        {u32_pair(arch + "rope.dimension_count", 32), "attention.key_length"},
+                        {u32_pair(arch + "attention.value_length", 0), "attention.value_length"},
+                        {u32_pair(arch + "attention.kv_lora_rank", 0), "kv_lora_rank"},
+                        {u32_pair(arch + "attention.q_lora_rank", 0), "q_lora_rank"},
+                        {u32_pair(arch + "expert_group_count", 3), "n_group"},
+                        {u32_pair(arch + "expert_group_used_count", 9), "topk_group"},
+                        {u32_pair(arch + "expert_gating_func", 3), "expert_gating_func"},
+                        {f32_pair(arch + "expert_weights_scale", -1), "routed_scaling_factor"},
+                        {u32_pair(arch + "expert_shared_count", 1u << 30), "n_shared_experts"}}) {
+    const std::string message = error_of([&] {
+      described_with("deepseek_v3", [&](Pairs& pairs) {
+        // A key is its length and its text: those of the new pair replace the old ones.
+        uint64_t length = 0;
+        std::memcpy(&length, bad.pair.data(), sizeof(length));
+        const std::string key = bad.pair.substr(0, sizeof(length) + length);
+        std::erase_if(pairs, [&](const std::string& pair) { return pair.starts_with(key); });
+        pairs.push_back(bad.pair);
+      });
+    });
+    EXPECT_TRUE(contains(message, bad.says)) << bad.says << " gave: " << message;
+  }
 }
 
 }  // namespace

@@ -24,6 +24,14 @@ std::string_view described_by(const TensorSource& source) {
   return is_gguf_file(source.folder()) ? "the metadata" : "config.json";
 }
 
+// The shape of a stored tensor with the rows of stacked matrices in one dimension.
+Shape without_stacks(const Shape& stored, const TensorSpec& spec) {
+  if (spec.stacked == 1 || stored.size() != 3 || stored[0] != spec.stacked) return stored;
+  uint64_t rows = 0;
+  if (!element_count({stored[0], stored[1]}, &rows)) return stored;
+  return {static_cast<int64_t>(rows), stored[2]};
+}
+
 // Whether a stored tensor has the shape: files may leave out or add dimensions of one element in
 // front, but not where slices count its rows. Rows of all matrices may be counted together.
 bool has_shape(const TensorEntry& entry, const TensorSpec& spec, const Shape& expected) {
@@ -32,11 +40,12 @@ bool has_shape(const TensorEntry& entry, const TensorSpec& spec, const Shape& ex
     together[0] *= expected[0];
     return entry.shape == expected || (expected.size() > 2 && entry.shape == together);
   }
+  const Shape stored = without_stacks(entry.shape, spec);
   const auto is_one = [](int64_t dimension) { return dimension == 1; };
   const auto begin = [&](const Shape& shape) {
     return std::find_if_not(shape.begin(), shape.end(), is_one);
   };
-  return std::equal(begin(entry.shape), entry.shape.end(), begin(expected), expected.end());
+  return std::equal(begin(stored), stored.end(), begin(expected), expected.end());
 }
 
 // The matrix that is stored, of which the tensor may be some rows.

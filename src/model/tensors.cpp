@@ -17,7 +17,9 @@ class Specs {
   Specs(const ModelDescription& model, LayerId layer, ExpertId expert)
       : model_(model), layer_(layer), expert_(expert) {}
 
-  void add(Role role, Shape shape) { specs_.push_back({role, name_of(role), std::move(shape)}); }
+  void add(Role role, Shape shape, int64_t stacked = 1) {
+    specs_.push_back({role, name_of(role), std::move(shape), std::nullopt, stacked});
+  }
   void add_if(bool condition, Role role, Shape shape) {
     if (condition) add(role, std::move(shape));
   }
@@ -94,8 +96,13 @@ void add_attention(Specs& specs, const LatentAttention& attention, int64_t hidde
   specs.add(Role::latent_down, {attention.key_width(), hidden});
   specs.add_if(attention.input_bias, Role::latent_down_bias, {attention.key_width()});
   specs.add(Role::latent_norm, {attention.latent_rank});
-  specs.add(Role::latent_up,
-            {attention.query_heads * attention.head_rows(), attention.latent_rank});
+  const int64_t heads = attention.query_heads;
+  if (attention.apart) {
+    specs.add(Role::latent_key_up, {heads * attention.latent_rank, attention.plain_dims}, heads);
+    specs.add(Role::latent_value_up, {heads * attention.value_dim, attention.latent_rank}, heads);
+  } else {
+    specs.add(Role::latent_up, {heads * attention.head_rows(), attention.latent_rank});
+  }
   specs.add(Role::attention_output, {hidden, attention.projected_width()});
   specs.add_if(attention.output_bias, Role::attention_output_bias, {hidden});
 }

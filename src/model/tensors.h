@@ -32,6 +32,8 @@ struct TensorSpec {
   std::string name;
   Shape shape;
   std::optional<StoredSlice> slice = std::nullopt;  // none: the stored tensor is this one
+  // Where the rows are those of as many matrices, a stored tensor may count these in a dimension.
+  int64_t stacked = 1;
 };
 
 // Embedding, final norm and, unless tied, output projection.

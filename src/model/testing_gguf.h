@@ -30,6 +30,7 @@ struct StoredMatrix {
 // How a model is written.
 struct GgufChoice {
   bool merged = true;  // false: one tensor an expert
+  bool apart = false;  // W_uk and W_uv of latent attention as tensors of their own
   int shards = 1;
   // Makes another matrix of each that is neither a vector nor a router; null: these stay BF16.
   std::function<StoredMatrix(const StoredMatrix&)> pack = nullptr;
@@ -37,11 +38,12 @@ struct GgufChoice {
 
 inline std::string gguf_architecture(const Json& config) {
   const std::string type = config["model_type"];
-  return type == "mixtral"     ? "llama"
-         : type == "qwen2_moe" ? "qwen2moe"
-         : type == "qwen3_moe" ? "qwen3moe"
-         : type == "gpt_oss"   ? "gpt-oss"
-                               : type;
+  return type == "mixtral"                ? "llama"
+         : type == "qwen2_moe"            ? "qwen2moe"
+         : type == "qwen3_moe"            ? "qwen3moe"
+         : type == "gpt_oss"              ? "gpt-oss"
+         : type.starts_with("deepseek_v") ? "deepseek2"
+                                          : type;
 }
 
 // The name of a tensor outside of the experts.
@@ -57,6 +59,13 @@ inline std::string gguf_name(std::string name) {
       {"self_attn.k_proj", "attn_k"},
       {"self_attn.v_proj", "attn_v"},
       {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_a_proj", "attn_q_a"},
+      {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+      {"self_attn.q_b_proj", "attn_q_b"},
+      {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+      {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+      {"self_attn.kv_b_proj", "attn_kv_b"},
+      {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
       {"self_attn.q_norm", "attn_q_norm"},
       {"self_attn.k_norm", "attn_k_norm"},
       {"block_sparse_moe.gate.", "ffn_gate_inp."},
@@ -66,7 +75,13 @@ inline std::string gguf_name(std::string name) {
       {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
       {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
       {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
-      {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"}};
+      {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+      {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+      {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+      {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
   for (const auto& [from, to] : kReplacements) {
     const size_t at = name.find(from);
     if (at != std::string::npos) name.replace(at, from.size(), to);
@@ -125,7 +140,35 @@ inline std::map<std::string, StoredMatrix> divided(const std::string& name,
   return parts;
 }
 
-inline std::vector<std::string> gguf_metadata(const Json& config) {
+// Metadata of latent attention and its routers; `apart`: of files with W_uk and W_uv apart.
+inline void add_latent_metadata(const Json& config, bool apart, std::vector<std::string>& pairs) {
+  const auto number = [&](const char* key, uint32_t value) {
+    pairs.push_back(u32_pair(std::string("deepseek2.") + key, value));
+  };
+  const auto field = [&](const char* name) { return config[name].get<uint32_t>(); };
+  const uint32_t rotated = field("qk_rope_head_dim");
+  const uint32_t rank = field("kv_lora_rank");
+  number("attention.kv_lora_rank", rank);
+  if (!config["q_lora_rank"].is_null()) number("attention.q_lora_rank", field("q_lora_rank"));
+  number("rope.dimension_count", rotated);
+  const uint32_t key = field("qk_nope_head_dim") + rotated;
+  number("attention.key_length", apart ? rank + rotated : key);
+  number("attention.value_length", apart ? rank : field("v_head_dim"));
+  if (apart) number("attention.key_length_mla", key);
+  if (apart) number("attention.value_length_mla", field("v_head_dim"));
+  number("attention.head_count_kv", apart ? 1 : field("num_attention_heads"));
+  number("leading_dense_block_count", field("first_k_dense_replace"));
+  number("expert_count", field("n_routed_experts"));
+  number("expert_shared_count", field("n_shared_experts"));
+  number("expert_group_count", field("n_group"));
+  number("expert_group_used_count", field("topk_group"));
+  const bool sigmoid = config["model_type"] == "deepseek_v3";
+  number("expert_gating_func", sigmoid ? 2 : 1);
+  pairs.push_back(f32_pair("deepseek2.expert_weights_scale", config["routed_scaling_factor"]));
+  if (config["norm_topk_prob"]) pairs.push_back(bool_pair("deepseek2.expert_weights_norm", true));
+}
+
+inline std::vector<std::string> gguf_metadata(const Json& config, bool apart = false) {
   const std::string arch = gguf_architecture(config);
   std::vector<std::string> pairs = {text_pair("general.architecture", arch)};
   const auto number = [&](const char* key, const char* field) {
@@ -139,11 +182,15 @@ inline std::vector<std::string> gguf_metadata(const Json& config) {
   number("feed_forward_length", "intermediate_size");
   number("expert_feed_forward_length", "moe_intermediate_size");
   number("expert_shared_feed_forward_length", "shared_expert_intermediate_size");
-  number("expert_count", config.contains("num_experts") ? "num_experts" : "num_local_experts");
   number("expert_used_count", "num_experts_per_tok");
   number("attention.head_count", "num_attention_heads");
-  number("attention.head_count_kv", "num_key_value_heads");
-  number("attention.key_length", "head_dim");
+  if (config.contains("kv_lora_rank")) {
+    add_latent_metadata(config, apart, pairs);
+  } else {
+    number("expert_count", config.contains("num_experts") ? "num_experts" : "num_local_experts");
+    number("attention.head_count_kv", "num_key_value_heads");
+    number("attention.key_length", "head_dim");
+  }
   const Json& rope = config["rope_parameters"];
   if (rope["rope_type"] == "yarn") {
     pairs.push_back(text_pair(arch + ".rope.scaling.type", "yarn"));
@@ -203,6 +250,36 @@ inline std::map<std::string, StoredMatrix> gguf_tensors(const Checkpoint& model,
   return tensors;
 }
 
+// Puts W_uk, transposed, and W_uv of a layer's heads into tensors of their own.
+inline std::map<std::string, StoredMatrix> with_heads_apart(
+    std::map<std::string, StoredMatrix> tensors, const Json& config) {
+  const auto heads = config["num_attention_heads"].get<size_t>();
+  const auto plain = config["qk_nope_head_dim"].get<size_t>();
+  const auto value = config["v_head_dim"].get<size_t>();
+  const auto rank = config["kv_lora_rank"].get<size_t>();
+  for (int64_t layer = 0; layer < config["num_hidden_layers"].get<int64_t>(); ++layer) {
+    const std::string stem = "blk." + std::to_string(layer) + ".attn_";
+    const auto found = tensors.find(stem + "kv_b.weight");
+    const std::string& whole = found->second.bytes;
+    const auto signed_of = [](size_t size) { return static_cast<int64_t>(size); };
+    StoredMatrix keys{{signed_of(heads), signed_of(rank), signed_of(plain)}, DType::BF16, ""};
+    StoredMatrix values{{signed_of(heads), signed_of(value), signed_of(rank)}, DType::BF16, ""};
+    for (size_t head = 0; head < heads; ++head) {
+      const size_t first = head * (plain + value);
+      for (size_t column = 0; column < rank; ++column) {
+        for (size_t row = 0; row < plain; ++row) {
+          keys.bytes += whole.substr(((first + row) * rank + column) * 2, 2);
+        }
+      }
+      values.bytes += whole.substr((first + plain) * rank * 2, value * rank * 2);
+    }
+    tensors.erase(found);
+    tensors.emplace(stem + "k_b.weight", std::move(keys));
+    tensors.emplace(stem + "v_b.weight", std::move(values));
+  }
+  return tensors;
+}
+
 // Joins the matrices "blk.L.ffn_gate.E.weight" of a layer's experts to one tensor.
 inline std::map<std::string, StoredMatrix> with_merged_experts(
     const std::map<std::string, StoredMatrix>& tensors, int64_t experts) {
@@ -241,11 +318,14 @@ inline std::filesystem::path write_gguf_model(const std::filesystem::path& from,
   const Json config = parse_json(read_text_file(from / "config.json", 1 << 20), "config");
   auto tensors = gguf_tensors(Checkpoint::open(from), config);
   if (choice.merged) {
-    const char* field = config.contains("num_experts") ? "num_experts" : "num_local_experts";
+    const char* field = config.contains("num_experts")        ? "num_experts"
+                        : config.contains("n_routed_experts") ? "n_routed_experts"
+                                                              : "num_local_experts";
     tensors = with_merged_experts(tensors, config[field]);
   }
+  if (choice.apart) tensors = with_heads_apart(std::move(tensors), config);
   std::vector<Pieces> files(static_cast<size_t>(choice.shards));
-  files[0].pairs = gguf_metadata(config);
+  files[0].pairs = gguf_metadata(config, choice.apart);
   size_t next = 0;
   for (const auto& [tensor, stored] : tensors) {
     const bool packs = choice.pack && stored.dtype == DType::BF16;

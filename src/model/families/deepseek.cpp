@@ -173,8 +173,17 @@ ModelDescription describe_v3(const JsonFields& config) {
 
 }  // namespace
 
-const Family kDeepseekV2 = {"deepseek_v2", describe_v2, kDeepseekTensors, {}};
-const Family kDeepseekV3 = {"deepseek_v3", describe_v3, kDeepseekTensors, {}};
+constexpr std::string_view kGgufName = "deepseek2";
+
+const Family kDeepseekV2 = {"deepseek_v2",
+                            describe_v2,
+                            kDeepseekTensors,
+                            {.architecture = kGgufName, .neighbours_rotate = true}};
+const Family kDeepseekV3 = {
+    "deepseek_v3",
+    describe_v3,
+    kDeepseekTensors,
+    {.architecture = kGgufName, .neighbours_rotate = true, .score = ScoreFunction::sigmoid}};
 const Family kKimiK2 = {"kimi_k2", describe_v3, kDeepseekTensors, {}};
 
 }  // namespace klotski

@@ -24,6 +24,8 @@ struct GgufFamily {
   // Whether yarn's bounds are whole dimensions, which metadata do not say.
   bool truncates_yarn = true;
   std::span<const TensorPattern> tensor_names = {};  // names that differ from other architectures'
+  // The function that makes weights of router scores, by which families of one architecture differ.
+  ScoreFunction score = ScoreFunction::softmax;
 };
 
 struct Family {

@@ -35,6 +35,18 @@ constexpr std::array kGgufFields = {
     GgufField{"attention.clamp_kqv", "clip_qkv"},
     GgufField{"rope.freq_base", "rope_theta"},
 };
+// Fields of families with latent attention.
+constexpr std::array kGgufLatentFields = {
+    GgufField{"attention.q_lora_rank", "q_lora_rank"},
+    GgufField{"attention.kv_lora_rank", "kv_lora_rank"},
+    GgufField{"rope.dimension_count", "qk_rope_head_dim"},
+    GgufField{"leading_dense_block_count", "first_k_dense_replace"},
+    GgufField{"expert_count", "n_routed_experts"},
+    GgufField{"expert_shared_count", "n_shared_experts"},
+    GgufField{"expert_group_count", "n_group"},
+    GgufField{"expert_group_used_count", "topk_group"},
+    GgufField{"expert_weights_scale", "routed_scaling_factor"},
+};
 constexpr std::array kGgufYarnFields = {
     GgufField{"rope.scaling.original_context_length", "original_max_position_embeddings"},
     GgufField{"rope.scaling.yarn_beta_fast", "beta_fast"},
@@ -55,11 +67,25 @@ constexpr std::array kGgufTensors = {
     TensorPattern{Role::query_norm, "blk.{layer}.attn_q_norm.weight"},
     TensorPattern{Role::key_norm, "blk.{layer}.attn_k_norm.weight"},
     TensorPattern{Role::sinks, "blk.{layer}.attn_sinks.weight"},
+    TensorPattern{Role::query_down, "blk.{layer}.attn_q_a.weight"},
+    TensorPattern{Role::query_down_bias, "blk.{layer}.attn_q_a.bias"},
+    TensorPattern{Role::query_down_norm, "blk.{layer}.attn_q_a_norm.weight"},
+    TensorPattern{Role::query_up, "blk.{layer}.attn_q_b.weight"},
+    TensorPattern{Role::latent_down, "blk.{layer}.attn_kv_a_mqa.weight"},
+    TensorPattern{Role::latent_down_bias, "blk.{layer}.attn_kv_a_mqa.bias"},
+    TensorPattern{Role::latent_norm, "blk.{layer}.attn_kv_a_norm.weight"},
+    TensorPattern{Role::latent_up, "blk.{layer}.attn_kv_b.weight"},
+    TensorPattern{Role::latent_key_up, "blk.{layer}.attn_k_b.weight"},
+    TensorPattern{Role::latent_value_up, "blk.{layer}.attn_v_b.weight"},
     TensorPattern{Role::attention_output, "blk.{layer}.attn_output.weight"},
     TensorPattern{Role::attention_output_bias, "blk.{layer}.attn_output.bias"},
     TensorPattern{Role::feed_forward_norm, "blk.{layer}.ffn_norm.weight"},
     TensorPattern{Role::router, "blk.{layer}.ffn_gate_inp.weight"},
     TensorPattern{Role::router_bias, "blk.{layer}.ffn_gate_inp.bias"},
+    TensorPattern{Role::selection_bias, "blk.{layer}.exp_probs_b.bias"},
+    TensorPattern{Role::dense_gate, "blk.{layer}.ffn_gate.weight"},
+    TensorPattern{Role::dense_up, "blk.{layer}.ffn_up.weight"},
+    TensorPattern{Role::dense_down, "blk.{layer}.ffn_down.weight"},
     TensorPattern{Role::shared_gate, "blk.{layer}.ffn_gate_shexp.weight"},
     TensorPattern{Role::shared_up, "blk.{layer}.ffn_up_shexp.weight"},
     TensorPattern{Role::shared_down, "blk.{layer}.ffn_down_shexp.weight"},
@@ -82,12 +108,22 @@ constexpr std::array kSingleExperts = {
 
 const Family& family_of(const JsonFields& metadata) {
   const std::string architecture = metadata.string("general.architecture");
+  constexpr int64_t kSigmoid = 2;  // number of the function in metadata; no number: softmax
+  const int64_t function = metadata.integer_or(architecture + ".expert_gating_func", 0, 0, 1000);
+  const ScoreFunction score =
+      function == kSigmoid ? ScoreFunction::sigmoid : ScoreFunction::softmax;
+  const Family* alike = nullptr;  // a family of the architecture
   std::string known;
   for (const Family& family : families()) {
     if (family.gguf.architecture.empty()) continue;  // there are no such files
-    if (family.gguf.architecture == architecture) return family;
+    if (family.gguf.architecture == architecture) {
+      if (family.gguf.score == score) return family;
+      alike = &family;
+    }
+    if (known.ends_with(family.gguf.architecture)) continue;
     known += (known.empty() ? "" : ", ") + std::string(family.gguf.architecture);
   }
+  if (alike != nullptr) return *alike;  // check_gguf_metadata() refuses its function
   metadata.refuse("general.architecture", "one of " + known);
 }
 
@@ -116,11 +152,58 @@ void set_rope(const JsonFields& metadata, std::string_view architecture, Json& c
   if (scaling != "none" && scaling != "linear" && scaling != "yarn") {
     metadata.refuse(type, "one of none, linear, yarn");
   }
-  check_gguf_rope_scaling(metadata, architecture, scaling == "yarn");
+  const bool latent = config.contains("kv_lora_rank");
+  check_gguf_rope_scaling(metadata, architecture, scaling == "yarn", latent);
   if (scaling == "none") return;
   Json rope = {{"rope_type", scaling}, {"factor", metadata.number(factor, 1e-6, 1e6)}};
   if (scaling == "yarn") copy_fields(metadata, architecture, kGgufYarnFields, rope);
+  // Converters write a tenth of mscale_all_dim, and leave out mscale, which equals it.
+  const std::string sharpening = key_of("rope.scaling.yarn_log_multiplier");
+  if (latent && metadata.has(sharpening)) {
+    rope["mscale"] = rope["mscale_all_dim"] = 10.0 * metadata.number(sharpening, 0.0, 1e5);
+  }
   config.emplace("rope_scaling", std::move(rope));
+}
+
+// Sets the fields of latent attention and of the routers beside it.
+void set_latent(const JsonFields& metadata, std::string_view architecture, Json& config) {
+  const auto key_of = [&](std::string_view key) { return fmt::format("{}.{}", architecture, key); };
+  if (!metadata.has(key_of("attention.kv_lora_rank"))) return;
+  copy_fields(metadata, architecture, kGgufLatentFields, config);
+  // Files with W_uk and W_uv apart state the widths of absorbed heads as well, and one head of
+  // keys.
+  const bool absorbed = metadata.has(key_of("attention.key_length_mla"));
+  const std::string key_length =
+      key_of(absorbed ? "attention.key_length_mla" : "attention.key_length");
+  const std::string value_length =
+      key_of(absorbed ? "attention.value_length_mla" : "attention.value_length");
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const int64_t rotated = metadata.integer(key_of("rope.dimension_count"), 1, kMost);
+  config["qk_nope_head_dim"] = metadata.integer(key_length, rotated + 1, kMost) - rotated;
+  config["v_head_dim"] = metadata.integer(value_length, 1, kMost);
+  config.erase("num_key_value_heads");
+  config["norm_topk_prob"] = metadata.boolean_or(key_of("expert_weights_norm"), false);
+  if (metadata.integer_or(key_of("expert_group_count"), 1, 1, kMost) > 1 &&
+      metadata.integer_or(key_of("expert_gating_func"), 1, 0, 1000) <= 1) {
+    config["topk_method"] = "group_limited_greedy";
+  }
+}
+
+// Whether experts of a routed layer are one tensor.
+bool has_merged_experts(const TensorSource& source, const ModelDescription& model) {
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    if (!model.layers[i].feed_forward.routed) continue;
+    return source.find(fmt::format("blk.{}.ffn_gate_exps.weight", i)) != nullptr;
+  }
+  return false;
+}
+
+// Facts about a layer's attention that only the tensors show.
+void set_latent_from_tensors(const TensorSource& source, ModelDescription& model) {
+  for (Layer& layer : model.layers) {
+    auto* latent = std::get_if<LatentAttention>(&layer.attention.kind);
+    if (latent != nullptr) latent->apart = source.find("blk.0.attn_k_b.weight") != nullptr;
+  }
 }
 
 // Generation ends at any of these tokens.
@@ -155,6 +238,7 @@ ModelDescription read_gguf_description(const TensorSource& source) {
   Json config = {{"norm_topk_prob", family.gguf.renormalises},
                  {"eos_token_id", end_tokens(metadata)}};
   copy_fields(metadata, architecture, kGgufFields, config);
+  set_latent(metadata, architecture, config);
   set_rope(metadata, architecture, config);
   if (const Json* begin = metadata.find("tokenizer.ggml.bos_token_id")) {
     config["bos_token_id"] = *begin;
@@ -166,13 +250,13 @@ ModelDescription read_gguf_description(const TensorSource& source) {
   description.family = family.model_type;
   description.rope.interleaved = family.gguf.neighbours_rotate;
   description.rope.truncate = family.gguf.truncates_yarn;
+  set_latent_from_tensors(source, description);
   check_gguf_metadata(metadata, family.gguf, description);
   const auto own_names = family.gguf.tensor_names;
   description.tensor_names.assign(own_names.begin(), own_names.end());
   description.tensor_names.insert(description.tensor_names.end(), kGgufTensors.begin(),
                                   kGgufTensors.end());
-  const bool merged = source.find("blk.0.ffn_gate_exps.weight") != nullptr;
-  const auto& experts = merged ? kMergedExperts : kSingleExperts;
+  const auto& experts = has_merged_experts(source, description) ? kMergedExperts : kSingleExperts;
   description.tensor_names.insert(description.tensor_names.end(), experts.begin(), experts.end());
   refuse_unread_tensors(source, description);
   return description;

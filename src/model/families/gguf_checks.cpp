@@ -34,21 +34,32 @@ void collect_names(const TensorSource& source, const std::vector<TensorSpec>& sp
   for (const TensorSpec& spec : specs) names.insert(source.require(spec.name).name);
 }
 
+// The rule of the routed layers, which have one in common.
+RouterRule router_of(const ModelDescription& model) {
+  for (const Layer& layer : model.layers) {
+    if (layer.feed_forward.routed) return layer.feed_forward.router;
+  }
+  return {};
+}
+
 }  // namespace
 
-void check_gguf_rope_scaling(const JsonFields& metadata, std::string_view architecture, bool yarn) {
+void check_gguf_rope_scaling(const JsonFields& metadata, std::string_view architecture, bool yarn,
+                             bool sharpens) {
   const auto check = [&](std::string_view key, std::initializer_list<double> allowed) {
     check_number(metadata, fmt::format("{}.rope.scaling.{}", architecture, key), allowed);
   };
   check("attn_factor", {1});
   check("yarn_attn_factor", {1});
   check("yarn_ext_factor", {yarn ? 1.0 : 0.0, -1});  // -1: by the type of scaling
-  if (yarn) check("yarn_log_multiplier", {0});
+  if (yarn && !sharpens) check("yarn_log_multiplier", {0});
 }
 
 void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
                          const ModelDescription& model) {
-  constexpr double kSoftmax = 1;  // number of the function that makes weights of router scores
+  // Numbers of the function that makes weights of router scores; 0: not stated.
+  constexpr double kSoftmax = 1;
+  constexpr double kSigmoid = 2;
   const auto key_of = [&](std::string_view key) {
     return fmt::format("{}.{}", family.architecture, key);
   };
@@ -57,15 +68,18 @@ void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
   if (metadata.has(rotated) && metadata.integer(rotated, 0, INT64_MAX) != whole) {
     metadata.refuse(rotated, fmt::format("all {} numbers of a head", whole));
   }
-  const GroupedHeads& heads = model.layers.front().attention.grouped_heads();
-  check_number(metadata, key_of("attention.scale"), {static_cast<double>(heads.scale), 0});
-  check_number(metadata, key_of("expert_weights_scale"), {1, 0});  // 0: not stated
-  check_number(metadata, key_of("expert_gating_func"), {kSoftmax, 0});
+  const double scale = std::visit([](const auto& kind) { return static_cast<double>(kind.scale); },
+                                  model.layers.front().attention.kind);
+  check_number(metadata, key_of("attention.scale"), {scale, 0});
+  const RouterRule router = router_of(model);
+  check_number(metadata, key_of("expert_weights_scale"), {static_cast<double>(router.scale), 0});
+  check_number(metadata, key_of("expert_gating_func"),
+               {router.score == ScoreFunction::sigmoid ? kSigmoid : kSoftmax, 0});
   const std::string renormalises = key_of("expert_weights_norm");
-  if (metadata.boolean_or(renormalises, family.renormalises) != family.renormalises) {
+  if (metadata.boolean_or(renormalises, router.renormalise) != router.renormalise) {
     metadata.refuse(renormalises, fmt::format("{}, all that this program computes for this "
                                               "architecture",
-                                              family.renormalises));
+                                              router.renormalise));
   }
 }
 

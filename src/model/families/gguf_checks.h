@@ -12,7 +12,9 @@
 namespace klotski {
 
 // Refuses keys of rope scaling that no field of a description stands for, where they matter.
-void check_gguf_rope_scaling(const JsonFields& metadata, std::string_view architecture, bool yarn);
+// `sharpens`: the family has a field for a factor of the scores.
+void check_gguf_rope_scaling(const JsonFields& metadata, std::string_view architecture, bool yarn,
+                             bool sharpens);
 
 // Refuses metadata about rope, attention and routing that contradict the description.
 void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
