@@ -50,6 +50,15 @@ struct HeadSlab {
   int64_t heads;
 };
 
+// Whether weights are multiplied as float32 numbers: F16 numbers are, and those of packed formats
+// that BF16 cannot hold where inputs are not rounded either.
+bool multiplies_floats(const HeadProducts& products) {
+  const DType type = products.weight.dtype;
+  const FormatKernel* format = format_kernel(type);
+  return type == DType::F32 || type == DType::F16 ||
+         (format && format->expand_floats && products.precision == Precision::f32);
+}
+
 // Calls function(slab) for the weights of some heads after the other: packed formats are expanded
 // and F16 numbers converted, at most kSlabBytes at a time; any other matrix is a single slab.
 template <typename Function>
@@ -57,12 +66,13 @@ void for_each_head_slab(const Context& with, const HeadProducts& products,
                         const Function& function) {
   const TensorView& weight = products.weight;
   const FormatKernel* format = format_kernel(weight.dtype);
+  const bool floats = multiplies_floats(products);
+  const cudaDataType type = floats ? CUDA_R_32F : CUDA_R_16BF;
   if (!format && weight.dtype != DType::F16) {
-    const bool floats = weight.dtype == DType::F32;
-    return function(HeadSlab{weight.data, floats ? CUDA_R_32F : CUDA_R_16BF, 0, products.heads});
+    return function(HeadSlab{weight.data, type, 0, products.heads});
   }
   const int64_t numbers = products.head_rows() * weight.columns();
-  const int64_t head_bytes = numbers * (format ? 2 : 4);
+  const int64_t head_bytes = numbers * (floats ? 4 : 2);
   const int64_t together =
       std::clamp<int64_t>(kSlabBytes / std::max<int64_t>(head_bytes, 1), 1, products.heads);
   const Scratch slab(with, static_cast<uint64_t>(together * head_bytes));
@@ -70,13 +80,15 @@ void for_each_head_slab(const Context& with, const HeadProducts& products,
     const int64_t heads = std::min(together, products.heads - first);
     const int64_t rows = products.head_rows();
     const TensorView part = rows_between(weight, first * rows, (first + heads) * rows);
-    if (format) {
+    if (format && floats) {
+      format->expand_floats(with, slab.as<float>(), part);
+    } else if (format) {
       format->expand(with, slab.as<__nv_bfloat16>(), part);
     } else {
       convert_to_floats(with, slab.as<float>(), reinterpret_cast<const __half*>(part.data),
                         heads * numbers);
     }
-    function(HeadSlab{slab.as<void>(), format ? CUDA_R_16BF : CUDA_R_32F, first, heads});
+    function(HeadSlab{slab.as<void>(), type, first, heads});
   }
 }
 
@@ -104,7 +116,7 @@ HeadMatrices matrices_of(const HeadProducts& products, const HeadSlab& slab) {
 // Tokens whose inputs fit the scratch of these products.
 void multiply(const Context& with, const HeadProducts& products, int parts) {
   const int64_t stride = part_stride(products.in.count * products.in.width);
-  const bool floats = products.weight.dtype == DType::F32 || products.weight.dtype == DType::F16;
+  const bool floats = multiplies_floats(products);
   const Scratch inputs(with,
                        floats ? 0 : static_cast<uint64_t>(stride * parts) * sizeof(__nv_bfloat16));
   if (!floats) split_inputs(with, inputs.as<__nv_bfloat16>(), products.in, parts);
