@@ -9,6 +9,7 @@
 #include "cli/session_output.h"
 #include "experts/popularity_predictor.h"
 #include "model/counts.h"
+#include "model/tensors.h"
 #include "planner/expert_shares.h"
 #include "schedule/simulate.h"
 
@@ -27,6 +28,16 @@ struct ScheduleOptions {
   int64_t passes = 3;
 };
 
+// Weights of the projections of a layer's attention.
+double projection_weights(const ModelDescription& model, LayerId layer) {
+  double weights = 0.0;
+  for (const TensorSpec& spec : attention_tensors(model, layer)) {
+    if (spec.shape.size() != 2) continue;
+    weights += static_cast<double>(spec.shape[0]) * static_cast<double>(spec.shape[1]);
+  }
+  return weights;
+}
+
 // Floating-point operations of a task: two a weight and row. Rows of an expert are the number
 // expected of even routing.
 double operations(const Task& task, const ModelDescription& model, int64_t batch_rows,
@@ -38,8 +49,7 @@ double operations(const Task& task, const ModelDescription& model, int64_t batch
   const auto experts = static_cast<double>(layer.feed_forward.experts);
   switch (task.work) {
     case Work::attention:
-      return 2.0 * rows * hidden *
-             static_cast<double>(layer.attention.input_width() + layer.attention.output_width());
+      return 2.0 * rows * projection_weights(model, task.layer);
     case Work::gate:
       return 2.0 * rows * hidden * experts;
     case Work::expert:

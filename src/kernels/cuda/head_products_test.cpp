@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <random>
+
 #include "kernels/cpu/head_products_testing.h"
 #include "kernels/cuda/testing.h"
+#include "tensor/testing.h"
 
 namespace klotski {
 namespace {
@@ -44,6 +49,35 @@ TEST_F(GpuHeadProducts, ReadCompactWeights) {
   for (const bool transposed : {false, true}) {
     const HeadCase one({5, 2, 100, 30, 70, 128, 4, transposed}, kCompactType, 7);
     for (const Precision precision : kEveryPrecision) check_on_device(ops(), one, precision);
+  }
+}
+
+// Blocks whose numbers BF16 cannot hold: rounded with rounded inputs only.
+TEST_F(GpuHeadProducts, ReadQuantisedBlocks) {
+  const Shape shape = {200, 64};
+  const NoiseBits noise = format_of(DType::Q8_0).noise;
+  std::vector<std::byte> bytes(static_cast<size_t>(200 * bytes_per_row(DType::Q8_0, 64)));
+  std::mt19937_64 random(8);
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    const uint64_t eight = (random() & noise.random) | noise.fixed;
+    std::memcpy(bytes.data() + i, &eight, std::min<size_t>(8, bytes.size() - i));
+  }
+  const TensorView blocks{.data = bytes.data(), .dtype = DType::Q8_0, .shape = shape};
+  const Weights sizes(absolute(testing_formats::expanded(blocks)), DType::F32, shape);
+  const DeviceArray<std::byte> device{std::span<const std::byte>(bytes)};
+  TensorView there = blocks;
+  there.data = device.data();
+  for (const bool transposed : {false, true}) {
+    const HeadCase one({5, 2, 100, 30, 70, 64, 4, transposed}, DType::F32, 7);
+    const auto magnitudes = one.reference(absolute(one.in), sizes.view, Precision::f32);
+    const DeviceArray<float> in{std::span<const float>(one.in)};
+    for (const Precision precision : kEveryPrecision) {
+      const DeviceOutput out(one.shape.tokens, one.out_width());
+      HeadProducts products = one.arguments(out.rows(), one.in, there, precision);
+      products.in.data = in.data();
+      ops().matmul_by_head(products);
+      expect_close(out.download(), one.reference(one.in, blocks, precision), magnitudes, 3e-5);
+    }
   }
 }
 
