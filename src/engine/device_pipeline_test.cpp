@@ -451,7 +451,8 @@ TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DevicePipeline,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
-                                           "llama4_text", "deepseek_v3", "variants/llama4_chunks_dense",
+                                           "llama4_text", "deepseek_v3",
+                                           "variants/llama4_chunks_dense",
                                            "variants/qwen2_windows_dense", kCompact, kDrill));
 
 }  // namespace

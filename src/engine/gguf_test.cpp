@@ -58,8 +58,8 @@ TEST_P(GgufRuns, EqualSafetensorsBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufRuns,
-                         ::testing::Values("qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "deepseek_v2",
-                                           "deepseek_v3"));
+                         ::testing::Values("qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
+                                           "deepseek_v2", "deepseek_v3"));
 
 // W_uk that lies transposed is multiplied in another order of sums.
 TEST(GgufRunsLatent, WithMatricesOfHeadsApartAreNearlyEqual) {
