@@ -20,9 +20,21 @@ uint64_t largest_unit(const UnitLayouts& layouts) {
   return (most + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
+// Copies a part as its file has it: whoever reads settles it.
 void copy_part(const PlacedPart& from, const std::byte* plain, const PlacedPart& to,
                std::span<std::byte> buffer) {
-  std::memcpy(buffer.data() + to.arrives_at, plain + from.at, to.bytes);
+  std::memcpy(buffer.data() + to.arrives_at, plain + from.arrives_at, to.bytes);
+}
+
+const PlacedTensor& tensor_like(const PlacedTensor& tensor, const UnitLayout& stored,
+                                const WeightUnit& unit) {
+  const auto from =
+      std::find_if(stored.tensors.begin(), stored.tensors.end(),
+                   [&](const PlacedTensor& other) { return other.role == tensor.role; });
+  if (from == stored.tensors.end() || from->sides.size() != tensor.sides.size()) {
+    fail(ErrorKind::internal, "{}: its layout is not that of the packed model", format_unit(unit));
+  }
+  return *from;
 }
 
 // Writes the rows of a matrix one after the other, each packed; false where a row cannot be.
@@ -52,27 +64,22 @@ void PackingSource::read(const WeightUnit& unit, const UnitLayout& layout,
   const std::span<std::byte> plain = plain_->buffer(0);
   const UnitLayout& stored = layouts_.of(unit);
   inner_->read(unit, stored, plain, cpu);
+  for (const PlacedTensor& tensor : layout.tensors) {
+    const PlacedTensor& from = tensor_like(tensor, stored, unit);
+    if (from.dtype != tensor.dtype) continue;
+    copy_part(stored.numbers_of(from), plain.data(), layout.numbers_of(tensor), buffer);
+    for (size_t i = 0; i < tensor.sides.size(); ++i) {
+      copy_part(stored.parts[from.sides[i]], plain.data(), layout.parts[tensor.sides[i]], buffer);
+    }
+  }
   settle(stored, plain.data());
   for (const PlacedTensor& tensor : layout.tensors) {
-    const auto from =
-        std::find_if(stored.tensors.begin(), stored.tensors.end(),
-                     [&](const PlacedTensor& other) { return other.role == tensor.role; });
-    if (from == stored.tensors.end() || from->sides.size() != tensor.sides.size()) {
-      fail(ErrorKind::internal, "{}: its layout is not that of the packed model",
-           format_unit(unit));
-    }
-    const PlacedPart& numbers = layout.numbers_of(tensor);
-    if (from->dtype != tensor.dtype) {
-      if (!pack_rows(stored.view(*from, plain.data()), tensor.dtype,
-                     buffer.data() + numbers.arrives_at, cpu)) {
-        throw NotPackable(fmt::format("{}: a row of it cannot be {}, its numbers differ too much",
-                                      format_unit(unit), dtype_name(tensor.dtype)));
-      }
-      continue;
-    }
-    copy_part(stored.numbers_of(*from), plain.data(), numbers, buffer);
-    for (size_t i = 0; i < tensor.sides.size(); ++i) {
-      copy_part(stored.parts[from->sides[i]], plain.data(), layout.parts[tensor.sides[i]], buffer);
+    const PlacedTensor& from = tensor_like(tensor, stored, unit);
+    if (from.dtype == tensor.dtype) continue;
+    if (!pack_rows(stored.view(from, plain.data()), tensor.dtype,
+                   buffer.data() + layout.numbers_of(tensor).arrives_at, cpu)) {
+      throw NotPackable(fmt::format("{}: a row of it cannot be {}, its numbers differ too much",
+                                    format_unit(unit), dtype_name(tensor.dtype)));
     }
   }
 }

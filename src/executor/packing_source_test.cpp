@@ -78,6 +78,29 @@ TEST(PackingSource, UnitsHaveTheNumbersOfTheFiles) {
   EXPECT_EQ(packed, 3 * static_cast<int>(units_of(model.description, UnitKind::expert).size()));
 }
 
+// Parts that are not packed arrive as the files have them, and are transposed once.
+TEST(PackingSource, TransposedExpertsAreTurnedOnce) {
+  const std::string folder = std::string(KLOTSKI_TEST_DATA) + "/models/gpt_oss";
+  const ModelDescription description = read_config(folder);
+  const Checkpoint checkpoint = Checkpoint::open(folder);
+  const UnitLayouts layouts(description, checkpoint);
+  DiskSource plain(checkpoint, {});
+  PackingSource packing(description, checkpoint,
+                        std::make_shared<DiskSource>(checkpoint, DiskReaderOptions{}));
+  for (const WeightUnit& unit : units_of(description, UnitKind::expert)) {
+    SCOPED_TRACE(format_unit(unit));
+    const UnitLayout& layout = layouts.of(unit);
+    ASSERT_TRUE(layout.must_settle());
+    std::byte* here = nullptr;
+    std::byte* there = nullptr;
+    const auto of_packing = read_unit(packing, layouts, unit, &here);
+    const auto of_files = read_unit(plain, layouts, unit, &there);
+    for (const PlacedTensor& tensor : layout.tensors) {
+      EXPECT_EQ(numbers_of(layout.view(tensor, here)), numbers_of(layout.view(tensor, there)));
+    }
+  }
+}
+
 // A source of bytes that no sixteen exponents hold.
 class WildSource final : public UnitSource {
  public:

@@ -73,10 +73,11 @@ class Blocks {
       std::memcpy(rows.data(), here, rows.size());
       for (int64_t column = 0; column < matrix_.columns; column += block_columns_) {
         std::byte* block = here + bytes(column * block_rows_);
-        for (int64_t c = 0; c < block_columns_; ++c) {
-          for (int64_t r = 0; r < block_rows_; ++r) {
-            copy<Element>(block, c * block_rows_ + r, rows.data(),
-                          r * matrix_.columns + column + c);
+        // Rows are read one after the other: the block stays in the cache, rows far apart may not.
+        for (int64_t r = 0; r < block_rows_; ++r) {
+          const int64_t first = r * matrix_.columns + column;
+          for (int64_t c = 0; c < block_columns_; ++c) {
+            copy<Element>(block, c * block_rows_ + r, rows.data(), first + c);
           }
         }
       }

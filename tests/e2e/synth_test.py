@@ -20,6 +20,7 @@ SHAPES = {
     "qwen2_moe": "qwen1.5-moe-a2.7b,L=2,H=64,F=32,E=8,K=2,shared=48,vocab=1000",
     "olmoe": "olmoe-1b-7b,L=2,H=64,F=32,E=16,K=4,vocab=1000",
     "deepseek_v2": "deepseek-v2-lite,L=2,H=64,F=32,E=8,K=2,heads=4,vocab=1000",
+    "gpt_oss": "gpt-oss-20b,L=2,H=64,F=32,E=16,K=4,vocab=1000",
 }
 
 
