@@ -216,6 +216,10 @@ TEST(ParseConfig, Llama4HasItsDefaults) {
   EXPECT_TRUE(model.rope.interleaved);
   Json config = llama4();
   config["interleave_moe_layer_step"] = 2;
+  config["attn_temperature_tuning"] = 4;
+  EXPECT_TRUE(described(config).query_temperature);
+  config["attn_temperature_tuning"] = 0;
+  EXPECT_FALSE(described(config).query_temperature);
   config["attn_temperature_tuning"] = false;
   config["layer_types"] = std::vector<std::string>(5, "full_attention");
   const ModelDescription other = described(config);
@@ -263,7 +267,8 @@ TEST(ParseConfig, RefusesBadFieldsOfGptOssAndLlama4ByName) {
       {llama4(), "interleave_moe_layer_step", 0},
       {llama4(), "intermediate_size_mlp", -1},
       {llama4(), "use_qk_norm", "yes"},
-      {llama4(), "attn_temperature_tuning", 4},
+      {llama4(), "attn_temperature_tuning", "yes"},
+      {llama4(), "attn_temperature_tuning", -1},
       {llama4(), "floor_scale", 0},
       {llama4(), "attn_scale", 1e9},
       {llama4(), "layer_types", std::vector<std::string>(5, "sliding_attention")},

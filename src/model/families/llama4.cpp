@@ -73,6 +73,14 @@ FeedForward input_scaled_part(const JsonFields& config) {
   return part;
 }
 
+// Whether queries of layers without positions are scaled; older files have a number here.
+bool tunes_temperature(const JsonFields& config) {
+  constexpr std::string_view kKey = "attn_temperature_tuning";
+  const Json* value = config.find(kKey);
+  if (value != nullptr && value->is_number()) return config.integer(kKey, 0, INT32_MAX) != 0;
+  return config.boolean_or(kKey, true);
+}
+
 void set_chunks(const JsonFields& config, std::vector<Layer>& layers,
                 const std::vector<bool>& rotated) {
   const std::vector<std::string> types =
@@ -92,7 +100,7 @@ ModelDescription describe_llama4(const JsonFields& config) {
   GroupedHeads attention = describe_attention(config);
   attention.qkv_bias = attention.output_bias = config.boolean_or("attention_bias", false);
   const bool normed = config.boolean_or("use_qk_norm", true);
-  const bool tempered = config.boolean_or("attn_temperature_tuning", true);
+  const bool tempered = tunes_temperature(config);
   if (tempered) {
     description.query_temperature = {
         config.integer_or("floor_scale", kTemperatureStep, 1, kMaxPositions),
