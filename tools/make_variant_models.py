@@ -22,6 +22,13 @@ GPT_OSS = dict(MIXTRAL, num_local_experts=6, sliding_window=4)
 LLAMA4 = dict(BASE, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
               intermediate_size_mlp=48, attention_chunk_size=5, floor_scale=3, attn_scale=0.4)
 QWEN2 = dict(QWEN, shared_expert_intermediate_size=28)
+GLM = dict(BASE, head_dim=16, moe_intermediate_size=24, n_routed_experts=6,
+           num_experts_per_tok=2, num_mtp_layers=0)
+ERNIE = dict(BASE, moe_intermediate_size=24, moe_num_experts=6, moe_k=2)
+DBRX = dict(vocab_size=96, d_model=32, n_heads=4, n_layers=3, max_seq_len=64,
+            bos_token_id=1, eos_token_id=2, pad_token_id=0)
+DBRX_HEADS = dict(kv_n_heads=2, rope_theta=10000.0)
+DBRX_EXPERTS = dict(ffn_hidden_size=24, moe_num_experts=4, moe_top_k=2)
 ROPE = {
     "linear": dict(factor=4.0),
     "dynamic": dict(factor=2.0),
@@ -88,6 +95,45 @@ VARIANTS = {
         LATENT, **UNEVEN, q_lora_rank=17, n_routed_experts=8, num_experts_per_tok=2, n_group=4,
         topk_group=3, n_shared_experts=1, first_k_dense_replace=0, rms_norm_eps=1e-2,
         hidden_act="relu"))),
+    "glm4_bias_dense": (hf.Glm4MoeForCausalLM, hf.Glm4MoeConfig(
+        **GLM, attention_bias=True, first_k_dense_replace=1, routed_scaling_factor=1.5)),
+    "glm4_head_norm_groups": (hf.Glm4MoeForCausalLM, hf.Glm4MoeConfig(
+        **dict(GLM, n_routed_experts=8, n_shared_experts=2), use_qk_norm=True, n_group=4,
+        topk_group=2, norm_topk_prob=False, first_k_dense_replace=0,
+        rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=10000.0,
+                             partial_rotary_factor=0.25))),
+    "ernie_tied": (hf.Ernie4_5_MoeForCausalLM, hf.Ernie4_5_MoeConfig(
+        **dict(ERNIE, tie_word_embeddings=True), moe_num_shared_experts=0)),
+    "ernie_interval_least_sum": (hf.Ernie4_5_MoeForCausalLM, hf.Ernie4_5_MoeConfig(
+        **ERNIE, moe_num_shared_experts=2, moe_layer_start_index=0, moe_layer_end_index=1,
+        moe_layer_interval=2, moe_norm_min=0.9)),
+    "minimax_partial": (hf.MiniMaxM2ForCausalLM, hf.MiniMaxM2Config(
+        **MIXTRAL, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
+                                        partial_rotary_factor=0.5))),
+    "hunyuan_bias_layers": (hf.HunYuanMoEV1ForCausalLM, hf.HunYuanMoEV1Config(
+        **BASE, head_dim=16, num_experts=6, moe_topk=[1, 2, 3], attention_bias=True)),
+    "hunyuan_alpha": (hf.HunYuanMoEV1ForCausalLM, hf.HunYuanMoEV1Config(
+        **dict(BASE, tie_word_embeddings=True), head_dim=16, num_experts=4, moe_topk=2,
+        rope_parameters=dict(rope_type="dynamic", alpha=50.0, factor=1.0, rope_theta=10000.0))),
+    "granite_factors_bias": (hf.GraniteMoeForCausalLM, hf.GraniteMoeConfig(
+        **dict(BASE, tie_word_embeddings=True), num_local_experts=6, num_experts_per_tok=3,
+        attention_bias=True, embedding_multiplier=3.0, residual_multiplier=0.4,
+        attention_multiplier=0.2, logits_scaling=2.5)),
+    "phimoe_biases_window": (hf.PhimoeForCausalLM, hf.PhimoeConfig(
+        **BASE, num_local_experts=6, attention_bias=True, lm_head_bias=True, sliding_window=5,
+        router_jitter_noise=0.2)),
+    "phimoe_longrope": (hf.PhimoeForCausalLM, hf.PhimoeConfig(
+        **BASE, num_local_experts=4, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=32,
+            short_mscale=1.25, long_mscale=1.25, short_factor=[1.0, 1.5, 2.0, 3.0],
+            long_factor=[2.0, 3.0, 4.0, 5.0]))),
+    "dbrx_clip": (hf.DbrxForCausalLM, hf.DbrxConfig(
+        **DBRX, attn_config=dict(DBRX_HEADS, clip_qkv=0.5),
+        ffn_config=dict(DBRX_EXPERTS, moe_normalize_expert_weights=1.0))),
+    "dbrx_gelu": (hf.DbrxForCausalLM, hf.DbrxConfig(
+        **DBRX, attn_config=dict(DBRX_HEADS, clip_qkv=8.0),
+        ffn_config=dict(DBRX_EXPERTS, moe_normalize_expert_weights=None,
+                        ffn_act_fn=dict(name="gelu")))),
 }
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
@@ -102,6 +148,9 @@ def randomise(model):
                 parameter.normal_(0, 0.2)
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(0, 0.2)
 
 
 def random_mxfp4(matrices, rows, columns):
@@ -165,7 +214,7 @@ def main():
         quantised = quantise_experts(target / name, model) if name.endswith("mxfp4") else None
         # Loaded again so that the rope frequencies are not rounded to bfloat16.
         model = cls.from_pretrained(target / name, dtype=torch.float64).eval()
-        if cls is not hf.Llama4ForCausalLM:  # which has no other
+        if cls not in (hf.Llama4ForCausalLM, hf.DbrxForCausalLM):  # which have no other
             model.set_experts_implementation("eager")
         lengths = [(1, 12), (9, 12), (26, 12)]  # the last crosses longrope's switch while decoding
         if name == "mixtral_dynamic":

@@ -449,11 +449,15 @@ TEST_P(DevicePipeline, APlanThatDoesNotFitTheDeviceIsRefusedByName) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DevicePipeline,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
-                                           "llama4_text", "deepseek_v3",
-                                           "variants/llama4_chunks_dense",
-                                           "variants/qwen2_windows_dense", kCompact, kDrill));
+INSTANTIATE_TEST_SUITE_P(
+    Families, DevicePipeline,
+    ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "llama4_text",
+                      "deepseek_v3", "variants/llama4_chunks_dense", "variants/qwen2_windows_dense",
+                      "variants/arctic", "variants/arctic_dense_layers", "variants/dbrx_clip",
+                      "variants/ernie_interval_least_sum", "variants/glm4_bias_dense",
+                      "variants/glm4_head_norm_groups", "variants/granite_factors_bias",
+                      "variants/hunyuan_bias_layers", "variants/minimax_partial",
+                      "variants/phimoe_biases_window", kCompact, kDrill));
 
 }  // namespace
 }  // namespace klotski

@@ -148,15 +148,28 @@ class Observation {
     if (progress_) progress_(done_, total_tokens(prompts_));
   }
 
+  // Takes the experts of one row, with their weights among those of all rows.
+  static void take_choice(ObservedLayer& layer, std::span<const ExpertId> experts,
+                          const std::vector<float>& weights, int64_t row) {
+    std::vector<std::pair<ExpertId, float>> chosen;
+    for (size_t k = 0; k < experts.size(); ++k) {
+      const size_t index = static_cast<size_t>(row) * experts.size() + k;
+      chosen.emplace_back(experts[k], index < weights.size() ? weights[index] : 0.0f);
+    }
+    std::sort(chosen.begin(), chosen.end());
+    for (const auto& [expert, weight] : chosen) {
+      layer.experts.push_back(expert);
+      layer.weights.push_back(weight);
+    }
+  }
+
   // Takes the choices of a prompt's next positions: these rows of the last pass.
   void take_routing(ObservedPrompt& observed, int64_t first_row, int64_t rows) {
     const GroupChoices& choices = pipeline_.choices();
     for (size_t i = 0; i < observed.layers.size(); ++i) {
       ObservedLayer& layer = observed.layers[i];
       for (int64_t row = first_row; row < first_row + rows; ++row) {
-        const std::span<const ExpertId> chosen = choices.token(i, row);
-        const auto begin = layer.experts.insert(layer.experts.end(), chosen.begin(), chosen.end());
-        std::sort(begin, layer.experts.end());
+        take_choice(layer, choices.token(i, row), pipeline_.router_weights()[i], row);
       }
       const std::vector<float>& gaps = pipeline_.router_gaps()[i];
       if (gaps.empty()) fail(ErrorKind::internal, "the pipeline keeps no router gaps");
@@ -224,8 +237,11 @@ class Observation {
 
 bool ObservedLayer::chose_as(const ObservedLayer& other, size_t position) const {
   const auto begin = static_cast<std::ptrdiff_t>(position) * choices;
+  const auto nearly = [](float a, float b) { return std::abs(a - b) < 0.1f; };
   return std::equal(experts.begin() + begin, experts.begin() + begin + choices,
-                    other.experts.begin() + begin);
+                    other.experts.begin() + begin) &&
+         std::equal(weights.begin() + begin, weights.begin() + begin + choices,
+                    other.weights.begin() + begin, nearly);
 }
 
 std::vector<ObservedPrompt> observe(Pipeline& pipeline, const std::vector<ReferencePrompt>& prompts,

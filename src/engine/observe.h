@@ -15,8 +15,11 @@ namespace klotski {
 struct ObservedLayer {
   int64_t choices = 0;            // experts a position
   std::vector<ExpertId> experts;  // [position][choices], rising: the set matters, not its order
+  std::vector<float> weights;     // [position][choices], of these experts
   std::vector<float> gaps;        // [position], as in RouteArguments; needs options.router_gaps
 
+  // Whether the experts at a position are another run's, and their weights nearly so: some routers
+  // give the same experts clearly other weights where a logit crosses a bound.
   bool chose_as(const ObservedLayer& other, size_t position) const;
 };
 

@@ -78,7 +78,8 @@ KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
 }
 
 static_assert(kMostComputations <= ProcessorMemory::kMostMarks);
-static_assert(2 * kMostComputations <= ProcessorMemory::kMostLandings);  // choices and gaps
+// Choices, gaps, weights and scales.
+static_assert(4 * kMostComputations <= ProcessorMemory::kMostLandings);
 
 // Options with the lanes of the machine. With a device, tasks are short and many: where there are
 // many processors, lane threads may spin on some of them.
@@ -212,11 +213,14 @@ void Pipeline::take_choices(LayerId layer) {
   std::vector<ExpertId>& choices = not_observed_.choices;
   not_observed_.layer = layer;
   std::vector<float>& gaps = router_gaps_.emplace_back();
+  std::vector<float>& weights = router_weights_.emplace_back();
   for (int32_t k = 0; k < group_size_; ++k) {
     const std::span<const ExpertId> of_batch = tasks_.choices(k);
     choices.insert(choices.end(), of_batch.begin(), of_batch.end());
     const std::span<const float> gaps_of_batch = tasks_.router_gaps(k);
     gaps.insert(gaps.end(), gaps_of_batch.begin(), gaps_of_batch.end());
+    const std::span<const float> weights_of_batch = tasks_.router_weights(k);
+    weights.insert(weights.end(), weights_of_batch.begin(), weights_of_batch.end());
   }
   expert_rows_.assign(static_cast<size_t>(model_.layer(layer).feed_forward.experts), 0);
   for (const ExpertId expert : choices) ++expert_rows_[static_cast<size_t>(expert.value)];
@@ -292,6 +296,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
     for (const LayerProbabilities& expected : coming_) residency_.expect(expected);
   }
   router_gaps_.clear();
+  router_weights_.clear();
   executor_.set_step(passes_);
   FragmentBuilder build(policy_, residency_, context(group));
   Sink sink(*this);

@@ -74,6 +74,8 @@ class Pipeline {
   const GroupChoices& choices() const { return predictor_.choices(); }
   // How far the last pass's choices() were from others: [routed layer][row].
   const std::vector<std::vector<float>>& router_gaps() const { return router_gaps_; }
+  // Weights of the choices, [row][choices] for each routed layer; filled where gaps are.
+  const std::vector<std::vector<float>>& router_weights() const { return router_weights_; }
   const Timeline& timeline() const { return timeline_; }
 
   // The logits of a micro-batch's wanted rows; valid during the call only.
@@ -132,6 +134,7 @@ class Pipeline {
   GroupTasks tasks_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<std::vector<float>> router_gaps_;
+  std::vector<std::vector<float>> router_weights_;
   // Rows of the group that chose each expert, in the layer whose gates finished last.
   std::vector<int64_t> expert_rows_;
   // The choices of the layer whose gates finished last, until the predictor observes them.

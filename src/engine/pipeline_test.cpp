@@ -95,6 +95,13 @@ INSTANTIATE_TEST_SUITE_P(Variants, PipelineEquals,
                                            "variants/gpt_oss_no_bias", "variants/gpt_oss_mxfp4",
                                            "variants/llama4_chunks_dense",
                                            "variants/llama4_no_norm"));
+INSTANTIATE_TEST_SUITE_P(
+    GroupedHeads, PipelineEquals,
+    ::testing::Values("variants/arctic", "variants/arctic_dense_layers", "variants/dbrx_clip",
+                      "variants/ernie_interval_least_sum", "variants/glm4_bias_dense",
+                      "variants/glm4_head_norm_groups", "variants/granite_factors_bias",
+                      "variants/hunyuan_bias_layers", "variants/minimax_partial",
+                      "variants/phimoe_biases_window"));
 
 class SpillingPipelineEquals : public ::testing::TestWithParam<const char*> {};
 
@@ -125,7 +132,8 @@ INSTANTIATE_TEST_SUITE_P(Families, SpillingPipelineEquals,
                                            "deepseek_v3", "variants/deepseek_v2_uneven",
                                            "variants/qwen2_windows_dense",
                                            "variants/qwen3_dense_bias", "gpt_oss",
-                                           "variants/llama4_chunks_dense"));
+                                           "variants/llama4_chunks_dense", "variants/arctic",
+                                           "variants/dbrx_clip"));
 
 // No tensor is aligned: all of them have to be settled.
 TEST(UnalignedPipelineEquals, TheResidentRunBitForBit) {

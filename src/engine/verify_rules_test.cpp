@@ -30,9 +30,10 @@ class VerifyBf16 : public ::testing::Test {
       exact.margins.assign(positions, 0.5);
       exact.logit_error = 1e-7;
       for (size_t l = 0; l < 2; ++l) {
-        ObservedLayer layer{.choices = 2, .experts = {}, .gaps = {}};
+        ObservedLayer layer{.choices = 2, .experts = {}, .weights = {}, .gaps = {}};
         for (size_t p = 0; p < positions; ++p) {
           layer.experts.insert(layer.experts.end(), {ExpertId(2), ExpertId(5)});
+          layer.weights.insert(layer.weights.end(), {0.6f, 0.4f});
           layer.gaps.push_back(0.1f);
         }
         exact.layers.push_back(layer);
@@ -57,6 +58,18 @@ class VerifyBf16 : public ::testing::Test {
   std::vector<ObservedPrompt> exact_;
   std::vector<ObservedPrompt> run_;
 };
+
+// Some routers give the same experts clearly other weights where a logit crosses a bound.
+TEST_F(VerifyBf16, OtherWeightsAreATieWhereAGapIsSmall) {
+  other_token(1, 7);
+  run_[1].layers[0].weights[7 * 2] = 0.62f;
+  exact_[1].layers[0].gaps[7] = 1e-3f;
+  EXPECT_FALSE(passed()) << "nearly equal weights explain nothing";
+  run_[1].layers[0].weights[7 * 2] = 1.0f;
+  EXPECT_EQ(report().prompts[1].ties, 1);
+  exact_[1].layers[0].gaps[7] = 0.5f;
+  EXPECT_FALSE(passed()) << "far from any bound";
+}
 
 TEST_F(VerifyBf16, AcceptsTheTruth) {
   const VerifyReport found = report();

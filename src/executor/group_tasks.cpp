@@ -90,6 +90,10 @@ std::span<const float> GroupTasks::router_gaps(int32_t micro_batch) const {
   return members_[static_cast<size_t>(micro_batch)].routing->chosen_gaps;
 }
 
+std::span<const float> GroupTasks::router_weights(int32_t micro_batch) const {
+  return members_[static_cast<size_t>(micro_batch)].routing->chosen_weights;
+}
+
 Rows GroupTasks::logits() {
   const Rows rows = logits_->rows();
   return with_.ops.memory.readable ? rows : Rows{read_logits_.data(), rows.count, rows.width};
@@ -113,6 +117,7 @@ void GroupTasks::attention(const Task& task) {
   Member& here = member(task);
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   const Rows hidden = rows_of(hidden_, here);
+  norm_beside_attention(with_, rows_of(normed_, here), hidden, weights, task.layer);
   AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, rotation(here));
   Buffer attended(with_.ops, hidden.count, with_.model.layer(task.layer).attention.output_width());
   attend(with_, cache_, weights,
@@ -129,6 +134,7 @@ void GroupTasks::project(const Task& task) {
   Member& here = member(task);
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   cpu_attention_->keep_sinks(task.layer, weights[Role::sinks], with_.ops.memory);
+  norm_beside_attention(with_, rows_of(normed_, here), rows_of(hidden_, here), weights, task.layer);
   pre_attention(with_, cpu_attention_->inputs_on_device(task, rows_of(task)),
                 rows_of(hidden_, here), weights, task.layer, rotation(here));
 }
@@ -291,9 +297,9 @@ void GroupTasks::combine(const Task& task) {
   const Routing& routing = *here.routing;
   const Rows outputs = {outputs_.row(first_output(here)), hidden.count * routing.slots,
                         hidden.width};
-  with_.ops.combine(hidden, outputs, routing.weights.span());
   add_shared_expert(with_, hidden, rows_of(normed_, here), slots_.weights(task.unit, task.slot),
                     task.layer);
+  with_.ops.combine(hidden, outputs, routing.weights.span());
 }
 
 void GroupTasks::compute_logits(const Task& task) {

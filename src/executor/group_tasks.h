@@ -52,6 +52,8 @@ class GroupTasks {
   std::span<const ExpertId> choices(int32_t micro_batch) const;
   // How far these choices were from others, [rows]; empty where Arithmetic does not ask for it.
   std::span<const float> router_gaps(int32_t micro_batch) const;
+  // Weights of these choices, [rows][choices]; empty like gaps.
+  std::span<const float> router_weights(int32_t micro_batch) const;
   // Results of the last logits task: a row for each of batch.logit_rows(), or the most likely token
   // of each where only that is asked for.
   Rows logits();

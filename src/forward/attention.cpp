@@ -3,6 +3,7 @@
 #include "forward/grouped_heads.h"
 #include "forward/latent_attention.h"
 #include "forward/layer.h"
+#include "forward/norm.h"
 
 namespace klotski {
 
@@ -26,7 +27,8 @@ AttentionRows AttentionInputs::rows() {
 void pre_attention(const Arithmetic& with, const AttentionRows& out, ConstRows hidden,
                    const WeightSet& weights, LayerId layer, const Rotation& rotation) {
   Buffer normed(with.ops, hidden.count, hidden.width);
-  with.ops.rms_norm(normed.rows(), hidden, weights[Role::attention_norm], with.model.norm_epsilon);
+  norm_rows(with, normed.rows(), hidden, weights[Role::attention_norm],
+            weights[Role::attention_norm_bias]);
   std::visit(
       [&](const auto& kind) { pre_attention(with, kind, out, normed.rows(), weights, rotation); },
       with.model.layer(layer).attention.kind);

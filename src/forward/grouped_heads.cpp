@@ -35,10 +35,11 @@ void pre_attention(const Arithmetic& with, const GroupedHeads& shape, const Atte
   project(queries, Role::query, Role::query_bias);
   project(keys, Role::key, Role::key_bias);
   project(values, Role::value, Role::value_bias);
-  if (shape.norm == HeadNorm::per_head || shape.norm == HeadNorm::whole) {
+  const auto norm_both = [&] {
     norm_heads(with, queries, weights[Role::query_norm], shape);
     norm_heads(with, keys, weights[Role::key_norm], shape);
-  }
+  };
+  if (shape.norm == HeadNorm::per_head || shape.norm == HeadNorm::whole) norm_both();
   if (shape.clip > 0.0f) {
     for (const Rows& rows : {queries, keys, values}) {
       with.ops.clip({rows.data, static_cast<size_t>(rows.count * rows.width)}, shape.clip);
@@ -55,9 +56,8 @@ void pre_attention(const Arithmetic& with, const GroupedHeads& shape, const Atte
                    .scale = static_cast<float>(with.model.rope.attention_factor),
                    .interleaved = with.model.rope.interleaved});
   }
-  if (shape.norm == HeadNorm::after_rope) {
-    for (const Rows& heads : {queries, keys}) norm_heads(with, heads, TensorView(), shape);
-  }
+  // Without learned weights, the set has none of these roles.
+  if (shape.norm == HeadNorm::after_rope || shape.norm == HeadNorm::learned_after_rope) norm_both();
   if (shape.tempered) with.ops.scale_rows(queries, rotation.temperatures.span());
 }
 

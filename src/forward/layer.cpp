@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "forward/norm.h"
 #include "forward/vector_weights.h"
 #include "model/rope.h"
 
@@ -10,17 +11,17 @@ namespace klotski {
 
 namespace {
 
-List<float> ones(const Processor& ops, int64_t count) {
-  const std::vector<float> values(static_cast<size_t>(count), 1.0f);
+List<float> filled(const Processor& ops, int64_t count, float value) {
+  const std::vector<float> values(static_cast<size_t>(count), value);
   return List(ops, std::span<const float>(values));
 }
 
-// A part that is not routed: one expert, weight one.
-Routing everyone_to_one(const Processor& ops, int64_t rows) {
+// A part that is not routed: one expert, the same weight for every row.
+Routing everyone_to_one(const Processor& ops, int64_t rows, float weight) {
   const std::vector<ExpertId> experts(static_cast<size_t>(rows), ExpertId(0));
   return {.slots = 1,
           .experts = List(ops, std::span<const ExpertId>(experts)),
-          .weights = ones(ops, rows),
+          .weights = filled(ops, rows, weight),
           .scales = List<float>(ops, 0),
           .gaps = List<float>(ops, 0),
           .chosen = experts};
@@ -38,11 +39,18 @@ List<float> temperatures_of(const Arithmetic& with, const Batch& batch) {
   return List(with.ops, std::span<const float>(factors));
 }
 
+// values = values * factor, where that changes them
+void scale_values(const Arithmetic& with, Rows rows, float factor) {
+  if (factor == 1.0f) return;
+  with.ops.scale({rows.data, static_cast<size_t>(rows.count * rows.width)}, factor);
+}
+
 }  // namespace
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
            std::span<const TokenId> tokens) {
   with.ops.embed(hidden, model_weights[Role::embedding], List(with.ops, tokens).span());
+  scale_values(with, hidden, with.model.embedding_scale);
 }
 
 Rotation rotation_of(const Arithmetic& with, const Batch& batch) {
@@ -71,14 +79,26 @@ void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
                     const WeightSet& weights, LayerId layer) {
   Buffer projected(with.ops, hidden.count, hidden.width);
   project_attended(with, projected.rows(), attended, weights, layer);
+  scale_values(with, projected.rows(), with.model.residual_scale);
   with.ops.add(hidden, projected.rows());
+}
+
+void norm_beside_attention(const Arithmetic& with, Rows normed, ConstRows hidden,
+                           const WeightSet& weights, LayerId layer) {
+  if (!with.model.layer(layer).feed_forward.beside_attention) return;
+  norm_rows(with, normed, hidden, weights[Role::feed_forward_norm],
+            weights[Role::feed_forward_norm_bias]);
 }
 
 Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
               LayerId layer, std::span<const ExpertId> given) {
   const FeedForward& part = with.model.layer(layer).feed_forward;
-  with.ops.rms_norm(normed, hidden, weights[Role::feed_forward_norm], with.model.norm_epsilon);
-  if (!part.routed) return everyone_to_one(with.ops, hidden.count);
+  if (!part.beside_attention) {
+    norm_rows(with, normed, hidden, weights[Role::feed_forward_norm],
+              weights[Role::feed_forward_norm_bias]);
+  }
+  const float residual = with.model.residual_scale;
+  if (!part.routed) return everyone_to_one(with.ops, hidden.count, residual);
 
   const int64_t choices = hidden.count * part.router.top_k;
   Routing routing{.slots = part.router.top_k,
@@ -93,19 +113,24 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
   if (part.selection_bias) {
     bias = floats_of(with.ops, weights[Role::selection_bias], part.experts);
   }
+  RouterRule rule = part.router;
+  rule.scale *= residual;
   with.ops.route({.logits = scores.rows(),
                   .selection_bias = bias.span(),
-                  .rule = part.router,
+                  .rule = rule,
                   .experts = routing.experts.span(),
                   .weights = routing.weights.span(),
                   .gaps = routing.gaps.span()});
   if (!given.empty()) routing.experts = List(with.ops, given);
   if (part.scales_inputs) {
-    routing.scales = std::exchange(routing.weights, ones(with.ops, choices));
+    routing.scales = std::exchange(routing.weights, filled(with.ops, choices, 1.0f));
     routing.coming_scales.emplace(with.ops, routing.scales);
   }
   routing.coming.emplace(with.ops, routing.experts);
-  if (with.router_gaps) routing.coming_gaps.emplace(with.ops, routing.gaps);
+  if (with.router_gaps) {
+    routing.coming_gaps.emplace(with.ops, routing.gaps);
+    routing.coming_weights.emplace(with.ops, routing.weights);
+  }
   return routing;
 }
 
@@ -113,9 +138,11 @@ void read_choices(Routing& routing) {
   if (routing.coming) routing.chosen = routing.coming->take();
   if (routing.coming_gaps) routing.chosen_gaps = routing.coming_gaps->take();
   if (routing.coming_scales) routing.chosen_scales = routing.coming_scales->take();
+  if (routing.coming_weights) routing.chosen_weights = routing.coming_weights->take();
   routing.coming.reset();
   routing.coming_gaps.reset();
   routing.coming_scales.reset();
+  routing.coming_weights.reset();
 }
 
 void run_experts(const Arithmetic& with, Rows out, ConstRows in,
@@ -147,6 +174,11 @@ void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
   const FeedForward& part = with.model.layer(layer).feed_forward;
   if (!part.shared) return;
   Buffer output(with.ops, hidden.count, hidden.width);
+  Buffer own(with.ops, part.shared->own_norm ? hidden.count : 0, hidden.width);
+  if (part.shared->own_norm) {
+    norm_rows(with, own.rows(), hidden, weights[Role::shared_norm], TensorView());
+    normed = own.rows();
+  }
   const ExpertProduct product{.out = output.rows(),
                               .in = normed,
                               .out_rows = {},
@@ -156,6 +188,7 @@ void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
                               .down = weights[Role::shared_down],
                               .activation = part.activation};
   with.ops.experts(std::span(&product, 1), with.precision);
+  scale_values(with, output.rows(), with.model.residual_scale);
   if (!part.shared->gated) return with.ops.add(hidden, output.rows());
   Buffer scale(with.ops, hidden.count, 1);
   with.ops.matmul(scale.rows(), normed, weights[Role::shared_scale], TensorView(), Precision::f32);
@@ -167,10 +200,12 @@ void logits(const Arithmetic& with, Rows out, ConstRows hidden, const WeightSet&
             std::span<const int32_t> rows) {
   Buffer wanted(with.ops, out.count, hidden.width);
   with.ops.gather(wanted.rows(), hidden, List(with.ops, rows).span());
-  with.ops.rms_norm(wanted.rows(), wanted.rows(), model_weights[Role::final_norm],
-                    with.model.norm_epsilon);
+  norm_rows(with, wanted.rows(), wanted.rows(), model_weights[Role::final_norm],
+            model_weights[Role::final_norm_bias]);
   const Role head = with.model.tied_embeddings ? Role::embedding : Role::output;
-  with.ops.matmul(out, wanted.rows(), model_weights[head], TensorView(), with.precision);
+  with.ops.matmul(out, wanted.rows(), model_weights[head], model_weights[Role::output_bias],
+                  with.precision);
+  scale_values(with, out, with.model.logit_scale);
 }
 
 }  // namespace klotski

@@ -55,10 +55,12 @@ struct Routing {
   std::vector<ExpertId> chosen = {};
   std::vector<float> chosen_gaps = {};
   std::vector<float> chosen_scales = {};
-  // Choices, gaps and scales on their way to the program's memory.
+  std::vector<float> chosen_weights = {};  // where gaps were asked for
+  // Choices, gaps, scales and weights on their way to the program's memory.
   std::optional<Download<ExpertId>> coming = {};
   std::optional<Download<float>> coming_gaps = {};
   std::optional<Download<float>> coming_scales = {};
+  std::optional<Download<float>> coming_weights = {};
 };
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
@@ -106,8 +108,14 @@ void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
 void project_attended(const Arithmetic& with, Rows out, ConstRows attended,
                       const WeightSet& weights, LayerId layer);
 
-// normed = norm(hidden), and where its rows go: for the program in two parts. `given`: choices that
-// count in place of the router's, [rows][top_k]; empty: the router chooses.
+// normed = norm(hidden) where the feed-forward part of the layer reads the rows that attention
+// reads: called with the hidden rows before post_attention(), and attention's weights.
+void norm_beside_attention(const Arithmetic& with, Rows normed, ConstRows hidden,
+                           const WeightSet& weights, LayerId layer);
+
+// normed = norm(hidden), unless norm_beside_attention() made it, and where its rows go: for the
+// program in two parts. `given`: choices that count in place of the router's, [rows][top_k]; empty:
+// the router chooses.
 Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const WeightSet& weights,
               LayerId layer, std::span<const ExpertId> given = {});
 // Takes the choices to the program's memory, once all operations of route() were waited for.
@@ -125,7 +133,8 @@ struct ChosenExpert {
 void run_experts(const Arithmetic& with, Rows out, ConstRows in,
                  std::span<const ChosenExpert> experts, LayerId layer);
 
-// hidden += the shared expert of the normed rows, if the layer has one.
+// hidden += the shared expert of the normed rows, or of a norm of its own, if the layer has one.
+// Called before the routed experts' results are added.
 void add_shared_expert(const Arithmetic& with, Rows hidden, ConstRows normed,
                        const WeightSet& weights, LayerId layer);
 

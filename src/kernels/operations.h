@@ -24,6 +24,12 @@
 #define KLOTSKI_OPERATION_rms_norm \
   void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const
 
+// out = (in - mean(in)) / sqrt(variance(in) + epsilon) * weight + bias, row by row; bias may be
+// empty, out may be in
+#define KLOTSKI_OPERATION_layer_norm                                                        \
+  void layer_norm(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias, \
+                  float epsilon) const
+
 // out = in * weight^T + bias; weight [out.width][in.width], bias [out.width] or empty
 #define KLOTSKI_OPERATION_matmul                                                        \
   void matmul(Rows out, ConstRows in, const TensorView& weight, const TensorView& bias, \
@@ -44,6 +50,9 @@
 
 // values = min(max(values, -limit), limit)
 #define KLOTSKI_OPERATION_clip void clip(std::span<float> values, float limit) const
+
+// values = values * factor
+#define KLOTSKI_OPERATION_scale void scale(std::span<float> values, float factor) const
 
 // Puts keys and values of several sequences into their pages.
 #define KLOTSKI_OPERATION_store_kv void store_kv(std::span<const KvRows> sequences) const
@@ -99,12 +108,14 @@
   X(expansion_bytes) \
   X(embed) \
   X(rms_norm) \
+  X(layer_norm) \
   X(matmul) \
   X(matmul_by_head) \
   X(experts) \
   X(arrange) \
   X(rope) \
   X(clip) \
+  X(scale) \
   X(store_kv) \
   X(attention) \
   X(route) \

@@ -168,7 +168,9 @@ struct VisiblePositions {
 };
 VisiblePositions visible_positions(const AttentionArguments& arguments, int64_t token);
 
-enum class ScoreFunction { softmax, sigmoid };
+// sparse_mixer: the largest logits are chosen one after the other. The weight of each is its share
+// of a softmax over the experts that were not chosen before and whose logit is near its own.
+enum class ScoreFunction { softmax, sigmoid, sparse_mixer };
 enum class GroupScore { best, best_two };  // a group counts as its best expert, or the sum of two
 
 // How a router's logits become a choice of experts. Plain data, part of the model's description.
@@ -179,7 +181,10 @@ struct RouterRule {
   int groups_kept = 1;  // ... and only experts of the best groups can be chosen
   GroupScore group_score = GroupScore::best;
   bool renormalise = false;  // chosen weights are divided by their sum
-  float scale = 1.0f;        // factor of the weights, applied last
+  float least_sum = 0.0f;    // a smaller sum counts as this one when weights are renormalised
+  // sparse_mixer: a logit x is near the chosen c where (c - x) / max(|x|, c) <= 2 * jitter.
+  float jitter = 0.0f;
+  float scale = 1.0f;  // factor of the weights, applied last
 };
 
 struct RouteArguments {
@@ -189,8 +194,9 @@ struct RouteArguments {
   std::span<ExpertId> experts;  // [tokens][top_k], best first, ties to the lower expert
   std::span<float> weights;     // [tokens][top_k]
   // How far each choice was from another, [tokens]: the score of the last chosen expert over that
-  // of the best one left, or of the last kept group over the next where that is nearer. Infinite
-  // where nothing was left. Empty: not wanted.
+  // of the best one left, or of the last kept group over the next where that is nearer; for
+  // sparse_mixer also how far a logit is from entering or leaving a softmax, times the chosen
+  // expert's share of all. Infinite where nothing was left. Empty: not wanted.
   std::span<float> gaps = {};
 };
 
@@ -272,7 +278,7 @@ class ProcessorMemory {
 
   static constexpr uint64_t kMostMarks = 16;
   static constexpr uint64_t kMostLanding = uint64_t{64} << 10;
-  static constexpr uint64_t kMostLandings = 32;
+  static constexpr uint64_t kMostLandings = 48;
 };
 
 // The most that operations are called with at once.

@@ -23,8 +23,8 @@ struct HeadCounts {
 };
 
 // RMS norm of queries and keys: over each head or their whole width before rope, with learned
-// weights; or over each head after rope, without weights.
-enum class HeadNorm { none, per_head, whole, after_rope };
+// weights; or over each head after rope, without weights or with learned ones.
+enum class HeadNorm { none, per_head, whole, after_rope, learned_after_rope };
 
 // Softmax attention over the keys and values of every position, with heads of keys and values that
 // several neighbouring query heads share (multi-head, grouped-query and multi-query attention).

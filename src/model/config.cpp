@@ -1,5 +1,10 @@
 #include "model/config.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/folder.h"
@@ -21,6 +26,31 @@ std::string supported_types() {
   return list;
 }
 
+// Letters to put in, take out or replace to make one word of another.
+size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);  // distances of a beginning of `from` to those of `to`
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= from.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= to.size(); ++j) {
+      const size_t replaced = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The known type that is most like `type`.
+std::string_view nearest_type(std::string_view type) {
+  constexpr size_t kLongest = 64;  // names of types are shorter
+  const std::string_view wanted = type.substr(0, kLongest);
+  const auto nearer = [&](const Family& a, const Family& b) {
+    return edit_distance(wanted, a.model_type) < edit_distance(wanted, b.model_type);
+  };
+  return std::min_element(families().begin(), families().end(), nearer)->model_type;
+}
+
 }  // namespace
 
 ModelDescription parse_config(std::string_view json_text, std::string_view what) {
@@ -38,7 +68,8 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
       return description;
     }
   }
-  config.refuse("model_type", "one of " + supported_types());
+  config.refuse("model_type", fmt::format("one of {}, of which {} is nearest", supported_types(),
+                                          nearest_type(type)));
 }
 
 ModelDescription read_config(const std::filesystem::path& folder) {

@@ -140,6 +140,25 @@ TEST(ParseConfig, RefusesBadFieldsByName) {
   }
 }
 
+TEST(ParseConfig, AnUnknownFamilyIsRefusedWithTheNearestOne) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"mixtrel", "mixtral"},
+      {"qwen3moe", "qwen3_moe"},
+      {"glm4", "glm4_moe"},
+      {"hunyuan_v2_moe", "hunyuan_v1_moe"},
+      {"", "dbrx"}};
+  for (const auto& [type, nearest] : cases) {
+    Json config = mixtral();
+    config["model_type"] = type;
+    const std::string message = error_of(config);
+    EXPECT_NE(message.find("of which " + nearest + " is nearest"), std::string::npos) << message;
+    EXPECT_NE(message.find("arctic, dbrx, "), std::string::npos) << message;
+  }
+  Json config = mixtral();
+  config["model_type"] = std::string(1 << 20, 'x');
+  EXPECT_FALSE(error_of(config).empty()) << "a long name takes no long time";
+}
+
 TEST(ParseConfig, RefusesBadRopeScalingByName) {
   struct Case {
     const char* scaling;

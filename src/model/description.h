@@ -47,6 +47,9 @@ struct QueryTemperature {
 struct SharedExpert {
   int64_t width = 0;
   bool gated = false;  // its output is scaled by the sigmoid of a learned projection of the token
+  // Whether it reads a norm of its own of the sum after attention, in place of the rows that the
+  // routed experts read.
+  bool own_norm = false;
 };
 
 // A routed feed-forward part; a dense one is the case of one expert with weight one.
@@ -62,7 +65,11 @@ struct FeedForward {
   bool scales_inputs = false;   // weights of the choices scale experts' inputs, not their outputs
   bool expert_bias = false;     // learned biases of gate, up and down of routed experts
   std::optional<SharedExpert> shared;
+  // Whether router and routed experts read the rows that attention reads, not the sum after it.
+  bool beside_attention = false;
 };
+
+enum class NormKind { rms, layer };  // layer: the mean is subtracted first
 
 struct Layer {
   Attention attention;
@@ -73,8 +80,11 @@ struct Layer {
 enum class Role {
   embedding,
   final_norm,
+  final_norm_bias,
   output,
+  output_bias,
   attention_norm,
+  attention_norm_bias,
   query,
   query_bias,
   key,
@@ -97,9 +107,11 @@ enum class Role {
   attention_output,
   attention_output_bias,
   feed_forward_norm,
+  feed_forward_norm_bias,
   router,
   router_bias,
   selection_bias,
+  shared_norm,  // the norm behind SharedExpert::own_norm
   shared_gate,  // gate of its gated activation
   shared_up,
   shared_down,
@@ -132,7 +144,13 @@ struct ModelDescription {
   int64_t vocabulary = 0;
   int64_t hidden = 0;
   int64_t max_positions = 0;
+  NormKind norm = NormKind::rms;  // norms of layers and the last one; heads have RMS norms
+  bool norm_bias = false;
   float norm_epsilon = 1e-6f;
+  float embedding_scale = 1.0f;  // factor of embeddings
+  float residual_scale = 1.0f;   // factor of all that a layer adds to its input
+  float logit_scale = 1.0f;      // factor of logits
+  bool output_bias = false;      // the output projection has a bias
   bool tied_embeddings = false;  // the output projection is the embedding table
   Rope rope;
   std::optional<QueryTemperature> query_temperature;  // for layers whose attention is tempered

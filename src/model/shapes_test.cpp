@@ -28,12 +28,20 @@ std::string refusal(std::string_view shape) {
 // Billions of parameters, all and active, as the models' publishers state them.
 TEST(Shapes, HaveTheirPublishedSizes) {
   const std::map<std::string_view, std::pair<double, double>> expected = {
-      {"mixtral-8x7b", {46.7, 12.9}},     {"mixtral-8x22b", {141, 39}},
-      {"qwen3-30b-a3b", {30.5, 3.3}},     {"qwen3-235b-a22b", {235, 22}},
-      {"qwen1.5-moe-a2.7b", {14.3, 2.7}}, {"olmoe-1b-7b", {6.9, 1.3}},
-      {"gpt-oss-20b", {20.9, 4.19}},      {"gpt-oss-120b", {116.8, 5.71}},
+      {"mixtral-8x7b", {46.7, 12.9}},
+      {"mixtral-8x22b", {141, 39}},
+      {"qwen3-30b-a3b", {30.5, 3.3}},
+      {"qwen3-235b-a22b", {235, 22}},
+      {"qwen1.5-moe-a2.7b", {14.3, 2.7}},
+      {"olmoe-1b-7b", {6.9, 1.3}},
+      {"gpt-oss-20b", {20.9, 4.19}},
+      {"gpt-oss-120b", {116.8, 5.71}},
       {"deepseek-v2-lite", {15.7, 2.66}},  // 2.4 without embedding and output
       {"deepseek-v3", {671, 37.5}},        // 37 as published
+      {"glm-4.5-air", {106.9, 13.7}},
+      {"minimax-m2", {228.7, 10.2}},
+      {"dbrx", {131.6, 36.5}},
+      {"arctic", {476.9, 15.6}},
   };
   EXPECT_EQ(shape_names().size(), expected.size());
   for (const std::string_view name : shape_names()) {

@@ -1,5 +1,8 @@
 #include "model/tensors.h"
 
+#include <array>
+#include <utility>
+
 #include "base/error.h"
 
 namespace klotski {
@@ -23,12 +26,29 @@ class Specs {
   void add_if(bool condition, Role role, Shape shape) {
     if (condition) add(role, std::move(shape));
   }
+  // A norm over whole rows, with its bias where the model's norms have one.
+  void add_norm(Role weight, Role bias) {
+    add(weight, {model_.hidden});
+    add_if(model_.norm_bias, bias, {model_.hidden});
+  }
   // A tensor of an expert, which may be a slice of a tensor that others of the layer share.
   void add_expert(Role role, Shape shape) { add_slice(role, role, false, std::move(shape)); }
   // Two tensors of an expert that may be rows of the same stored matrix.
   void add_expert_pair(Role first, Role second, const Shape& shape) {
     add_slice(first, second, false, shape);
     add_slice(second, first, true, shape);
+  }
+  // Three matrices with as many columns, whose rows may follow each other in one stored matrix.
+  void add_stacked(const std::array<std::pair<Role, int64_t>, 3>& matrices, int64_t columns) {
+    const bool together =
+        pattern_of(matrices[0].first).pattern == pattern_of(matrices[1].first).pattern;
+    const int64_t all = matrices[0].second + matrices[1].second + matrices[2].second;
+    int64_t first = 0;
+    for (const auto& [role, rows] : matrices) {
+      add(role, {rows, columns});
+      if (together) specs_.back().slice = {.rows = all, .first_row = first};
+      first += rows;
+    }
   }
   std::vector<TensorSpec> take() { return std::move(specs_); }
 
@@ -68,14 +88,14 @@ void add_attention(Specs& specs, const GroupedHeads& attention, int64_t hidden) 
   const int64_t queries = attention.query_width();
   const int64_t keys = attention.key_width();
   const int64_t values = attention.value_width();
-  specs.add(Role::query, {queries, hidden});
+  specs.add_stacked(
+      {std::pair(Role::query, queries), std::pair(Role::key, keys), std::pair(Role::value, values)},
+      hidden);
   specs.add_if(attention.qkv_bias, Role::query_bias, {queries});
-  specs.add(Role::key, {keys, hidden});
   specs.add_if(attention.qkv_bias, Role::key_bias, {keys});
-  specs.add(Role::value, {values, hidden});
   specs.add_if(attention.qkv_bias, Role::value_bias, {values});
-  const bool normed = attention.norm == HeadNorm::per_head || attention.norm == HeadNorm::whole;
-  const bool per_head = attention.norm == HeadNorm::per_head;
+  const bool normed = attention.norm != HeadNorm::none && attention.norm != HeadNorm::after_rope;
+  const bool per_head = attention.norm != HeadNorm::whole;
   specs.add_if(normed, Role::query_norm, {per_head ? attention.head_dim : queries});
   specs.add_if(normed, Role::key_norm, {per_head ? attention.head_dim : keys});
   specs.add_if(attention.sinks, Role::sinks, {attention.query_heads});
@@ -112,14 +132,18 @@ void add_attention(Specs& specs, const LatentAttention& attention, int64_t hidde
 std::vector<TensorSpec> model_tensors(const ModelDescription& model) {
   Specs specs(model, LayerId(0), ExpertId(0));
   specs.add(Role::embedding, {model.vocabulary, model.hidden});
-  specs.add(Role::final_norm, {model.hidden});
+  specs.add_norm(Role::final_norm, Role::final_norm_bias);
   specs.add_if(!model.tied_embeddings, Role::output, {model.vocabulary, model.hidden});
+  specs.add_if(model.output_bias, Role::output_bias, {model.vocabulary});
   return specs.take();
 }
 
 std::vector<TensorSpec> attention_tensors(const ModelDescription& model, LayerId layer) {
   Specs specs(model, layer, ExpertId(0));
-  specs.add(Role::attention_norm, {model.hidden});
+  specs.add_norm(Role::attention_norm, Role::attention_norm_bias);
+  if (model.layer(layer).feed_forward.beside_attention) {
+    specs.add_norm(Role::feed_forward_norm, Role::feed_forward_norm_bias);
+  }
   std::visit([&](const auto& kind) { add_attention(specs, kind, model.hidden); },
              model.layer(layer).attention.kind);
   return specs.take();
@@ -129,11 +153,14 @@ std::vector<TensorSpec> gate_tensors(const ModelDescription& model, LayerId laye
   const FeedForward& part = model.layer(layer).feed_forward;
   const int64_t hidden = model.hidden;
   Specs specs(model, layer, ExpertId(0));
-  specs.add(Role::feed_forward_norm, {hidden});
+  if (!part.beside_attention) {
+    specs.add_norm(Role::feed_forward_norm, Role::feed_forward_norm_bias);
+  }
   specs.add_if(part.routed, Role::router, {part.experts, hidden});
   specs.add_if(part.router_bias, Role::router_bias, {part.experts});
   specs.add_if(part.selection_bias, Role::selection_bias, {part.experts});
   if (part.shared) {
+    specs.add_if(part.shared->own_norm, Role::shared_norm, {hidden});
     specs.add(Role::shared_gate, {part.shared->width, hidden});
     specs.add(Role::shared_up, {part.shared->width, hidden});
     specs.add(Role::shared_down, {hidden, part.shared->width});

@@ -39,7 +39,8 @@ struct TensorSpec {
 // Embedding, final norm and, unless tied, output projection.
 std::vector<TensorSpec> model_tensors(const ModelDescription& model);
 
-// The attention of a layer and the norm before it.
+// The attention of a layer and the norm before it; also the norm before the routed part where that
+// part reads the rows that attention reads.
 std::vector<TensorSpec> attention_tensors(const ModelDescription& model, LayerId layer);
 
 // Tensors of a layer's feed-forward part that every token uses: the norm before it, router, shared

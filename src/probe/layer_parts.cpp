@@ -91,8 +91,8 @@ void measure_gate(const PartsBench& bench, const ModelDescription& whole, LayerI
               const auto outputs = random_rows(bench.ops, rows * slots, model.hidden);
               const auto shares = random_rows(bench.ops, rows, slots);
               return [&, hidden, normed, outputs, shares] {
-                with.ops.combine(hidden->rows(), outputs->rows(), shares->floats());
                 add_shared_expert(with, hidden->rows(), normed->rows(), weights.next(), kOnly);
+                with.ops.combine(hidden->rows(), outputs->rows(), shares->floats());
               };
             },
             .scale = sample.scale});

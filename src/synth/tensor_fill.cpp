@@ -29,8 +29,8 @@ constexpr size_t kBlockElements = 1 << 12;  // made at a time: floats that stay 
 
 bool is_norm(Role role) {
   return role == Role::final_norm || role == Role::attention_norm ||
-         role == Role::feed_forward_norm || role == Role::query_norm || role == Role::key_norm ||
-         role == Role::query_down_norm || role == Role::latent_norm;
+         role == Role::feed_forward_norm || role == Role::shared_norm || role == Role::query_norm ||
+         role == Role::key_norm || role == Role::query_down_norm || role == Role::latent_norm;
 }
 
 bool adds_to_stream(Role role) {

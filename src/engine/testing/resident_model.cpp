@@ -50,10 +50,13 @@ Buffer ResidentModel::forward(const Batch& batch, std::span<KvSequence* const> s
                               Precision precision) const {
   const Arithmetic with{description_, ops, precision};
   Buffer hidden(ops, batch.rows(), description_.hidden);
+  Buffer normed(ops, batch.rows(), description_.hidden);
   embed(with, hidden.rows(), model_weights_, batch.tokens);
   for (int64_t i = 0; i < description_.layer_count(); ++i) {
-    attend(with, hidden.rows(), LayerId(i), batch, sequences, cache);
-    feed_forward(with, hidden.rows(), LayerId(i));
+    const LayerId layer(i);
+    norm_beside_attention(with, normed.rows(), hidden.rows(), layer_weights_[size_t(i)], layer);
+    attend(with, hidden.rows(), layer, batch, sequences, cache);
+    feed_forward(with, hidden.rows(), normed.rows(), layer);
   }
   const std::vector<int32_t> wanted = batch.logit_rows();
   Buffer result(ops, static_cast<int64_t>(wanted.size()), description_.vocabulary);
@@ -77,11 +80,11 @@ void ResidentModel::attend(const Arithmetic& with, Rows hidden, LayerId layer, c
   post_attention(with, hidden, attended.rows(), weights, layer);
 }
 
-void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId layer) const {
+void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, Rows normed,
+                                 LayerId layer) const {
   const WeightSet& weights = layer_weights_[static_cast<size_t>(layer.value)];
   const std::vector<ExpertWeights>& experts = experts_[static_cast<size_t>(layer.value)];
-  Buffer normed(with.ops, hidden.count, hidden.width);
-  Routing routing = route(with, normed.rows(), hidden, weights, layer);
+  Routing routing = route(with, normed, hidden, weights, layer);
   with.ops.memory.finish();
   read_choices(routing);
 
@@ -100,10 +103,10 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, LayerId la
     }
     const ChosenExpert chosen{
         .weights = experts[e], .in_rows = in_rows, .out_rows = out_rows, .in_scales = scales};
-    run_experts(with, slots.rows(), normed.rows(), std::span(&chosen, 1), layer);
+    run_experts(with, slots.rows(), normed, std::span(&chosen, 1), layer);
   }
+  add_shared_expert(with, hidden, normed, weights, layer);
   with.ops.combine(hidden, slots.rows(), routing.weights.span());
-  add_shared_expert(with, hidden, normed.rows(), weights, layer);
 }
 
 }  // namespace klotski

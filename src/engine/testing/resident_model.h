@@ -31,7 +31,7 @@ class ResidentModel {
  private:
   void attend(const Arithmetic& with, Rows hidden, LayerId layer, const Batch& batch,
               std::span<KvSequence* const> sequences, PagedKvCache& cache) const;
-  void feed_forward(const Arithmetic& with, Rows hidden, LayerId layer) const;
+  void feed_forward(const Arithmetic& with, Rows hidden, Rows normed, LayerId layer) const;
 
   ModelDescription description_;
   std::vector<std::unique_ptr<std::byte[]>> storage_;

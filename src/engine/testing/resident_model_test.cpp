@@ -92,11 +92,15 @@ TEST_P(ResidentModels, APromptInPiecesGivesBitForBitTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ResidentModels,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
-                                           "llama4_text", "variants/gpt_oss_mxfp4",
-                                           "variants/llama4_chunks_dense",
-                                           "variants/llama4_no_norm"));
+INSTANTIATE_TEST_SUITE_P(
+    Families, ResidentModels,
+    ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "llama4_text",
+                      "variants/gpt_oss_mxfp4", "variants/llama4_chunks_dense",
+                      "variants/llama4_no_norm", "variants/arctic", "variants/arctic_dense_layers",
+                      "variants/dbrx_clip", "variants/ernie_interval_least_sum",
+                      "variants/glm4_bias_dense", "variants/glm4_head_norm_groups",
+                      "variants/granite_factors_bias", "variants/hunyuan_bias_layers",
+                      "variants/minimax_partial", "variants/phimoe_biases_window"));
 INSTANTIATE_TEST_SUITE_P(LengthDependentRope, ResidentModels,
                          ::testing::Values("variants/mixtral_dynamic",
                                            "variants/mixtral_longrope"));

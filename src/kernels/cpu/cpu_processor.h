@@ -41,6 +41,7 @@ class CpuProcessor : public ReferenceProcessor {
   KLOTSKI_OVERRIDE(scratch_bytes)
   KLOTSKI_OVERRIDE(expansion_bytes)
   KLOTSKI_OVERRIDE(rms_norm)
+  KLOTSKI_OVERRIDE(layer_norm)
   KLOTSKI_OVERRIDE(matmul)
   KLOTSKI_OVERRIDE(matmul_by_head)
   KLOTSKI_OVERRIDE(experts)

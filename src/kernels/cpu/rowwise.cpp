@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/cpu/cpu_processor.h"
@@ -11,6 +12,16 @@ namespace {
 template <typename R>
 R rows_of(R rows, int64_t begin, int64_t end) {
   return {rows.row(begin), end - begin, rows.width};
+}
+
+// The sum of a row, in an order that no instruction set changes.
+float sum_of(const float* values, int64_t count) {
+  constexpr int64_t kChains = 16;  // sums side by side, which compilers keep in vectors
+  std::array<float, kChains> sums{};
+  for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i % kChains)] += values[i];
+  float sum = 0.0f;
+  for (const float of_chain : sums) sum += of_chain;
+  return sum;
 }
 
 }  // namespace
@@ -27,6 +38,27 @@ void CpuProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, fl
       for (int64_t c = 0; c < width; ++c) {
         out.row(r)[c] = in.row(r)[c] * factor * scale[static_cast<size_t>(c)];
       }
+    }
+  });
+}
+
+void CpuProcessor::layer_norm(Rows out, ConstRows in, const TensorView& weight,
+                              const TensorView& bias, float epsilon) const {
+  const Machine with = machine();
+  const auto columns = static_cast<size_t>(in.width);
+  const auto width = static_cast<float>(in.width);
+  std::vector<float> scale(columns);
+  std::vector<float> added(columns, 0.0f);
+  reference::load_row(weight, 0, scale);
+  if (bias.data != nullptr) reference::load_row(bias, 0, added);
+  share_out(with, out.count, out.width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* row = out.row(r);
+      const float mean = sum_of(in.row(r), in.width) / width;
+      for (int64_t c = 0; c < in.width; ++c) row[c] = in.row(r)[c] - mean;
+      const float variance = with.kernels.sum_of_squares(row, in.width) / width;
+      const float factor = 1.0f / std::sqrt(variance + epsilon);
+      for (size_t c = 0; c < columns; ++c) row[c] = row[c] * factor * scale[c] + added[c];
     }
   });
 }

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "kernels/cpu/testing.h"
 
 namespace klotski {
@@ -51,6 +53,66 @@ TEST(CpuRowwise, RmsNormWithoutWeightsIsThatOfOnes) {
   };
   expect_equal(reference_processor());
   with_every_processor(expect_equal);
+}
+
+TEST(CpuRowwise, LayerNormAgreesWithTheReference) {
+  for (const int64_t width : {1, 3, 16, 33, 1001, 4096}) {
+    for (const bool biased : {false, true}) {
+      constexpr int64_t kRows = 37;
+      std::vector<float> in = random_floats(kRows * width, 1);
+      for (float& value : in) value += 3.0f;
+      const Weights weight(random_floats(width, 2), DType::BF16, {width});
+      const Weights bias(random_floats(width, 3), DType::F32, {width});
+      const TensorView added = biased ? bias.view : TensorView();
+      const ConstRows rows(in.data(), kRows, width);
+      std::vector<float> expected(in.size());
+      reference_processor().layer_norm({expected.data(), kRows, width}, rows, weight.view, added,
+                                       1e-5f);
+      std::vector<float> sizes = absolute(expected);
+      for (float& size : sizes) size += 10.0f;  // the mean of large numbers is subtracted
+      SameEverywhere same;
+      with_every_processor([&](const CpuProcessor& processor) {
+        SCOPED_TRACE(testing::Message() << "width " << width << ", bias " << biased);
+        Output out(kRows, width);
+        processor.layer_norm(out.rows(), rows, weight.view, added, 1e-5f);
+        expect_close(out.values(), expected, sizes, kSameInputs);
+        EXPECT_TRUE(out.guards_are_whole());
+        EXPECT_TRUE(same.holds(processor, out.values()));
+
+        std::vector<float> in_place = in;
+        const Rows own = {in_place.data(), kRows, width};
+        processor.layer_norm(own, own, weight.view, added, 1e-5f);
+        EXPECT_TRUE(same_bits(in_place, out.values()));
+
+        Output alone(1, width);
+        processor.layer_norm(alone.rows(), {rows.row(20), 1, width}, weight.view, added, 1e-5f);
+        EXPECT_TRUE(same_bits(alone.values(), out.values(20, 1)));
+      });
+    }
+  }
+}
+
+TEST(CpuRowwise, LayerNormOfAKnownRow) {
+  const std::vector<float> in = {1, 2, 3, 6};  // mean 3, variance 3.5
+  const Weights weight({1, 2, 1, 1}, DType::F32, {4});
+  const Weights bias({0, 0, 0.5f, 0}, DType::F32, {4});
+  with_every_processor([&](const CpuProcessor& processor) {
+    Output out(1, 4);
+    processor.layer_norm(out.rows(), {in.data(), 1, 4}, weight.view, bias.view, 0.0f);
+    const float scale = 1.0f / std::sqrt(3.5f);
+    expect_close(out.values(), std::vector<float>{-2 * scale, -2 * scale, 0.5f, 3 * scale},
+                 std::vector<float>(4, 1.0f), kSameInputs);
+  });
+}
+
+TEST(CpuRowwise, ScaleMultipliesEveryNumber) {
+  const std::vector<float> in = random_floats(1001, 1);
+  with_every_processor([&](const CpuProcessor& processor) {
+    std::vector<float> out = in;
+    processor.scale(out, 0.25f);
+    for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(out[i], in[i] * 0.25f);
+    processor.scale({}, 2.0f);
+  });
 }
 
 TEST(CpuRowwise, WhatIsNotFiniteStaysInItsRow) {

@@ -53,6 +53,32 @@ TEST_F(GpuNorm, WithoutWeightsIsThatOfOnes) {
   }
 }
 
+TEST_F(GpuNorm, LayerNormAgreesWithTheReference) {
+  for (const int64_t width : {1, 5, 64, 1000, 1024, 1025, 4096, 7171}) {
+    for (const bool biased : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "width " << width << ", bias " << biased);
+      constexpr int64_t kRows = 9;
+      std::vector<float> x = random_floats(kRows * width, 1);
+      for (float& value : x) value += 1.0f;
+      const Weights weight(random_floats(width, 2), DType::BF16, {width});
+      const Weights bias(random_floats(width, 3), DType::BF16, {width});
+      std::vector<float> expected(x.size(), kPoison);
+      reference_processor().layer_norm({expected.data(), kRows, width}, {x.data(), kRows, width},
+                                       weight.view, biased ? bias.view : TensorView(), kEpsilon);
+      const DeviceArray<float> in{std::span<const float>(x)};
+      const DeviceTensor w(weight);
+      const DeviceTensor b(bias);
+      const DeviceOutput out(kRows, width);
+      ops().layer_norm(out.rows(), {in.data(), kRows, width}, w.view(),
+                       biased ? b.view() : TensorView(), kEpsilon);
+      std::vector<float> sizes = absolute(expected);
+      for (float& size : sizes) size += 5.0f;  // the mean of large numbers is subtracted
+      expect_close(out.download(), expected, sizes, 3e-5);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_F(GpuNorm, MayWriteOverItsInput) {
   for (const int64_t width : {128, 4096}) {
     const std::vector<float> x = random_floats(7 * width, 1);

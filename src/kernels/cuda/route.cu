@@ -74,6 +74,30 @@ __device__ void score(float* scores, const float* logits, int count, ScoreFuncti
   for (int i = lane; i < count; i += kWarp) scores[i] /= sum;
 }
 
+// The weight that the sparse mixer gives an expert, and by how much a logit would have to change to
+// enter or leave the softmax of that weight.
+struct Mixed {
+  float weight;
+  float gap;
+};
+
+// Mixes the chosen expert; earlier choices come before it in the order of `choice`.
+__device__ Mixed mix(const float* logits, const float* choice, int experts, const Place& chosen,
+                     float jitter) {
+  const float best = logits[chosen.index];
+  float sum = 0.0f;
+  float gap = infinity();
+  for (int i = static_cast<int>(threadIdx.x % kWarp); i < experts; i += kWarp) {
+    if (place_of(choice, i).before(chosen)) continue;
+    const float size = fmaxf(fabsf(logits[i]), best);
+    const float distance = (best - logits[i]) / size;
+    if (i != chosen.index) gap = fminf(gap, fabsf(distance - 2.0f * jitter) * size);
+    if (distance > 2.0f * jitter) continue;
+    sum += expf(logits[i] - best);
+  }
+  return {1.0f / warp_sum(sum), -warp_max(-gap)};
+}
+
 // The score of a group: its best expert's, or the sum of its best two.
 __device__ float group_score(const float* members, int count, bool two) {
   Place best = place_of(members, 0);
@@ -122,7 +146,8 @@ __global__ void choose(Routing task) {
   float* scores = shared + threadIdx.x / kWarp * (2 * experts + rule.groups);
   float* choice = scores + experts;
 
-  score(scores, task.logits + token * experts, experts, rule.score);
+  const float* logits = task.logits + token * experts;
+  score(scores, logits, experts, rule.score);
   for (int i = lane; i < experts; i += kWarp) {
     choice[i] = task.bias ? scores[i] + task.bias[i] : scores[i];
   }
@@ -136,13 +161,20 @@ __global__ void choose(Routing task) {
   float sum = 0.0f;
   for (int slot = 0; slot < rule.top_k; ++slot) {
     last = next_place(choice, experts, last);
-    sum += scores[last.index];
+    float weight = scores[last.index];
+    if (rule.score == ScoreFunction::sparse_mixer) {
+      const Mixed mixed = mix(logits, choice, experts, last, rule.jitter);
+      gap = fminf(gap, mixed.gap * weight);
+      weight = mixed.weight;
+    }
+    sum += weight;
     if (lane == 0) {
       chosen[slot].value = last.index;
-      weights[slot] = scores[last.index];
+      weights[slot] = weight;
     }
   }
   __syncwarp();
+  sum = fmaxf(sum, rule.least_sum);
   for (int slot = lane; slot < rule.top_k; slot += kWarp) {
     weights[slot] = (rule.renormalise ? weights[slot] / sum : weights[slot]) * rule.scale;
   }

@@ -127,6 +127,15 @@ TEST_F(GpuRoute, GroupsAgreeWithTheReference) {
   }
 }
 
+TEST_F(GpuRoute, SparseMixersAndLeastSumsAgreeWithTheReference) {
+  for (const float jitter : {0.0f, 0.013f, 0.2f, 3.0f}) {
+    check(ops(), {70, 16, {.score = ScoreFunction::sparse_mixer, .top_k = 2, .jitter = jitter}});
+    check(ops(), {9, 128, {.score = ScoreFunction::sparse_mixer, .top_k = 4, .jitter = jitter}});
+    if (HasFatalFailure()) return;
+  }
+  check(ops(), {70, 64, {.top_k = 6, .renormalise = true, .least_sum = 0.9f}});
+}
+
 TEST_F(GpuRoute, TiesGoToTheLowerExpert) {
   const std::vector<float> equal(64, 0.25f);
   const Case given{1, 64, {.top_k = 5}};

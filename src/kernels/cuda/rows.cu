@@ -35,6 +35,11 @@ struct Clip {
   }
 };
 
+struct Scale {
+  float factor;
+  __device__ float operator()(float value) const { return value * factor; }
+};
+
 struct Sigmoid {
   __device__ float operator()(float value) const { return 1.0f / (1.0f + expf(-value)); }
 };
@@ -133,6 +138,10 @@ __global__ void add_weighted(Combination task) {
 
 void CudaProcessor::clip(std::span<float> values, float limit) const {
   launch_change(context(), values, Clip{limit});
+}
+
+void CudaProcessor::scale(std::span<float> values, float factor) const {
+  launch_change(context(), values, Scale{factor});
 }
 
 void CudaProcessor::sigmoid(std::span<float> values) const {

@@ -28,6 +28,17 @@ TEST_F(GpuRows, AddIsExact) {
   }
 }
 
+TEST_F(GpuRows, ScaleIsExact) {
+  for (const int64_t count : {1, 7, 8, 300001}) {
+    const std::vector<float> in = random_floats(count, 1);
+    std::vector<float> expected = in;
+    reference_processor().scale(expected, 0.3f);
+    const DeviceArray<float> out{std::span<const float>(in)};
+    ops().scale(out.span(), 0.3f);
+    EXPECT_TRUE(same_bits(out.download(), expected)) << count;
+  }
+}
+
 TEST_F(GpuRows, GatherCopiesRows) {
   const std::vector<int32_t> rows = {6, 0, 6, 3, 2};
   for (const int64_t width : {1, 9, 64, 2055, 4096}) {

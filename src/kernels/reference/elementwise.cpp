@@ -108,6 +108,10 @@ void ReferenceProcessor::clip(std::span<float> values, float limit) const {
   for (float& value : values) value = std::min(std::max(value, -limit), limit);
 }
 
+void ReferenceProcessor::scale(std::span<float> values, float factor) const {
+  for (float& value : values) value *= factor;
+}
+
 void ReferenceProcessor::sigmoid(std::span<float> values) const {
   for (float& value : values) value = sigmoid_of(value);
 }

@@ -77,14 +77,42 @@ void keep_best_groups(std::vector<float>& choice, std::span<const float> group_s
   }
 }
 
+// The weight that the sparse mixer gives an expert, and by how much a logit would have to change to
+// enter or leave the softmax of that weight.
+struct Mixed {
+  float weight = 0.0f;
+  float gap = -kNever;
+};
+
+// Mixes the expert chosen[slot].
+Mixed mix(std::span<const float> logits, std::span<const int> chosen, size_t slot, float jitter) {
+  const float best = logits[static_cast<size_t>(chosen[slot])];
+  const auto earlier = chosen.first(slot);
+  float sum = 0.0f;
+  Mixed mixed;
+  for (size_t expert = 0; expert < logits.size(); ++expert) {
+    const auto is_this = [&](int other) { return static_cast<size_t>(other) == expert; };
+    if (std::any_of(earlier.begin(), earlier.end(), is_this)) continue;
+    const float size = std::max(std::abs(logits[expert]), best);
+    const float distance = (best - logits[expert]) / size;
+    if (!is_this(chosen[slot])) {
+      mixed.gap = std::min(mixed.gap, std::abs(distance - 2.0f * jitter) * size);
+    }
+    if (distance > 2.0f * jitter) continue;
+    sum += std::exp(logits[expert] - best);
+  }
+  mixed.weight = 1.0f / sum;
+  return mixed;
+}
+
 }  // namespace
 
 void ReferenceProcessor::route(const RouteArguments& arguments) const {
   const RouterRule& rule = arguments.rule;
   const auto experts = static_cast<size_t>(arguments.logits.width);
   for (int64_t token = 0; token < arguments.logits.count; ++token) {
-    const std::vector<float> scores =
-        scores_of(std::span(arguments.logits.row(token), experts), rule.score);
+    const std::span<const float> logits(arguments.logits.row(token), experts);
+    const std::vector<float> scores = scores_of(logits, rule.score);
     std::vector<float> choice = scores;
     for (size_t e = 0; e < arguments.selection_bias.size(); ++e) {
       choice[e] += arguments.selection_bias[e];
@@ -95,20 +123,23 @@ void ReferenceProcessor::route(const RouteArguments& arguments) const {
       keep_best_groups(choice, group_scores, rule);
       group_gap = lead_of_largest(group_scores, rule.groups_kept);
     }
-    if (!arguments.gaps.empty()) {
-      arguments.gaps[static_cast<size_t>(token)] =
-          std::min(group_gap, lead_of_largest(choice, rule.top_k));
-    }
-
+    float gap = std::min(group_gap, lead_of_largest(choice, rule.top_k));
     const std::vector<int> chosen = largest_indices(choice, rule.top_k);
     float sum = 0.0f;
     for (const int expert : chosen) sum += scores[static_cast<size_t>(expert)];
+    sum = std::max(sum, rule.least_sum);
     for (size_t slot = 0; slot < chosen.size(); ++slot) {
       const size_t index = static_cast<size_t>(token) * chosen.size() + slot;
-      const float score = scores[static_cast<size_t>(chosen[slot])];
+      float score = scores[static_cast<size_t>(chosen[slot])];
+      if (rule.score == ScoreFunction::sparse_mixer) {
+        const Mixed mixed = mix(logits, chosen, slot, rule.jitter);
+        gap = std::min(gap, mixed.gap * score);
+        score = mixed.weight;
+      }
       arguments.experts[index] = ExpertId(chosen[slot]);
       arguments.weights[index] = (rule.renormalise ? score / sum : score) * rule.scale;
     }
+    if (!arguments.gaps.empty()) arguments.gaps[static_cast<size_t>(token)] = gap;
   }
 }
 

@@ -58,6 +58,31 @@ TEST(ReferenceRoute, GroupLimitedRoutingStaysInTheBestGroups) {
   EXPECT_EQ(route_one(logits, rule).experts, (std::vector<int>{2, 3}));
 }
 
+TEST(ReferenceRoute, ASmallSumCountsAsTheLeast) {
+  const RouterRule rule{
+      .score = ScoreFunction::sigmoid, .top_k = 2, .renormalise = true, .least_sum = 2.0f};
+  const Routed routed = route_one({0, 0, -9}, rule);  // scores of a half each
+  EXPECT_NEAR(routed.weights[0], 0.25, 1e-6);
+  EXPECT_NEAR(routed.weights[1], 0.25, 1e-6);
+}
+
+// Logits within 2 * jitter of the chosen one, relative to the larger of both, share its softmax.
+TEST(ReferenceRoute, SparseMixerSharesAmongNearLogits) {
+  RouterRule rule{.score = ScoreFunction::sparse_mixer, .top_k = 2, .jitter = 0.05f};
+  Routed routed = route_one({2.0f, 1.9f, 1.0f, -3.0f}, rule);
+  EXPECT_EQ(routed.experts, (std::vector<int>{0, 1}));
+  EXPECT_NEAR(routed.weights[0], 1.0 / (1.0 + std::exp(-0.1)), 1e-6);
+  EXPECT_NEAR(routed.weights[1], 1.0, 1e-6);  // the first choice does not count any more
+  rule.jitter = 0.0f;
+  routed = route_one({2.0f, 1.9f, 1.0f, -3.0f}, rule);
+  EXPECT_EQ(routed.weights, (std::vector<float>{1.0f, 1.0f}));
+  rule.jitter = 10.0f;
+  routed = route_one({-2.0f, -1.0f, 0.0f}, rule);
+  EXPECT_EQ(routed.experts, (std::vector<int>{2, 1}));
+  EXPECT_NEAR(routed.weights[0], 1.0 / (1.0 + std::exp(-1.0) + std::exp(-2.0)), 1e-6);
+  EXPECT_NEAR(routed.weights[1], 1.0 / (1.0 + std::exp(-1.0)), 1e-6);
+}
+
 TEST(ReferenceRoute, SurvivesNan) {
   const Routed routed =
       route_one({kNan, 1, kNan, 2, 3, kNan, 0, 1}, {.top_k = 4, .groups = 2, .groups_kept = 1});

@@ -144,6 +144,27 @@ std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key, i
   return {list->begin(), list->end()};
 }
 
+void describe_tokens(const JsonFields& config, ModelDescription& description) {
+  description.end_tokens = token_ids(config, "eos_token_id", description.vocabulary);
+  if (config.has("bos_token_id")) {
+    description.begin_token =
+        static_cast<TokenId>(config.integer("bos_token_id", 0, description.vocabulary - 1));
+  }
+}
+
+int64_t rotated_dims(const JsonFields& config, int64_t head_dim, double fallback) {
+  constexpr std::string_view kKey = "partial_rotary_factor";
+  const double outer = config.number_or(kKey, fallback, 1e-6, 1.0);
+  const auto rope = config.object("rope_parameters");
+  const double share = rope ? rope->number_or(kKey, outer, 1e-6, 1.0) : outer;
+  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * share);
+  if (rotated < 2 || rotated % 2 != 0) {
+    config.refuse(kKey,
+                  fmt::format("a part of {} numbers that is an even number of them", head_dim));
+  }
+  return rotated;
+}
+
 ModelDescription describe_common(const JsonFields& config, double default_rope_base) {
   return describe_common(config, default_rope_base, describe_attention(config).head_dim);
 }
@@ -156,11 +177,7 @@ ModelDescription describe_common(const JsonFields& config, double default_rope_b
   description.max_positions = config.integer("max_position_embeddings", 1, kMaxPositions);
   description.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 1e-12, 1e-1));
   description.tied_embeddings = config.boolean_or("tie_word_embeddings", false);
-  description.end_tokens = token_ids(config, "eos_token_id", description.vocabulary);
-  if (config.has("bos_token_id")) {
-    description.begin_token =
-        static_cast<TokenId>(config.integer("bos_token_id", 0, description.vocabulary - 1));
-  }
+  describe_tokens(config, description);
   description.rope = describe_rope(config, rotated_dims, default_rope_base);
   description.max_positions = usable_positions(description.rope, description.max_positions);
   return description;
@@ -200,7 +217,7 @@ GroupedHeads describe_attention(const JsonFields& config) {
   return attention;
 }
 
-Activation describe_activation(const JsonFields& config) {
+Activation describe_activation(const JsonFields& config, std::string_view key) {
   struct Name {
     std::string_view name;
     Activation activation;
@@ -211,11 +228,11 @@ Activation describe_activation(const JsonFields& config) {
                                                   {"gelu_pytorch_tanh", Activation::gelu_tanh},
                                                   {"gelu_new", Activation::gelu_tanh},
                                                   {"relu", Activation::relu}}};
-  const std::string wanted = config.string_or("hidden_act", "silu");
+  const std::string wanted = config.string_or(key, "silu");
   for (const Name& name : kNames) {
     if (name.name == wanted) return name.activation;
   }
-  config.refuse("hidden_act", "one of silu, gelu, gelu_pytorch_tanh, relu");
+  config.refuse(key, "one of silu, gelu, gelu_pytorch_tanh, relu");
 }
 
 void require_present(const JsonFields& config, std::initializer_list<std::string_view> keys) {
@@ -252,6 +269,17 @@ std::vector<std::string> layer_types(const JsonFields& config,
 int64_t expert_count(const JsonFields& config) {
   const std::string_view key = config.has("num_experts") ? "num_experts" : "num_local_experts";
   return config.integer(key, 1, kMaxExperts);
+}
+
+FeedForward dense_part(const JsonFields& config, int64_t width) {
+  FeedForward part;
+  part.width = width;
+  part.activation = describe_activation(config);
+  return part;
+}
+
+void refuse_switch(const JsonFields& config, std::string_view key) {
+  if (config.boolean_or(key, false)) config.refuse(key, "false, all that this program computes");
 }
 
 RouterRule describe_softmax_router(const JsonFields& config, int64_t experts) {

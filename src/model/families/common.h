@@ -27,6 +27,10 @@ ModelDescription describe_common(const JsonFields& config, double default_rope_b
 ModelDescription describe_common(const JsonFields& config, double default_rope_base,
                                  int64_t rotated_dims);
 
+// Numbers of a head that rope rotates: a share of them that is the field `partial_rotary_factor` of
+// `rope_parameters` or, before, of the top level.
+int64_t rotated_dims(const JsonFields& config, int64_t head_dim, double fallback);
+
 int64_t layer_count(const JsonFields& config);
 
 // Grouped-query attention by the usual field names, checked for divisibility.
@@ -36,7 +40,10 @@ GroupedHeads describe_attention(const JsonFields& config);
 // A family that rotates only part of a head says how much of it.
 Rope describe_rope(const JsonFields& config, int64_t rotated_dims, double default_base);
 
-Activation describe_activation(const JsonFields& config);
+// End tokens and begin token.
+void describe_tokens(const JsonFields& config, ModelDescription& description);
+
+Activation describe_activation(const JsonFields& config, std::string_view key = "hidden_act");
 
 // Refuses a config.json that leaves one of these fields out.
 void require_present(const JsonFields& config, std::initializer_list<std::string_view> keys);
@@ -50,6 +57,12 @@ std::vector<std::string> layer_types(const JsonFields& config,
 
 // The number of experts under whichever of its names the config uses.
 int64_t expert_count(const JsonFields& config);
+
+// A feed-forward part without a router, `width` wide.
+FeedForward dense_part(const JsonFields& config, int64_t width);
+
+// Refuses a field that is true: this program does not compute what it switches on.
+void refuse_switch(const JsonFields& config, std::string_view key);
 
 // Router of `experts` experts: softmax scores and `num_experts_per_tok` choices.
 RouterRule describe_softmax_router(const JsonFields& config, int64_t experts);

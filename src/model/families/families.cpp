@@ -5,9 +5,10 @@
 namespace klotski {
 
 std::span<const Family> families() {
-  static const std::array<Family, 9> kFamilies = {kDeepseekV2, kDeepseekV3, kGptOss,
-                                                  kKimiK2,     kLlama4Text, kMixtral,
-                                                  kOlmoe,      kQwen2Moe,   kQwen3Moe};
+  static const std::array kFamilies = {kArctic,     kDbrx,      kDeepseekV2, kDeepseekV3, kErnieMoe,
+                                       kGlm4Moe,    kGptOss,    kGraniteMoe, kHunyuanMoe, kKimiK2,
+                                       kLlama4Text, kMinimaxM2, kMixtral,    kOlmoe,      kPhiMoe,
+                                       kQwen2Moe,   kQwen3Moe};
   return kFamilies;
 }
 

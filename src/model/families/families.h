@@ -39,8 +39,11 @@ struct Family {
 inline constexpr std::array kDecoderTensors = {
     TensorPattern{Role::embedding, "model.embed_tokens.weight"},
     TensorPattern{Role::final_norm, "model.norm.weight"},
+    TensorPattern{Role::final_norm_bias, "model.norm.bias"},
     TensorPattern{Role::output, "lm_head.weight"},
+    TensorPattern{Role::output_bias, "lm_head.bias"},
     TensorPattern{Role::attention_norm, "model.layers.{layer}.input_layernorm.weight"},
+    TensorPattern{Role::attention_norm_bias, "model.layers.{layer}.input_layernorm.bias"},
     TensorPattern{Role::query, "model.layers.{layer}.self_attn.q_proj.weight"},
     TensorPattern{Role::query_bias, "model.layers.{layer}.self_attn.q_proj.bias"},
     TensorPattern{Role::key, "model.layers.{layer}.self_attn.k_proj.weight"},
@@ -53,6 +56,8 @@ inline constexpr std::array kDecoderTensors = {
     TensorPattern{Role::attention_output, "model.layers.{layer}.self_attn.o_proj.weight"},
     TensorPattern{Role::attention_output_bias, "model.layers.{layer}.self_attn.o_proj.bias"},
     TensorPattern{Role::feed_forward_norm, "model.layers.{layer}.post_attention_layernorm.weight"},
+    TensorPattern{Role::feed_forward_norm_bias,
+                  "model.layers.{layer}.post_attention_layernorm.bias"},
     TensorPattern{Role::router, "model.layers.{layer}.mlp.gate.weight"},
     TensorPattern{Role::expert_gate, "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"},
     TensorPattern{Role::expert_up, "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"},
@@ -64,15 +69,23 @@ inline constexpr std::array kDecoderTensors = {
 
 std::span<const Family> families();
 
+extern const Family kArctic;
+extern const Family kDbrx;
 extern const Family kDeepseekV2;
 extern const Family kDeepseekV3;
+extern const Family kErnieMoe;
+extern const Family kGlm4Moe;
 extern const Family kGptOss;
+extern const Family kGraniteMoe;
+extern const Family kHunyuanMoe;
 extern const Family kKimiK2;
 extern const Family kLlama4Text;
+extern const Family kMinimaxM2;
 extern const Family kMixtral;
+extern const Family kOlmoe;
+extern const Family kPhiMoe;
 extern const Family kQwen2Moe;
 extern const Family kQwen3Moe;
-extern const Family kOlmoe;
 
 // A field that is one token id or a list of them; absent gives none.
 std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key, int64_t vocabulary);

@@ -29,11 +29,8 @@ FeedForward routed_part(const JsonFields& config) {
   return part;
 }
 
-FeedForward dense_part(const JsonFields& config) {
-  FeedForward part;
-  part.width = config.integer("intermediate_size", 1, kMaxWidth);
-  part.activation = describe_activation(config);
-  return part;
+FeedForward qwen_dense_part(const JsonFields& config) {
+  return dense_part(config, config.integer("intermediate_size", 1, kMaxWidth));
 }
 
 std::vector<Layer> describe_layers(const JsonFields& config, const GroupedHeads& attention,
@@ -42,11 +39,12 @@ std::vector<Layer> describe_layers(const JsonFields& config, const GroupedHeads&
   const int64_t step = config.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
   std::vector<Layer> layers;
   for (int64_t i = 0; i < count; ++i) {
-    layers.push_back({attention, (i + 1) % step != 0 ? dense_part(config) : routed});
+    layers.push_back({attention, (i + 1) % step != 0 ? qwen_dense_part(config) : routed});
   }
   const auto listed = config.integers("mlp_only_layers", 0, count - 1);
   if (!listed) return layers;
-  for (const int64_t i : *listed) layers[static_cast<size_t>(i)].feed_forward = dense_part(config);
+  for (const int64_t i : *listed)
+    layers[static_cast<size_t>(i)].feed_forward = qwen_dense_part(config);
   return layers;
 }
 

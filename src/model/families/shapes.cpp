@@ -108,6 +108,39 @@ constexpr std::array kShapes = {
       "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
       "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
       "v_head_dim": 128, "vocab_size": 129280})"},
+    NamedShape{"glm-4.5-air", R"({
+      "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "hidden_act": "silu",
+      "attention_bias": true, "use_qk_norm": false, "partial_rotary_factor": 0.5,
+      "hidden_size": 4096, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+      "num_hidden_layers": 46, "num_attention_heads": 96, "num_key_value_heads": 8,
+      "head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1,
+      "num_experts_per_tok": 8, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+      "norm_topk_prob": true, "routed_scaling_factor": 1.0, "max_position_embeddings": 131072,
+      "rms_norm_eps": 1e-05, "rope_theta": 1000000, "rope_scaling": null,
+      "tie_word_embeddings": false, "vocab_size": 151552})"},
+    NamedShape{"minimax-m2", R"({
+      "architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2", "hidden_act": "silu",
+      "hidden_size": 3072, "intermediate_size": 1536, "num_hidden_layers": 62,
+      "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "rotary_dim": 64,
+      "num_local_experts": 256, "num_experts_per_tok": 8, "scoring_func": "sigmoid",
+      "use_routing_bias": true, "use_qk_norm": true, "qk_norm_type": "per_layer",
+      "shared_intermediate_size": 0, "max_position_embeddings": 196608, "rms_norm_eps": 1e-06,
+      "rope_theta": 5000000, "tie_word_embeddings": false, "vocab_size": 200064})"},
+    NamedShape{"dbrx", R"({
+      "architectures": ["DbrxForCausalLM"], "model_type": "dbrx",
+      "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000},
+      "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4,
+                     "moe_normalize_expert_weights": 1},
+      "d_model": 6144, "max_seq_len": 32768, "n_heads": 48, "n_layers": 40,
+      "tie_word_embeddings": false, "vocab_size": 100352})"},
+    NamedShape{"arctic", R"({
+      "architectures": ["ArcticForCausalLM"], "model_type": "arctic", "hidden_act": "silu",
+      "hidden_size": 7168, "intermediate_size": 4864, "num_hidden_layers": 35,
+      "num_attention_heads": 56, "num_key_value_heads": 8, "num_local_experts": 128,
+      "num_experts_per_tok": 2, "moe_layer_frequency": 1, "parallel_attn_mlp_res": true,
+      "use_residual": true, "max_position_embeddings": 4096, "rms_norm_eps": 1e-05,
+      "rope_theta": 10000.0, "sliding_window": null, "tie_word_embeddings": false,
+      "vocab_size": 32000})"},
 };
 
 // The shape that fills in the fields that a shape by hand leaves out.
@@ -160,29 +193,35 @@ void add_default_heads(Values& values, int64_t hidden) {
 bool has_latent_attention(const OrderedJson& config) { return config.contains("kv_lora_rank"); }
 
 void change(OrderedJson& config, std::string_view shape, const Values& values) {
-  const auto first_present = [&](std::string_view a, std::string_view b) {
-    return std::string(config.contains(std::string(a)) ? a : b);
-  };
-  const std::map<std::string_view, std::string> keys = {
-      {"L", "num_hidden_layers"},
-      {"H", "hidden_size"},
-      {"F", first_present("moe_intermediate_size", "intermediate_size")},
-      {"E", first_present("n_routed_experts", first_present("num_local_experts", "num_experts"))},
-      {"K", "num_experts_per_tok"},
-      {"heads", "num_attention_heads"},
-      {"kv_heads", "num_key_value_heads"},
-      {"head_dim", "head_dim"},
-      {"vocab", "vocab_size"},
-      {"shared", "shared_expert_intermediate_size"},
+  using Pointer = OrderedJson::json_pointer;
+  // Names that architectures have for a field; the last counts where a config has none of them.
+  static const std::map<std::string_view, std::vector<Pointer>> kKeys = {
+      {"L", {Pointer("/n_layers"), Pointer("/num_hidden_layers")}},
+      {"H", {Pointer("/d_model"), Pointer("/hidden_size")}},
+      {"F",
+       {Pointer("/moe_intermediate_size"), Pointer("/ffn_config/ffn_hidden_size"),
+        Pointer("/intermediate_size")}},
+      {"E",
+       {Pointer("/num_local_experts"), Pointer("/n_routed_experts"),
+        Pointer("/ffn_config/moe_num_experts"), Pointer("/num_experts")}},
+      {"K", {Pointer("/ffn_config/moe_top_k"), Pointer("/num_experts_per_tok")}},
+      {"heads", {Pointer("/n_heads"), Pointer("/num_attention_heads")}},
+      {"kv_heads", {Pointer("/attn_config/kv_n_heads"), Pointer("/num_key_value_heads")}},
+      {"head_dim", {Pointer("/head_dim")}},
+      {"vocab", {Pointer("/vocab_size")}},
+      {"shared", {Pointer("/shared_expert_intermediate_size")}},
   };
   for (const auto& [field, value] : values) {
-    if (field == "shared" && !config.contains(keys.at(field))) {
+    const std::vector<Pointer>& names = kKeys.at(field);
+    const auto present = std::find_if(names.begin(), names.end(),
+                                      [&](const Pointer& name) { return config.contains(name); });
+    if (field == "shared" && present == names.end()) {
       refuse(shape, "this architecture has no shared expert of a width of its own");
     }
     if (has_latent_attention(config) && (field == "kv_heads" || field == "head_dim")) {
       refuse(shape, fmt::format("this architecture has no field {}", field));
     }
-    config[keys.at(field)] = value;
+    config[present == names.end() ? names.back() : *present] = value;
   }
 }
 

@@ -1,0 +1,49 @@
+// Granite MoE: factors of embeddings, residual sums, attention scores and logits; the matrices of
+// all experts of a layer in two tensors, gate before up.
+
+#include <array>
+
+#include "model/families/common.h"
+#include "model/families/families.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr std::array kGraniteTensors = {
+    TensorPattern{Role::router, "model.layers.{layer}.block_sparse_moe.router.layer.weight"},
+    TensorPattern{Role::expert_gate, "model.layers.{layer}.block_sparse_moe.input_linear.weight"},
+    TensorPattern{Role::expert_up, "model.layers.{layer}.block_sparse_moe.input_linear.weight"},
+    TensorPattern{Role::expert_down, "model.layers.{layer}.block_sparse_moe.output_linear.weight"},
+};
+
+float granite_factor(const JsonFields& config, std::string_view key) {
+  return static_cast<float>(config.number_or(key, 1.0, 1e-9, 1e9));
+}
+
+ModelDescription describe_granite(const JsonFields& config) {
+  ModelDescription description = describe_common(config, 1e4);
+  description.embedding_scale = granite_factor(config, "embedding_multiplier");
+  description.residual_scale = granite_factor(config, "residual_multiplier");
+  description.logit_scale = 1.0f / granite_factor(config, "logits_scaling");
+  Layer layer;
+  GroupedHeads attention = describe_attention(config);
+  attention.scale = granite_factor(config, "attention_multiplier");
+  attention.qkv_bias = attention.output_bias = config.boolean_or("attention_bias", false);
+  layer.attention = attention;
+  layer.feed_forward.routed = true;
+  layer.feed_forward.experts = expert_count(config);
+  layer.feed_forward.width = config.integer("intermediate_size", 1, kMaxWidth);
+  layer.feed_forward.activation = describe_activation(config);
+  // A softmax over the chosen logits is the renormalised softmax over all of them.
+  layer.feed_forward.router = describe_softmax_router(config, layer.feed_forward.experts);
+  layer.feed_forward.router.renormalise = true;
+  description.layers = repeat_layer(config, layer);
+  return description;
+}
+
+}  // namespace
+
+const Family kGraniteMoe = {"granitemoe", describe_granite, kGraniteTensors, {}};
+
+}  // namespace klotski
