@@ -81,6 +81,11 @@ SequenceId Engine::submit(Request request) {
 
 void Engine::cancel(SequenceId id) { retire({{.sequence = id, .finish = Finish::length}}); }
 
+int64_t Engine::running() const {
+  return std::count_if(sequences_.begin(), sequences_.end(),
+                       [](const auto& sequence) { return sequence->micro_batch.has_value(); });
+}
+
 int64_t Engine::pending_tokens() const {
   int64_t pending = 0;
   for (const auto& sequence : sequences_) pending += sequence->pending();
@@ -106,7 +111,8 @@ std::vector<Engine::Formed> Engine::form_group(std::span<const PassSequence> seq
         static_cast<int64_t>(sequence.tokens.size()),
         rows.complete ? LogitsOf::last_token : LogitsOf::none);
     formed.micro_batch.sequences.push_back(&sequence.kv);
-    formed.micro_batch.only_most_likely &= sequence.sampler.takes_most_likely();
+    formed.micro_batch.only_most_likely &=
+        sequence.sampler.takes_most_likely() && !sequence.request.logprobs;
   }
   return group;
 }
@@ -135,6 +141,15 @@ Progress Engine::advance(Sequence& sequence, std::optional<TokenId> token) const
   } else if (sequence.generated >= sequence.request.max_tokens ||
              length >= pipeline_.description().max_positions) {
     progress.finish = Finish::length;
+  }
+  return progress;
+}
+
+Progress Engine::sample(Sequence& sequence, std::span<const float> logits) const {
+  Progress progress = advance(sequence, sequence.sampler.next(logits));
+  const std::optional<int64_t>& most = sequence.request.logprobs;
+  if (most && progress.finish != Finish::failed) {
+    progress.logprobs = logprobs_of(logits, progress.token, *most);
   }
   return progress;
 }
@@ -173,11 +188,11 @@ void Engine::compute(std::vector<Formed>& group, std::vector<Progress>& progress
     for (size_t i = 0; i < group[k].members.size(); ++i) {
       if (micro_batches[k].batch.sequences[i].logits == LogitsOf::none) continue;
       Sequence& sequence = *group[k].members[i];
-      const std::optional<TokenId> token =
+      progress.push_back(
           micro_batches[k].only_most_likely
-              ? sequence.sampler.next_most_likely(pipeline_.most_likely()[static_cast<size_t>(row)])
-              : sequence.sampler.next({logits.row(row), static_cast<size_t>(logits.width)});
-      progress.push_back(advance(sequence, token));
+              ? advance(sequence, sequence.sampler.next_most_likely(
+                                      pipeline_.most_likely()[static_cast<size_t>(row)]))
+              : sample(sequence, {logits.row(row), static_cast<size_t>(logits.width)}));
       ++row;
     }
   });

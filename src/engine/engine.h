@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +27,8 @@ struct Request {
   std::vector<TokenId> stop_tokens;  // the sequence ends when one is chosen
   // The first generated tokens, which are taken whatever the model would choose.
   std::vector<TokenId> given_tokens{};
+  // Progress then has the probabilities of each token, and of this many alternatives.
+  std::optional<int64_t> logprobs{};
 };
 
 enum class Finish {
@@ -42,6 +45,7 @@ struct Progress {
   Finish finish = Finish::not_yet;
   std::string error{};  // the reason of a failure, in one line
   ErrorKind error_kind = ErrorKind::internal;
+  std::optional<PositionLogprobs> logprobs{};  // where the request asks for them
 };
 
 // Runs sequences of any lengths together, a step at a time. The tokens of a sequence do not depend
@@ -62,6 +66,8 @@ class Engine {
   SequenceId submit(Request request);
   void cancel(SequenceId id);
   bool idle() const { return sequences_.empty(); }
+  int64_t running() const;  // sequences that were admitted
+  int64_t waiting() const { return std::ssize(sequences_) - running(); }
 
   // Tokens of all sequences that are not computed yet: the rest of their prompts, mostly.
   int64_t pending_tokens() const;
@@ -103,6 +109,7 @@ class Engine {
   void predict_experts(std::span<const PassSequence> sequences);
   std::vector<Formed> form_group(std::span<const PassSequence> sequences, KvTransaction& step);
   Progress advance(Sequence& sequence, std::optional<TokenId> token) const;
+  Progress sample(Sequence& sequence, std::span<const float> logits) const;
   std::vector<Progress> run_pass(std::span<const PassSequence> sequences);
   void compute(std::vector<Formed>& group, std::vector<Progress>& progress);
   static std::vector<Progress> all_failed(const std::vector<Formed>& group, const Error& error);

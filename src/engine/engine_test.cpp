@@ -97,6 +97,31 @@ TEST_F(EngineTest, MergedMicroBatchesGenerateTheSame) {
   EXPECT_LT(calls[2], calls[1]);
 }
 
+// Logprobs of one request change no token of any, and the greedy token is the likeliest.
+TEST_F(EngineTest, LogprobsComeWhereTheyAreAskedFor) {
+  Engine one = engine(20);
+  Request asking = request(kPrompt, 10);
+  asking.logprobs = 3;
+  const SequenceId id = one.submit(std::move(asking));
+  one.submit(request(kPrompt, 10));
+  EXPECT_EQ(one.waiting(), 2);
+  std::map<int32_t, std::vector<TokenId>> tokens;
+  while (!one.idle()) {
+    for (const Progress& progress : one.step()) {
+      tokens[progress.sequence.value].push_back(progress.token);
+      ASSERT_EQ(progress.logprobs.has_value(), progress.sequence == id);
+      if (!progress.logprobs) continue;
+      ASSERT_EQ(progress.logprobs->top.size(), 3U);
+      EXPECT_EQ(progress.logprobs->top[0].token, progress.token);
+      EXPECT_EQ(progress.logprobs->top[0].logprob, progress.logprobs->chosen);
+      EXPECT_LT(progress.logprobs->chosen, 0.0);
+    }
+    EXPECT_EQ(one.waiting(), 0);
+  }
+  EXPECT_EQ(tokens[0], kGreedy);
+  EXPECT_EQ(tokens[1], kGreedy);
+}
+
 TEST_F(EngineTest, StopsAtAStopToken) {
   Engine one = engine(10);
   Request stopping = request(kPrompt, 10);

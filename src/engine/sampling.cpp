@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "base/noise.h"
 #include "kernels/ops.h"
@@ -17,21 +19,49 @@ uint64_t mixed(uint64_t seed, uint64_t index) {
 
 }  // namespace
 
+PositionLogprobs logprobs_of(std::span<const float> logits, TokenId chosen, int64_t most) {
+  double best = -std::numeric_limits<double>::infinity();
+  for (const float logit : logits) best = std::max(best, static_cast<double>(logit));
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - best);
+  const double whole = best + std::log(sum);
+  const auto logprob = [&](TokenId token) {
+    return static_cast<double>(logits[static_cast<size_t>(token)]) - whole;
+  };
+
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), TokenId{0});
+  const auto kept = order.begin() + std::min<int64_t>(most, std::ssize(order));
+  std::partial_sort(order.begin(), kept, order.end(), [&](TokenId a, TokenId b) {
+    const float left = logits[static_cast<size_t>(a)];
+    const float right = logits[static_cast<size_t>(b)];
+    return left != right ? left > right : a < b;
+  });
+  PositionLogprobs result{.chosen = logprob(chosen), .top = {}};
+  for (auto token = order.begin(); token != kept; ++token) {
+    result.top.push_back({*token, logprob(*token)});
+  }
+  return result;
+}
+
 Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt)
     : options_(options), seen_(prompt.begin(), prompt.end()) {}
 
-bool Sampler::penalises() const {
-  return options_.repetition_penalty != 1.0 || options_.presence_penalty != 0.0 ||
-         options_.frequency_penalty != 0.0;
+bool Sampler::adjusts() const {
+  return !options_.logit_bias.empty() || options_.repetition_penalty != 1.0 ||
+         options_.presence_penalty != 0.0 || options_.frequency_penalty != 0.0;
 }
 
-bool Sampler::takes_most_likely() const { return options_.temperature <= 0.0 && !penalises(); }
+bool Sampler::takes_most_likely() const { return options_.temperature <= 0.0 && !adjusts(); }
 
-std::vector<float> Sampler::penalised(std::span<const float> logits) const {
+std::vector<float> Sampler::adjusted(std::span<const float> logits) const {
   std::vector<float> result(logits.begin(), logits.end());
   const auto in_range = [&](TokenId token) {
     return token >= 0 && static_cast<size_t>(token) < result.size();
   };
+  for (const auto& [token, bias] : options_.logit_bias) {
+    if (in_range(token)) result[static_cast<size_t>(token)] += static_cast<float>(bias);
+  }
   if (options_.repetition_penalty != 1.0) {
     const auto penalty = static_cast<float>(options_.repetition_penalty);
     for (const TokenId token : seen_) {
@@ -101,10 +131,10 @@ std::optional<TokenId> Sampler::taken(TokenId token) {
 }
 
 std::optional<TokenId> Sampler::next(std::span<const float> logits) {
-  std::vector<float> adjusted;
-  if (penalises()) {
-    adjusted = penalised(logits);
-    logits = adjusted;
+  std::vector<float> changed;
+  if (adjusts()) {
+    changed = adjusted(logits);
+    logits = changed;
   }
   TokenId token = most_likely(logits);
   if (token >= 0 && options_.temperature > 0.0) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -20,8 +21,26 @@ struct SamplingOptions {
   double repetition_penalty = 1.0;  // divides the logit of every token seen, prompt included
   double presence_penalty = 0.0;    // subtracted once for a token generated before
   double frequency_penalty = 0.0;   // subtracted for each time it was generated
+  // Added to the logits of these tokens before all else.
+  std::vector<std::pair<TokenId, double>> logit_bias{};
   uint64_t seed = 0;
 };
+
+// A token with the logarithm of its probability.
+struct TokenLogprob {
+  TokenId token = 0;
+  double logprob = 0.0;
+};
+
+// Probabilities of one position: of the chosen token, and of the most likely ones, likeliest first.
+struct PositionLogprobs {
+  double chosen = 0.0;
+  std::vector<TokenLogprob> top;
+};
+
+// The probabilities that the model's own logits give, without bias, penalties or temperature. The
+// chosen token need not be among the `most` likeliest.
+PositionLogprobs logprobs_of(std::span<const float> logits, TokenId chosen, int64_t most);
 
 // Chooses the tokens of one sequence. Its randomness depends on the seed and on how many tokens
 // were chosen before, never on other sequences of a batch.
@@ -43,8 +62,8 @@ class Sampler {
     double probability;
   };
 
-  bool penalises() const;
-  std::vector<float> penalised(std::span<const float> logits) const;
+  bool adjusts() const;
+  std::vector<float> adjusted(std::span<const float> logits) const;
   std::vector<Candidate> candidates(std::span<const float> logits) const;
   double uniform();
   std::optional<TokenId> taken(TokenId token);  // -1: none

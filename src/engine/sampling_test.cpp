@@ -106,6 +106,35 @@ TEST(Sampler, NoTokenFromBrokenLogits) {
   }
 }
 
+TEST(Sampler, LogitBiasIsAddedBeforeAllElse) {
+  const std::vector<float> logits = {1.0f, 2.0f, 3.0f};
+  EXPECT_EQ(Sampler({.logit_bias = {{2, -100.0}}}, {}).next(logits), 1);
+  EXPECT_EQ(Sampler({.logit_bias = {{0, 100.0}, {7, 100.0}, {-1, 100.0}}}, {}).next(logits), 0);
+  const SamplingOptions chance{.temperature = 1.0, .logit_bias = {{1, 100.0}}, .seed = 3};
+  EXPECT_EQ(Sampler(chance, {}).next(logits), 1);
+  EXPECT_FALSE(Sampler(chance, {}).takes_most_likely());
+  EXPECT_FALSE(Sampler({.logit_bias = {{1, 0.0}}}, {}).takes_most_likely());
+}
+
+TEST(Logprobs, AreTheLogarithmsOfTheSoftmaxLikeliestFirst) {
+  const std::vector<float> logits = {std::log(0.1f), std::log(0.6f), std::log(0.3f)};
+  const PositionLogprobs found = logprobs_of(logits, 0, 2);
+  EXPECT_NEAR(found.chosen, std::log(0.1), 1e-6);
+  ASSERT_EQ(found.top.size(), 2U);
+  EXPECT_EQ(found.top[0].token, 1);
+  EXPECT_NEAR(found.top[0].logprob, std::log(0.6), 1e-6);
+  EXPECT_EQ(found.top[1].token, 2);
+  EXPECT_TRUE(logprobs_of(logits, 1, 0).top.empty());
+  EXPECT_EQ(logprobs_of(logits, 1, 20).top.size(), 3U);
+}
+
+TEST(Logprobs, OfLargeAndMaskedLogitsAreFinite) {
+  const std::vector<float> logits = {5000.0f, 5000.0f, -kInfinity};
+  const PositionLogprobs found = logprobs_of(logits, 1, 2);
+  EXPECT_NEAR(found.chosen, std::log(0.5), 1e-9);
+  EXPECT_EQ(found.top[0].token, 0);  // of a tie the lower id
+}
+
 // Where the most likely token is known the logits are not needed, unless chance or penalties count.
 TEST(Sampler, TheMostLikelyTokenIsEnoughWithoutChanceAndPenalties) {
   EXPECT_TRUE(Sampler({}, {}).takes_most_likely());
