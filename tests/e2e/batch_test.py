@@ -135,7 +135,9 @@ class Errors(Batch):
         lines = [line for i, text in enumerate(bad)
                  for line in (text, json.dumps(completion(f"good {i}")))]
         self.input.write_text("\n".join(lines))
-        self.run_batch(says=f"{len(bad)} ok, {len(bad)} failed")
+        model = self.folder / "model"
+        shutil.copytree(TINY, model, ignore=shutil.ignore_patterns("chat_template.jinja"))
+        self.run_batch(model=model, says=f"{len(bad)} ok, {len(bad)} failed")
         results = self.results()
         self.assertEqual(results["no-url"]["response"]["status_code"], 400)
         self.assertEqual(results["words"]["response"]["status_code"], 400)

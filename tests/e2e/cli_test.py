@@ -143,7 +143,9 @@ class Run(Cli):
         self.assertIn(b"context", result.stderr)
 
     def test_interactive_without_a_template_continues_lines(self):
-        text = self.ok("run", "tiny", "-n", "4", stdin=b"Once upon a time\n\nThe end\n")
+        model = self.copy_of_tiny()
+        (model / "chat_template.jinja").unlink()
+        text = self.ok("run", model, "-n", "4", stdin=b"Once upon a time\n\nThe end\n")
         self.assertEqual(text.count("\n"), 2)
         self.assertTrue(text.startswith(" of the day,"))
 
@@ -153,7 +155,12 @@ class Run(Cli):
         (model / "chat_template.jinja").write_text(template)
         self.assertTrue(self.ok("run", model, "--chat", "-p", "Hello", "-n", "5"))
         self.assertEqual(self.ok("run", model, "-n", "3", stdin=b"Hello\nAgain").count("\n") >= 2, True)
-        self.refused(2, "run", "tiny", "--chat", "-p", "x", says="no chat template")
+        (model / "chat_template.jinja").unlink()
+        self.refused(2, "run", model, "--chat", "-p", "x", says="no chat template")
+
+    def test_chat_with_the_bundled_model(self):
+        self.assertTrue(self.ok("run", "tiny", "--chat", "-p", "Hello", "-n", "5"))
+        self.assertGreaterEqual(self.ok("run", "tiny", "-n", "3", stdin=b"Hello\nAgain").count("\n"), 2)
 
     def test_a_template_that_raises(self):
         model = self.copy_of_tiny()
@@ -281,7 +288,7 @@ class Info(Cli):
         self.assertEqual(info["bytes"]["total"], 2 * info["parameters"]["total"])
         self.assertEqual(info["bytes"]["one_expert"], 3 * 192 * 256 * 2)
         self.assertEqual(info["tokenizer_tokens"], 4096)
-        self.assertFalse(info["chat_template"])
+        self.assertTrue(info["chat_template"])
         self.assertIn("8 a layer, 2 a token", self.ok("info", TINY))
 
     def test_a_model_without_a_tokenizer_is_still_described(self):
