@@ -22,7 +22,7 @@ if(KLOTSKI_FUZZ)
   # libFuzzer watches every comparison in code that reads files. Elsewhere, in arithmetic above all,
   # that would only make the tests two to three times as long.
   set(watched klotski_base klotski_tensor klotski_text klotski_hardware klotski_weights klotski_model
-    klotski_experts)
+    klotski_experts klotski_server)
   target_compile_options(klotski_options INTERFACE -fsanitize=fuzzer-no-link
     "$<$<NOT:$<IN_LIST:$<TARGET_PROPERTY:NAME>,${watched}>>:-fno-sanitize-coverage=inline-8bit-counters,pc-table,indirect-calls,trace-cmp>")
 endif()

@@ -26,6 +26,7 @@ void add_plan_command(CLI::App& app, Action& action);
 void add_quantize_command(CLI::App& app, Action& action);
 void add_replay_command(CLI::App& app, Action& action);
 void add_run_command(CLI::App& app, Action& action);
+void add_serve_command(CLI::App& app, Action& action);
 void add_synth_command(CLI::App& app, Action& action);
 void add_template_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);

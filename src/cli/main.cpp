@@ -106,6 +106,7 @@ int run(int argc, char** argv) {
   Action action;
   add_run_command(app, action);
   add_batch_command(app, action);
+  add_serve_command(app, action);
   add_info_command(app, action);
   add_verify_command(app, action);
   add_bench_command(app, action);

@@ -1,0 +1,127 @@
+#include "server/server.h"
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "server/api.h"
+#include "server/engine_thread.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+
+namespace klotski {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLastWords(1'000);  // for clients to be told of the end
+
+EngineThread::Options engine_options(const ServerOptions& options, ServerEvents& events,
+                                     asio::io_context& io, asio::io_context& preparation) {
+  return {.most_waiting = options.most_waiting,
+          .open_session = std::move(events.open_session),
+          .loaded = std::move(events.loaded),
+          .stopped = [&preparation] { preparation.stop(); },
+          .notify =
+              [&io](EngineThread::Streams streams) {
+                asio::post(io, [streams = std::move(streams)] {
+                  for (const auto& stream : streams) {
+                    if (stream->on_ready) stream->on_ready();
+                  }
+                });
+              },
+          .closing = std::move(events.closing)};
+}
+
+// Ends the server when it is asked to or the engine has ended: first no new connection is accepted,
+// then, when all requests have ended or their time is over, the thread that prepares bodies stops.
+class Shutdown {
+ public:
+  Shutdown(std::chrono::milliseconds drain, std::function<bool()> stop_asked, HttpServer& http,
+           Api& api)
+      : drain_(drain), stop_asked_(std::move(stop_asked)), http_(http), api_(api) {}
+
+  // Called several times a second on the I/O thread. True when it is time to end.
+  bool time_to_end() {
+    const auto now = Connection::Clock::now();
+    if (!since_) {
+      if (!engine_ended_ && !(stop_asked_ && stop_asked_())) return false;
+      since_ = now;
+      api_.set_stopping();
+      http_.stop_accepting();
+    }
+    none_connected_ = http_.connections() == 0;
+    return none_connected_ || now > *since_ + drain_;
+  }
+
+  // For the caller's thread.
+  void end() { engine_ended_ = true; }
+  bool none_connected() const { return none_connected_; }
+  void await_none_connected(std::chrono::milliseconds time) const {
+    const auto end = Connection::Clock::now() + time;
+    while (!none_connected_ && Connection::Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
+ private:
+  const std::chrono::milliseconds drain_;
+  const std::function<bool()> stop_asked_;
+  HttpServer& http_;
+  Api& api_;
+  std::optional<Connection::Clock::time_point> since_;
+  std::atomic<bool> engine_ended_ = false;
+  std::atomic<bool> none_connected_ = false;
+};
+
+// A thread that runs a context until it is destroyed.
+class IoThread {
+ public:
+  explicit IoThread(asio::io_context& io) : io_(io), thread_([this] { io_.run(); }) {}
+  ~IoThread() {
+    io_.stop();
+    thread_.join();
+  }
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+
+ private:
+  asio::io_context& io_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+bool serve(const ServedModel& served, const ServerOptions& options, ServerEvents events) {
+  // Later ones refer to earlier ones, and go before them.
+  asio::io_context io(1);
+  asio::io_context preparation(1);
+  const auto work = asio::make_work_guard(preparation);
+  Metrics metrics;
+  EngineThread engine(served, metrics, engine_options(options, events, io, preparation));
+  Api api(served, engine, metrics, preparation, options.api);
+  HttpServer http(io, options.limits, api);
+  api.connections = [&http] { return static_cast<int64_t>(http.connections()); };
+  const std::string url = http.listen(options.host, options.port);
+
+  Shutdown shutdown(options.drain, std::move(events.stop_asked), http, api);
+  http.start([&] {
+    if (shutdown.time_to_end()) preparation.stop();
+  });
+  const IoThread io_thread(io);
+  if (events.listening) events.listening(url);
+  engine.start();
+  preparation.run();
+
+  const bool drained = shutdown.none_connected();
+  engine.stop();  // requests that are left are told
+  shutdown.end();
+  shutdown.await_none_connected(kLastWords);
+  if (engine.failure()) std::rethrow_exception(engine.failure());
+  return drained;
+}
+
+}  // namespace klotski
