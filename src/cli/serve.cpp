@@ -60,6 +60,7 @@ Workload expected_work(const ServeOptions& options, const ModelDescription& mode
   return {.sequences = options.sequences,
           .tokens_per_sequence = positions,
           .prompt_tokens = positions,
+          .input_bytes = options.server.limits.body_bytes,  // one at a time becomes tokens
           .typical_tokens = std::min(positions, 2 * generated),
           .generated_tokens = std::max<int64_t>(1, generated)};
 }
@@ -70,7 +71,7 @@ std::unique_ptr<Session> load_session(const ServeOptions& options, const ServedM
   session->plan(expected_work(options, served.description()),
                 session->on_device() ? PlanBy::prediction : PlanBy::rules);
   session->load();
-  session->preload();
+  if (!session->on_device()) session->preload();
   warm_up(options.flags, *session, served.tokenizer);
   return session;
 }

@@ -79,11 +79,15 @@ asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
   if (connections_.size() >= limits_.connections + limits_.connections / 8 + 1) co_return;
   auto connection = std::make_shared<Connection>(std::move(socket), limits_, handler_);
   const auto place = connections_.insert(connections_.end(), connection);
-  if (full) {
-    co_await connection->refuse_and_close(handler_.unreadable(
-        {Status::unavailable, "too many connections are open", "", "too_many_connections"}));
-  } else {
-    co_await connection->serve();
+  try {
+    if (full) {
+      co_await connection->refuse_and_close(handler_.unreadable(
+          {Status::unavailable, "too many connections are open", "", "too_many_connections"}));
+    } else {
+      co_await connection->serve();
+    }
+  } catch (const std::exception&) {  // memory ran out: this client is lost, others are not
+    connection->close();
   }
   connections_.erase(place);
 }
