@@ -144,7 +144,7 @@ TEST(ParseConfig, AnUnknownFamilyIsRefusedWithTheNearestOne) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"mixtrel", "mixtral"},
       {"qwen3moe", "qwen3_moe"},
-      {"glm4", "glm4_moe"},
+      {"glm_moe", "glm4_moe"},
       {"hunyuan_v2_moe", "hunyuan_v1_moe"},
       {"", "dbrx"}};
   for (const auto& [type, nearest] : cases) {

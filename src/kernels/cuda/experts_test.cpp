@@ -32,7 +32,7 @@ struct TestExpert {
       : gate(scaled_floats(s.width, s.in, seed), types.first, {s.width, s.in}),
         up(scaled_floats(s.width, s.in, seed + 1), types.first, {s.width, s.in}),
         down(scaled_floats(s.out, s.width, seed + 2), types.second, {s.out, s.width}),
-        biases(s, types.second, seed + 3),
+        biases(s, is_packed(types.second) ? DType::BF16 : types.second, seed + 3),
         device_gate(gate),
         device_up(up),
         device_down(down),
