@@ -95,6 +95,7 @@ asio::awaitable<bool> Connection::await_request() {
 asio::awaitable<bool> Connection::serve_one() {
   const bool came = co_await await_request();
   if (!came) co_return false;
+  head_only_ = false;
   Parser parser;
   parser.header_limit(limits_.header_bytes);
   parser.body_limit(limits_.body_bytes);

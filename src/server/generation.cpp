@@ -99,12 +99,12 @@ asio::awaitable<void> Api::generate(Connection& connection, HttpRequest& request
     co_await connection.respond(std::move(refusal));
     co_return;
   }
+  const AbandonAtEnd abandon{generation->stream};
   if (generation->call.stream) {
     co_await stream(connection, *generation);
   } else {
     co_await collect(connection, *generation);
   }
-  if (connection.gone()) generation->stream->abandon();
 }
 
 // Updates that came; none where the stream has ended or the client is gone.
@@ -113,10 +113,11 @@ asio::awaitable<std::vector<ChoiceUpdate>> Api::next_updates(Connection& connect
   const auto executor = co_await asio::this_coro::executor;
   std::vector<ChoiceUpdate> updates = generation.stream->take();
   while (updates.empty() && !generation.stream->ended() && !connection.gone()) {
-    asio::steady_timer timer(executor, asio::steady_timer::time_point::max());
-    generation.stream->on_ready = [&timer] { timer.cancel(); };
-    connection.on_gone = [&timer] { timer.cancel(); };
-    co_await timer.async_wait(kWait);
+    const auto timer =
+        std::make_shared<asio::steady_timer>(executor, asio::steady_timer::time_point::max());
+    generation.stream->on_ready = [timer] { timer->cancel(); };
+    connection.on_gone = [timer] { timer->cancel(); };
+    co_await timer->async_wait(kWait);
     generation.stream->on_ready = nullptr;
     connection.on_gone = nullptr;
     updates = generation.stream->take();

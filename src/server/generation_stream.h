@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -60,6 +61,12 @@ class GenerationStream {
   std::optional<ApiError> error_;
   std::atomic<bool> abandoned_ = false;
   const uint64_t most_untaken_bytes_;
+};
+
+// Lets the engine know that nobody reads the stream any more, however its reader ended.
+struct AbandonAtEnd {
+  std::shared_ptr<GenerationStream> stream;
+  ~AbandonAtEnd() { stream->abandon(); }
 };
 
 }  // namespace klotski
