@@ -31,7 +31,7 @@ class PackingSource : public UnitSource {
   // Refuses (NotPackable) a row that cannot be packed.
   void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
             const Processor& cpu) override;
-  uint64_t memory_bytes() const override { return tier_.limit_bytes(); }
+  uint64_t memory_bytes() const override { return plain_ ? 0 : tier_.limit_bytes(); }
 
  private:
   UnitLayouts layouts_;  // layouts of the plain units

@@ -31,6 +31,10 @@ int64_t LatentAttention::temporary_width() const {
   return std::max(query_heads * query_dim() + query_rank, projected_width());
 }
 
+int64_t LatentAttention::widest_projected() const {
+  return std::max({projected_width(), query_rank, latent_rank});
+}
+
 std::string LatentAttention::shape() const {
   return fmt::format("latent attention {} of {} + {} to {} ranks {} {} bias {} {}{}", query_heads,
                      plain_dims, rotated_dims, value_dim, query_rank, latent_rank, input_bias,
@@ -82,6 +86,10 @@ int64_t Attention::input_width() const {
 
 int64_t Attention::output_width() const {
   return std::visit([](const auto& one) { return one.output_width(); }, kind);
+}
+
+int64_t Attention::widest_projected() const {
+  return std::visit([](const auto& one) { return one.widest_projected(); }, kind);
 }
 
 int64_t Attention::projected_width() const {

@@ -54,6 +54,7 @@ struct GroupedHeads {
   int64_t input_width() const { return query_width() + key_width() + value_width(); }
   int64_t output_width() const { return query_heads * value_dim.value_or(head_dim); }
   int64_t projected_width() const { return output_width(); }
+  int64_t widest_projected() const { return projected_width(); }
   int64_t temporary_width() const { return 0; }
   int64_t query_head_width() const { return head_dim; }
   HeadCounts heads() const { return {query_heads, kv_heads, head_dim}; }
@@ -91,6 +92,7 @@ struct LatentAttention {
   int64_t input_width() const { return (query_heads + 1) * key_width(); }
   int64_t output_width() const { return query_heads * latent_rank; }
   int64_t projected_width() const { return query_heads * value_dim; }
+  int64_t widest_projected() const;
   int64_t temporary_width() const;
   int64_t query_head_width() const { return key_width(); }
   HeadCounts heads() const { return {query_heads, 1, key_width()}; }
@@ -126,6 +128,8 @@ struct Attention {
   int64_t input_width() const;      // numbers of all inputs of a row
   int64_t output_width() const;     // numbers of a row that attention gives, before its projection
   int64_t projected_width() const;  // numbers of a row that its output projection reads
+  // Numbers of the widest row that a projection reads, other than the layer's own rows.
+  int64_t widest_projected() const;
   // Numbers of a row that projections hold for themselves, before attention or after it.
   int64_t temporary_width() const;
   // Numbers of a query head: operations take memory by it.

@@ -75,6 +75,10 @@ TEST(Attention, LatentKeepsOneVectorForAllHeads) {
   EXPECT_EQ(attention.input_width(), 7 * 576);
   EXPECT_EQ(attention.output_width(), 6 * 512);
   EXPECT_EQ(attention.projected_width(), 6 * 100);
+  EXPECT_EQ(attention.widest_projected(), 6 * 100);
+  LatentAttention ranks = latent_heads();
+  ranks.query_rank = 700;
+  EXPECT_EQ(Attention(ranks).widest_projected(), 700);
   EXPECT_EQ(attention.temporary_width(), 6 * 192 + 40);
   EXPECT_EQ(attention.query_head_width(), 576);
   EXPECT_EQ(attention.heads().kv, 1);

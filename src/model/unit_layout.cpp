@@ -86,6 +86,9 @@ PlacedTensor placed(StoredTensor tensor, const std::vector<FilePart>& parts) {
   const auto index_of_part = [&](const StoredRange& range) {
     const auto part = std::find_if(parts.begin(), parts.end(),
                                    [&](const FilePart& one) { return one.range == range; });
+    if (part == parts.end()) {
+      fail(ErrorKind::internal, "two tensors are different parts of the same bytes");
+    }
     return static_cast<size_t>(part - parts.begin());
   };
   PlacedTensor result{.role = tensor.spec.role,

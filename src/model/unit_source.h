@@ -19,7 +19,8 @@ class UnitSource {
   virtual void read(const WeightUnit& unit, const UnitLayout& layout, std::span<std::byte> buffer,
                     const Processor& cpu) = 0;
 
-  // Bytes of memory that the source itself takes while it is used.
+  // Bytes of memory that the source will take for itself once it is used, besides bytes that it has
+  // taken before.
   virtual uint64_t memory_bytes() const { return 0; }
 };
 

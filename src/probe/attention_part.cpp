@@ -55,7 +55,7 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
         4 * model.hidden + shape.input_width() + shape.output_width() + shape.temporary_width();
     return float_bytes(rows * width) + PromptRows::kv_bytes(model, kv, rows) +
            bench.ops.scratch_bytes({.rows = rows,
-                                    .in_width = std::max(model.hidden, shape.projected_width()),
+                                    .in_width = std::max(model.hidden, shape.widest_projected()),
                                     .head_dim = shape.query_head_width()});
   };
   const auto make = [&](int64_t rows) -> std::function<void()> {

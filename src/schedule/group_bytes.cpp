@@ -27,7 +27,7 @@ uint64_t working_bytes(const ModelDescription& model, const UnitLayouts& layouts
     const Attention& shape = layer.attention;
     attention_width = std::max(
         attention_width, shape.input_width() + shape.output_width() + shape.temporary_width());
-    projected_width = std::max(projected_width, shape.projected_width());
+    projected_width = std::max(projected_width, shape.widest_projected());
     head_dim = std::max<int64_t>(head_dim, shape.query_head_width());
     expert_width = std::max(expert_width, layer.feed_forward.width);
     if (layer.feed_forward.shared) {

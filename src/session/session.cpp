@@ -25,8 +25,12 @@ constexpr int64_t kWarmUpTokens = 512;
 // be predicted to be this many times as fast.
 constexpr double kWorthPacking = 1.03;
 
+// Whether a memory has room for every unit that may be packed.
 bool has_all_experts(const MemoryPlan& memory, const ModelDescription& model) {
-  return memory.slots[index_of(UnitKind::expert)] >= std::ssize(units_of(model, UnitKind::expert));
+  const auto has_all = [&](UnitKind kind) {
+    return memory.slots[index_of(kind)] >= std::ssize(units_of(model, kind));
+  };
+  return has_all(UnitKind::expert) && has_all(UnitKind::dense);
 }
 
 // Weights that no GPU computes with are computed on the CPU, unless a GPU was asked for.
@@ -98,6 +102,7 @@ const Foresight& Session::foresight() {
 const Foresight* Session::foresight_or_none() {
   if (options_.kernels == "reference" || !why_no_foresight_.empty()) return nullptr;
   try {
+    measure(plain_);
     return &foresight();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
@@ -144,29 +149,26 @@ Session::Form* Session::form_to_pack(const RunPlan& plain) {
   return packed_->model->checkpoint.total_bytes() < ram ? &*packed_ : nullptr;
 }
 
-std::pair<Session::Form*, ChosenPlan> Session::fastest_form(const Workload& workload,
-                                                            const CorrelationTable* popularity) {
+Session::FormPlan Session::fastest_form(const Workload& workload,
+                                        const CorrelationTable* popularity) {
   const auto planned = [&](Form& form) {
     form.foresight->assume_popularity(table_ ? &*table_ : popularity);
     return choose_plan(form.foresight->inputs(), options_.limits, workload);
   };
-  std::pair<Form*, ChosenPlan> plain(&plain_, planned(plain_));
-  Form* form = form_to_pack(plain.second.run);
-  if (form == nullptr) return plain;
+  ChosenPlan plain = planned(plain_);
+  Form* form = form_to_pack(plain.run);
+  if (form == nullptr) return {plain_, std::move(plain.run)};
   try {
     measure(*form);
-    std::pair<Form*, ChosenPlan> packed(form, planned(*form));
-    const RunPlan& run = packed.second.run;
-    const double gain = packed.second.rate() / plain.second.rate();
-    if (!has_all_experts(run.below.value_or(run.memory), description()) || gain < kWorthPacking) {
-      return plain;
+    ChosenPlan packed = planned(*form);
+    const MemoryPlan& ram = packed.run.below ? *packed.run.below : packed.run.memory;
+    if (has_all_experts(ram, description()) && packed.rate() >= kWorthPacking * plain.rate()) {
+      return {*form, std::move(packed.run), std::move(plain.run)};
     }
-    plain_plan_ = std::move(plain.second.run);
-    return packed;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    return plain;
   }
+  return {plain_, std::move(plain.run)};
 }
 
 const RunPlan& Session::plan(const Workload& workload, PlanBy by,
@@ -174,16 +176,17 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
   unload();
   plan_.reset();
   plain_plan_.reset();
-  use(plain_);
   if (plans_by_prediction(by)) {
-    auto [form, chosen] = fastest_form(workload, popularity);
-    use(*form);
-    plan_ = std::move(chosen.run);
-    if (form != &plain_) {
+    FormPlan fastest = fastest_form(workload, popularity);
+    use(fastest.form);
+    plan_ = std::move(fastest.run);
+    plain_plan_ = std::move(fastest.plain);
+    if (form_ != &plain_) {
       events_.tell(Remark::Topic::experts_packed,
                    "experts are packed into 12 bits a weight in memory, which loses nothing");
     }
   } else {
+    use(plain_);
     const UnitLayouts layouts(description(), plain_.model->checkpoint);
     PipelineOptions options = options_.pipeline;
     options.source = plain_.source;
@@ -201,13 +204,15 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
 Planning Session::explain(const Workload& workload) {
   unload();
   measure(plain_);
-  const Form& form = *fastest_form(workload, nullptr).first;
+  const Form& form = fastest_form(workload, nullptr).form;
   return Planning(*form.model, *form.foresight, options_.limits, workload);
 }
 
-std::unique_ptr<Session::Loaded> Session::loaded_form(const PipelineOptions& given) {
-  PipelineOptions options = given;
+std::unique_ptr<Session::Loaded> Session::loaded_form() {
+  PipelineOptions options = options_.pipeline;
   options.source = form_->source;
+  options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
+  history_ = options.predictor.history;
   auto loaded = std::make_unique<Loaded>(*form_->model, target_.target, *plan_, options);
   if (table_) loaded->prepared.pipeline().correlations() = *table_;
   // A device's weights are in place before it begins, and all are packed or none.
@@ -218,19 +223,17 @@ std::unique_ptr<Session::Loaded> Session::loaded_form(const PipelineOptions& giv
 void Session::load() {
   if (!plan_) fail(ErrorKind::internal, "a session was to be loaded before it was planned");
   unload();
-  PipelineOptions pipeline_options = options_.pipeline;
-  pipeline_options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
-  history_ = pipeline_options.predictor.history;
   try {
-    loaded_ = loaded_form(pipeline_options);
+    loaded_ = loaded_form();
   } catch (const NotPackable& error) {
     events_.tell(Remark::Topic::experts_packed,
                  fmt::format("experts stay as they are: {}", one_line(error.what())));
     options_.packs_experts = false;
     use(plain_);
+    packed_.reset();  // with the memory of its source, which the plain plan does not count
     plan_ = std::exchange(plain_plan_, {});
     if (events_.planned) events_.planned(*plan_);
-    loaded_ = loaded_form(pipeline_options);
+    loaded_ = loaded_form();
   }
 }
 

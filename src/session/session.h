@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "engine/engine.h"
 #include "session/events.h"
@@ -123,11 +122,14 @@ class Session {
   // pack, the plan leaves some of them out of the compute tier, and RAM may hold all of them
   // packed. Null: it may not.
   Form* form_to_pack(const RunPlan& plain);
-  // The form, of the two, whose plan is the faster one by prediction, and that plan. The plan for
-  // the plain form is kept, in case that the weights turn out not to be packable.
-  std::pair<Form*, ChosenPlan> fastest_form(const Workload& workload,
-                                            const CorrelationTable* popularity);
-  std::unique_ptr<Loaded> loaded_form(const PipelineOptions& options);
+  struct FormPlan {
+    Form& form;
+    RunPlan run;
+    std::optional<RunPlan> plain{};  // the plan for the plain form, where `form` is the other
+  };
+  // The form, of the two, whose plan is the faster one by prediction.
+  FormPlan fastest_form(const Workload& workload, const CorrelationTable* popularity);
+  std::unique_ptr<Loaded> loaded_form();
   void preload(Pipeline& pipeline);
   // Later members refer to earlier ones, and go before them.
   Form plain_;
@@ -140,7 +142,9 @@ class Session {
   std::string why_no_foresight_;  // empty: not tried, or there is one
   bool told_why_ = false;         // no foresight
   std::optional<RunPlan> plan_;
-  std::optional<RunPlan> plain_plan_;  // the plan for the plain form, where plan_ is for the other
+  // The plan for the plain form, where plan_ is for the other, whose weights may turn out not to be
+  // packable.
+  std::optional<RunPlan> plain_plan_;
   std::shared_ptr<const ActivationHistory> history_;  // of the pipeline loaded last
   std::unique_ptr<Loaded> loaded_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// Products of up to 64 rows with quantised blocks (blocks_cuda.h) by the matrix instructions of
+// Products of up to 32 rows with quantised blocks (blocks_cuda.h) by the matrix instructions of
 // capability 8.0: the weights are read once, as they are stored, and become bf16 numbers in
 // registers.
 
@@ -15,7 +15,7 @@
 
 namespace klotski::cuda {
 
-inline constexpr int64_t kMostTileRows = 64;
+inline constexpr int64_t kMostTileRows = 32;
 // Columns that a thread multiplies at a time: a group that has one scale, or two.
 inline constexpr unsigned kGroupColumns = 32;
 
@@ -111,10 +111,8 @@ void multiply_by_tiles(const Context& with, const TileTask& task) {
     launch_tiles<Block, 1>(with, task);
   } else if (task.rows <= 16) {
     launch_tiles<Block, 2>(with, task);
-  } else if (task.rows <= 32) {
-    launch_tiles<Block, 4>(with, task);
   } else {
-    launch_tiles<Block, 8>(with, task);
+    launch_tiles<Block, 4>(with, task);
   }
   check_launch("multiply_tiles");
 }

@@ -12,8 +12,9 @@ namespace klotski::cuda {
 namespace {
 
 // Up to this number of rows, multiplying by blocks where they lie is faster than expanding them
-// also without matrix instructions.
+// also without matrix instructions, and up to kFewestRows than with these.
 constexpr int64_t kFewRows = 4;
+constexpr int64_t kFewestRows = 2;
 
 // A thread expands eight columns.
 template <typename Block, typename Out>
@@ -109,10 +110,11 @@ int64_t most_few_rows(const Context& with, const TensorView& weight) {
 template <typename Block>
 void few_rows(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
               const TensorView& weight) {
-  if (!fits_tiles(with, weight) || !is_aligned(in)) {
+  if (rows <= kFewestRows || !fits_tiles(with, weight)) {
     return warp_rows<Block>(with, out, in, rows, weight);
   }
   if (weight.rows() == 0) return;
+  if (!is_aligned(in)) fail(ErrorKind::internal, "rows that are not aligned reached a product");
   multiply_by_tiles<Block>(
       with, {out, in, BlockMatrix(weight, block_alignment(Block::kBytes)), static_cast<int>(rows)});
 }

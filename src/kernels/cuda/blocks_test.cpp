@@ -89,34 +89,45 @@ TEST_F(GpuBlocks, ExpandToTheNumbersOfTheCpu) {
   }
 }
 
-// Few rows are multiplied by the numbers as they are, more by numbers rounded to bf16.
+// Products with a matrix of this many outputs, and columns in blocks less some at the end: few rows
+// by warps or tiles, more by expanding the weights first.
 TEST_F(GpuBlocks, ProductsAreThoseOfTheReference) {
+  struct Outline {
+    int64_t outputs;
+    int64_t blocks;
+    int64_t cut;
+  };
   for (const DType type : block_types()) {
-    SCOPED_TRACE(std::string(dtype_name(type)));
-    const Shape shape = {70, 5 * format_of(type).block_columns};
-    const std::vector<std::byte> bytes = random_blocks(type, shape, true, 5);
-    const DeviceArray<std::byte> device(bytes);
-    const TensorView here{.data = bytes.data(), .dtype = type, .shape = shape};
-    TensorView there = here;
-    there.data = device.data();
-    const Weights sizes(absolute(testing_formats::expanded(here)), DType::F32, shape);
-    for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17, 40, 64, 65}) {
-      const std::vector<float> x = random_floats(rows * shape[1], 1);
-      const std::vector<float> x_sizes = absolute(x);
-      const DeviceArray<float> in{std::span<const float>(x)};
-      for (const Precision precision : {Precision::f32, Precision::two_bf16, Precision::bf16}) {
-        const DeviceOutput out(rows, shape[0]);
-        ops().matmul(out.rows(), {in.data(), rows, shape[1]}, there, {}, precision);
-        const auto product = [&](const std::vector<float>& rows_of, const TensorView& weight) {
-          std::vector<float> result(static_cast<size_t>(rows * shape[0]));
-          reference_processor().matmul({result.data(), rows, shape[0]},
-                                       {rows_of.data(), rows, shape[1]}, weight, {},
-                                       Precision::f32);
-          return result;
-        };
-        const double tolerance = precision == Precision::f32 ? 3e-5 : kRoundedInputs;
-        expect_close(out.download(), product(x, here), product(x_sizes, sizes.view), tolerance);
-        if (HasFatalFailure()) return;
+    for (const Outline& outline : {Outline{70, 5, 0}, Outline{300, 3, 0}, Outline{300, 2, 5}}) {
+      SCOPED_TRACE(std::string(dtype_name(type)));
+      const Shape shape = {outline.outputs, outline.blocks * format_of(type).block_columns};
+      const int64_t columns = shape[1] - outline.cut;
+      const std::vector<std::byte> bytes = random_blocks(type, shape, true, 5);
+      const DeviceArray<std::byte> device(bytes);
+      const TensorView whole{.data = bytes.data(), .dtype = type, .shape = shape};
+      const TensorView here = columns_between(whole, 0, columns);
+      TensorView there = here;
+      there.data = device.data();
+      const Weights sizes(absolute(testing_formats::expanded(here)), DType::F32,
+                          {shape[0], columns});
+      for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17, 32, 33}) {
+        const std::vector<float> x = random_floats(rows * columns, 1);
+        const std::vector<float> x_sizes = absolute(x);
+        const DeviceArray<float> in{std::span<const float>(x)};
+        for (const Precision precision : {Precision::f32, Precision::two_bf16, Precision::bf16}) {
+          const DeviceOutput out(rows, shape[0]);
+          ops().matmul(out.rows(), {in.data(), rows, columns}, there, {}, precision);
+          const auto product = [&](const std::vector<float>& rows_of, const TensorView& weight) {
+            std::vector<float> result(static_cast<size_t>(rows * shape[0]));
+            reference_processor().matmul({result.data(), rows, shape[0]},
+                                         {rows_of.data(), rows, columns}, weight, {},
+                                         Precision::f32);
+            return result;
+          };
+          const double tolerance = precision == Precision::f32 ? 3e-5 : kRoundedInputs;
+          expect_close(out.download(), product(x, here), product(x_sizes, sizes.view), tolerance);
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }

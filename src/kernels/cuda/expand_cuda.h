@@ -18,22 +18,25 @@ namespace klotski::cuda {
 // FormatKernel::expand of compact rows (tensor/compact.h).
 void expand(const Context& with, __nv_bfloat16* out, const TensorView& weight);
 
+// A slab has a multiple of this number of rows: where its outputs begin is aligned.
+inline constexpr int64_t kSlabStep = 64;
+
 // Calls function(slab, first) for some rows of a matrix after the other, from row `first` on. Rows
-// of a packed format are expanded, at most kSlabBytes at a time, and gone when it returns: to BF16
-// numbers, or where `exact` to F32 ones if BF16 cannot hold them. Any other matrix is a single
-// slab: itself.
+// of a packed format are expanded, at most kSlabBytes or kSlabStep rows at a time, and gone when it
+// returns: to BF16 numbers, or where `exact` to F32 ones if BF16 cannot hold them. Any other matrix
+// is a single slab: itself.
 template <typename Function>
 void for_each_slab(const Context& with, const TensorView& weight, bool exact,
                    const Function& function) {
-  constexpr int64_t kStep = 64;  // rows: where a slab's outputs begin is aligned
   const FormatKernel* format = format_kernel(weight.dtype);
   if (!format) return function(weight, int64_t{0});
   const bool floats = exact && format->expand_floats;
   const DType type = floats ? DType::F32 : DType::BF16;
   const int64_t row_bytes = bytes_per_row(type, weight.columns());
-  const int64_t most = kSlabBytes / std::max<int64_t>(kStep * row_bytes, 1);
-  const int64_t steps = piece_rows((weight.rows() + kStep - 1) / kStep, std::max<int64_t>(most, 1));
-  const int64_t rows = std::min(kStep * steps, weight.rows());
+  const int64_t most = kSlabBytes / std::max<int64_t>(kSlabStep * row_bytes, 1);
+  const int64_t steps =
+      piece_rows((weight.rows() + kSlabStep - 1) / kSlabStep, std::max<int64_t>(most, 1));
+  const int64_t rows = std::min(kSlabStep * steps, weight.rows());
   const Scratch scratch(with, static_cast<uint64_t>(rows * row_bytes));
   for (int64_t first = 0; first < weight.rows(); first += rows) {
     const TensorView part = rows_between(weight, first, std::min(first + rows, weight.rows()));

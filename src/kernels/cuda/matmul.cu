@@ -10,7 +10,7 @@
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
-#include "tensor/compact.h"
+#include "tensor/format.h"
 
 namespace klotski::cuda {
 
@@ -209,9 +209,8 @@ void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, con
   check_no_gaps(weight);
   const Context& with = context();
   if (out.count == 0 || out.width == 0) return;
-  if (precision == Precision::f32 && out.width <= kFewOutputs) {
-    // kFewOutputs rows of weights are a single slab.
-    static_assert(kFewOutputs * kMostCompactColumns * 2 <= kSlabBytes);
+  const bool one_slab = !is_packed(weight.dtype) || 4 * out.width * in.width <= kSlabBytes;
+  if (precision == Precision::f32 && out.width <= kFewOutputs && one_slab) {
     for_each_slab(with, weight, true,
                   [&](const TensorView& slab, int64_t) { few_outputs(with, out, in, slab); });
   } else {
@@ -227,7 +226,8 @@ void CudaProcessor::matmul(Rows out, ConstRows in, const TensorView& weight, con
 
 uint64_t matmul_scratch_bytes(int64_t rows, int64_t in_width) {
   const int64_t piece = part_stride(piece_rows(rows, kPieceRows) * in_width);
-  return static_cast<uint64_t>(piece * kMostParts * 2 + kSlabBytes + kSumBytes + 4 * in_width);
+  const int64_t slab = std::max(kSlabBytes, 4 * kSlabStep * in_width);
+  return static_cast<uint64_t>(piece * kMostParts * 2 + slab + kSumBytes + 4 * in_width);
 }
 
 }  // namespace klotski::cuda

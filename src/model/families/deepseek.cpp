@@ -77,6 +77,12 @@ LatentAttention describe_latent(const JsonFields& config) {
                     fmt::format("heads of {} numbers, at most {} together", width, kMaxWidth));
     }
   }
+  // Devices expand the weights of a head at a time.
+  constexpr int64_t kMostHeadNumbers = int64_t{1} << 23;
+  if (attention.head_rows() * attention.latent_rank > kMostHeadNumbers) {
+    config.refuse("kv_lora_rank",
+                  fmt::format("at most {} numbers of a head's keys and values", kMostHeadNumbers));
+  }
   attention.input_bias = attention.output_bias = config.boolean_or("attention_bias", false);
   return attention;
 }
@@ -165,6 +171,7 @@ ModelDescription describe_v3(const JsonFields& config) {
   routed.router.group_score = GroupScore::best_two;
   describe_groups(config, routed.experts, routed.router);
   routed.router.renormalise = config.boolean_or("norm_topk_prob", true);
+  routed.router.least_sum = 1e-20f;
   routed.router.scale =
       static_cast<float>(config.number_or("routed_scaling_factor", 2.5, 0.0, 1e6));
   description.layers = describe_deepseek_layers(config, attention, routed, 3);

@@ -183,6 +183,10 @@ void set_latent(const JsonFields& metadata, std::string_view architecture, Json&
   config["v_head_dim"] = metadata.integer(value_length, 1, kMost);
   config.erase("num_key_value_heads");
   config["norm_topk_prob"] = metadata.boolean_or(key_of("expert_weights_norm"), false);
+  // A scale that is not stated, or stated as 0, is none.
+  if (metadata.number_or(key_of("expert_weights_scale"), 0.0, -1e9, 1e9) == 0.0) {
+    config["routed_scaling_factor"] = 1.0;
+  }
   if (metadata.integer_or(key_of("expert_group_count"), 1, 1, kMost) > 1 &&
       metadata.integer_or(key_of("expert_gating_func"), 1, 0, 1000) <= 1) {
     config["topk_method"] = "group_limited_greedy";
