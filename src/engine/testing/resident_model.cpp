@@ -10,7 +10,13 @@ ResidentModel::ResidentModel(ModelDescription description, const TensorSource& c
     const TensorEntry& entry = checkpoint.require(spec.name);
     storage_.push_back(std::make_unique_for_overwrite<std::byte[]>(entry.bytes));
     checkpoint.read(entry, std::span(storage_.back().get(), entry.bytes));
-    return {.data = storage_.back().get(), .dtype = entry.dtype, .shape = entry.shape};
+    const std::byte* data = storage_.back().get();
+    if (!spec.slice) return {.data = data, .dtype = entry.dtype, .shape = entry.shape};
+    // Some rows of a stored matrix.
+    const int64_t row_bytes = bytes_per_row(entry.dtype, spec.shape.at(1));
+    return {.data = data + spec.slice->first_row * row_bytes,
+            .dtype = entry.dtype,
+            .shape = spec.shape};
   };
 
   const auto load_expert = [&](const WeightUnit& unit) {
