@@ -21,13 +21,17 @@ def install_client():
     """Whether the client is there in the end."""
     if has_client():
         return True
-    made = subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], capture_output=True, text=True)
-    if made.returncode == 0:
-        made = subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1",
-                               "openai>=1.50,<3"], capture_output=True, text=True, timeout=300)
-    if made.returncode != 0:
-        print("SKIPPED: the openai client cannot be installed here:", (made.stderr or made.stdout).strip()[-300:])
-    return made.returncode == 0
+    install = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "openai>=1.50,<3"]
+    for command in ([sys.executable, "-m", "venv", ENVIRONMENT], install):
+        try:
+            made = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            print("SKIPPED: the openai client could not be installed within 300 s")
+            return False
+        if made.returncode != 0:
+            print("SKIPPED: the openai client cannot be installed here:", (made.stderr or made.stdout).strip()[-300:])
+            return False
+    return True
 
 
 if sys.prefix != str(ENVIRONMENT):
