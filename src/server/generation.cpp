@@ -35,7 +35,8 @@ struct Api::Generation {
 
   ResponseChoice next(ChoiceUpdate update) {
     usage.completion_tokens += update.tokens;
-    return choices[update.choice].next(std::move(update));
+    ChoiceProgress& choice = choices[update.choice];
+    return choice.next(std::move(update));
   }
 };
 
@@ -134,7 +135,8 @@ asio::awaitable<void> Api::collect(Connection& connection, Generation& generatio
   while (!updates.empty()) {
     for (ChoiceUpdate& update : updates) {
       ResponseChoice more = generation.next(std::move(update));
-      append(whole[more.index], std::move(more));
+      ResponseChoice& choice = whole[more.index];
+      append(choice, std::move(more));
     }
     updates = co_await next_updates(connection, generation);
   }
