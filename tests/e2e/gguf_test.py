@@ -173,7 +173,7 @@ class Gguf(unittest.TestCase):
         self.assertIn("safetensors", self.program("quantize", self.model, self.folder / "out", "--bits", "4", code=3))
         other = self.folder / "other.gguf"
         write(other, [pair("general.architecture", TEXT, "bert")], self.tensors)
-        self.assertIn("expected one of llama", self.program("info", other, code=3))
+        self.assertIn("llama, olmoe, qwen2moe, qwen3moe", self.program("info", other, code=3))
 
 
 if __name__ == "__main__":
