@@ -76,6 +76,10 @@ void attention(const Arithmetic& with, const GroupedHeads& shape,
                std::span<const AttendingSequence> sequences, const WeightSet& weights) {
   List<float> sinks(with.ops, 0);
   if (shape.sinks) sinks = floats_of(with.ops, weights[Role::sinks], shape.query_heads);
+  // Learned weights that come after rope can make scores large, and rounded queries would move them
+  // too far.
+  const Precision precision =
+      shape.norm == HeadNorm::learned_after_rope ? Precision::f32 : with.precision;
   std::vector<AttentionArguments> arguments;
   arguments.reserve(sequences.size());
   for (const AttendingSequence& sequence : sequences) {
@@ -89,7 +93,7 @@ void attention(const Arithmetic& with, const GroupedHeads& shape,
                          .window = shape.window,
                          .chunk = shape.chunk,
                          .sinks = sinks.span(),
-                         .precision = with.precision});
+                         .precision = precision});
   }
   with.ops.attention(arguments);
 }
