@@ -154,11 +154,18 @@ void add_experiment_flags(CLI::App& command, SessionFlags& flags) {
                   "(least frequently used), activation-aware (least probable, weighed by the "
                   "layers until its use), plec (not predicted, then completed)")
       ->check(CLI::IsMember(names_of(eviction_rule_names())));
-  command.add_flag_callback(
-      "--no-packing", [&flags] { flags.options.packs_experts = false; },
-      "Keep experts in memory as they are in the model's files. Without it, bf16 experts of which "
-      "not all fit are packed into 12 bits a weight while they are read, which loses nothing, "
-      "where a prediction finds that faster");
+  command
+      .add_option_function<std::string>(
+          "--packing",
+          [&flags](const std::string& name) {
+            flags.options.packing = name == "never"    ? Packing::never
+                                    : name == "always" ? Packing::always
+                                                       : Packing::where_faster;
+          },
+          "bf16 experts of which not all fit can be packed into 12 bits a weight while they are "
+          "read, which loses nothing: auto (default: where a prediction finds that faster), never, "
+          "always (where RAM holds all of them packed)")
+      ->check(CLI::IsMember({"auto", "never", "always"}));
   command
       .add_option(
           "--kernels", flags.options.kernels,

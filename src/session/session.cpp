@@ -126,7 +126,8 @@ void Session::use(Form& form) {
 }
 
 Session::Form* Session::form_to_pack(const RunPlan& plain) {
-  if (!options_.packs_experts || has_all_experts(plain.memory, description())) return nullptr;
+  if (options_.packing == Packing::never || has_all_experts(plain.memory, description()))
+    return nullptr;
   if (!packed_) {
     packed_.emplace();
     const OpenedModel& model = *plain_.model;
@@ -162,7 +163,9 @@ Session::FormPlan Session::fastest_form(const Workload& workload,
     measure(*form);
     ChosenPlan packed = planned(*form);
     const MemoryPlan& ram = packed.run.below ? *packed.run.below : packed.run.memory;
-    if (has_all_experts(ram, description()) && packed.rate() >= kWorthPacking * plain.rate()) {
+    const bool worth =
+        options_.packing == Packing::always || packed.rate() >= kWorthPacking * plain.rate();
+    if (has_all_experts(ram, description()) && worth) {
       return {*form, std::move(packed.run), std::move(plain.run)};
     }
   } catch (const Error& error) {
@@ -228,7 +231,7 @@ void Session::load() {
   } catch (const NotPackable& error) {
     events_.tell(Remark::Topic::experts_packed,
                  fmt::format("experts stay as they are: {}", one_line(error.what())));
-    options_.packs_experts = false;
+    options_.packing = Packing::never;
     use(plain_);
     packed_.reset();  // with the memory of its source, which the plain plan does not count
     plan_ = std::exchange(plain_plan_, {});

@@ -11,14 +11,20 @@
 
 namespace klotski {
 
+// Whether plans by prediction pack plain bf16 experts into their compact form while they are read,
+// which loses nothing. Experts are packed only where not all of them fit the memory of the
+// processor that computes, and RAM holds all of them packed.
+enum class Packing {
+  never,
+  where_faster,  // by prediction
+  always,
+};
+
 // Limits and choices of a session, as plain data.
 struct SessionOptions {
   RunLimits limits;
   PipelineOptions pipeline;  // the session itself sets its source of weights and predictor
-  // Whether plans by prediction may pack plain experts into their compact form while they are read,
-  // which loses nothing: where not all experts fit the memory of the processor that computes, RAM
-  // holds all of them packed, and that is predicted to be faster.
-  bool packs_experts = true;
+  Packing packing = Packing::where_faster;
   std::string predictor;         // see make_predictor; empty: see read_predictor
   std::string device = "auto";   // see open_target
   std::string kernels = "cpu";   // see open_target
