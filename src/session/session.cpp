@@ -60,7 +60,7 @@ Session::Session(std::shared_ptr<const OpenedModel> model, SessionOptions option
 
 Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
                  SessionOptions options, SessionEvents events)
-    : plain_{.model = model, .source = model->source},
+    : plain_{.model = model, .source = model->source, .foresight = {}},
       options_(std::move(options)),
       events_(std::move(events)),
       target_(std::move(target)) {

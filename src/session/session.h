@@ -112,7 +112,7 @@ class Session {
   struct Form {
     std::shared_ptr<const OpenedModel> model;
     std::shared_ptr<UnitSource> source;  // null: the model's files
-    std::unique_ptr<Foresight> foresight{};
+    std::unique_ptr<Foresight> foresight;
   };
 
   bool plans_by_prediction(PlanBy by);
