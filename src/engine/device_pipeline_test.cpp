@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/process_memory.h"
 #include "device/testing.h"
 #include "engine/engine.h"
 #include "engine/testing/pipeline_runs.h"
@@ -35,6 +36,9 @@ class ArenaMemory : public HostMemory {
  private:
   std::optional<cuda::WorkingMemory> memory_;
 };
+
+// More memory than any test needs, besides the program's own, of which sanitizers keep gigabytes.
+uint64_t roomy_ram() { return resident_bytes() + 2 * kGiB; }
 
 class DevicePipeline : public ::testing::TestWithParam<const char*> {
  protected:
@@ -216,7 +220,7 @@ TEST_P(DevicePipeline, SlicedExpertsGiveTheSameButForRounding) {
 // In the least memory that any policy fits into, planning does not fail for a buffer for slices.
 TEST_P(DevicePipeline, SlicesAreGivenUpWhereTheyDoNotFit) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
-  RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
+  RunLimits limits{.precision = Precision::f32, .ram_bytes = roomy_ram()};
   limits.strategy = Strategy::hybrid;
   EXPECT_TRUE(plan(limits, texts.workload()).policy.division.slices_experts);
   const uint64_t slice = slice_bytes(UnitLayouts(test_.description, test_.checkpoint));
@@ -321,7 +325,7 @@ TEST_P(DevicePipeline, SpilledKeysAndValuesHaveStagesWhereTheCpuShares) {
 // Weights in host memory are found there by the next model of an equal plan.
 TEST_P(DevicePipeline, HostSlotsAreReadOnce) {
   const Texts texts = random_texts(random_, 3, test_.description.vocabulary);
-  const RunLimits limits{.precision = Precision::f32, .ram_bytes = 2 * kGiB};
+  const RunLimits limits{.precision = Precision::f32, .ram_bytes = roomy_ram()};
   const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
   const RunPlan chosen = plan(limits, texts.workload());
   const MemoryBelow* first = nullptr;
@@ -388,7 +392,7 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
   for (int trial = 0; trial < 40; ++trial) {
     RunLimits limits = random_limits();
     limits.vram_bytes = 292 * kMiB + 33 * kMiB + random_() % (40 * kMiB);
-    limits.ram_bytes = 2 * kGiB;
+    limits.ram_bytes = roomy_ram();
     const Workload workload{.sequences = between(random_, 1, 64),
                             .tokens_per_sequence = between(random_, 8, 200),
                             .prompt_tokens = between(random_, 1, 8)};
@@ -418,7 +422,7 @@ TEST_P(DevicePipeline, PlansKeepBothLimits) {
 // Memory that the driver takes for the first operations was planned before; only more than that
 // counts.
 TEST_P(DevicePipeline, APlanIsTheSameWhateverRanBefore) {
-  const RunLimits limits{.ram_bytes = 2 * kGiB, .vram_bytes = 400 * kMiB};
+  const RunLimits limits{.ram_bytes = roomy_ram(), .vram_bytes = 400 * kMiB};
   const Workload workload{.sequences = 16, .tokens_per_sequence = 40, .prompt_tokens = 8};
   const auto program_bytes = [&] { return plan(limits, workload).memory.process_bytes; };
   const uint64_t before = program_bytes();
