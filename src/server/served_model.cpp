@@ -67,7 +67,7 @@ void check_logit_bias(const SamplingOptions& sampling, const ServedModel& served
   }
 }
 
-// What all choices of the request have in common.
+// The parts of a prepared choice that are equal for all choices of a request.
 PreparedChoice common_choice(const GenerationCall& call, const ServedModel& served, uint64_t seed) {
   check_logit_bias(call.sampling, served);
   PreparedChoice choice;

@@ -11,7 +11,7 @@
 
 namespace klotski {
 
-// What happens around a server; all but `open_session` may be empty.
+// Functions that a server calls; all but `open_session` may be empty.
 struct ServerEvents {
   std::function<std::unique_ptr<Session>()> open_session;  // loads, on the engine's thread
   std::function<void(const std::string& url)> listening{};

@@ -65,11 +65,13 @@ Lane binding_lane(const TimelineTotals& totals) {
 }
 
 Planning::Planning(const OpenedModel& opened, Foresight foresight, const RunLimits& limits,
-                   const Workload& workload)
-    : opened_(opened), limits_(limits), workload_(workload), foresight_(std::move(foresight)) {
-  chosen_ = choose_plan(foresight_.inputs(), limits, workload);
-  what_ifs_ = find_what_ifs();
-}
+                   const Workload& workload, ChosenPlan chosen)
+    : opened_(opened),
+      limits_(limits),
+      workload_(workload),
+      foresight_(std::move(foresight)),
+      chosen_(std::move(chosen)),
+      what_ifs_(find_what_ifs()) {}
 
 std::vector<Reason> Planning::reasons() const {
   const Choice& choice = candidates().front().choice;

@@ -28,9 +28,10 @@ Lane binding_lane(const TimelineTotals& totals);
 // A plan for a workload, chosen by prediction, with its reasons and the gains of possible changes.
 class Planning {
  public:
-  // The model, and the target that the foresight is about, must live longer.
+  // `chosen` is what choose_plan() gave for the rest. The model, and the target that the foresight
+  // is about, must live longer.
   Planning(const OpenedModel& opened, Foresight foresight, const RunLimits& limits,
-           const Workload& workload);
+           const Workload& workload, ChosenPlan chosen);
 
   const ModelDescription& model() const { return opened_.description; }
   const Workload& workload() const { return workload_; }

@@ -79,12 +79,16 @@ void Session::set_limits(const RunLimits& limits) {
   options_ = std::move(options);
 }
 
-void Session::measure(Form& form) {
-  if (form.foresight) return;
+PipelineOptions Session::pipeline_options(const Form& form) const {
   PipelineOptions options = options_.pipeline;
   options.source = form.source;
-  form.foresight =
-      std::make_unique<Foresight>(*form.model, target_.target, options_.limits, options);
+  return options;
+}
+
+void Session::measure(Form& form) {
+  if (form.foresight) return;
+  form.foresight = std::make_unique<Foresight>(*form.model, target_.target, options_.limits,
+                                               pipeline_options(form));
   if (table_) form.foresight->assume_popularity(&*table_);
   const Probed& probed = form.foresight->probed();
   if (!probed.cached) {
@@ -158,7 +162,7 @@ Session::FormPlan Session::fastest_form(const Workload& workload,
   };
   ChosenPlan plain = planned(plain_);
   Form* form = form_to_pack(plain.run);
-  if (form == nullptr) return {plain_, std::move(plain.run)};
+  if (form == nullptr) return {plain_, std::move(plain)};
   try {
     measure(*form);
     ChosenPlan packed = planned(*form);
@@ -166,12 +170,12 @@ Session::FormPlan Session::fastest_form(const Workload& workload,
     const bool worth =
         options_.packing == Packing::always || packed.rate() >= kWorthPacking * plain.rate();
     if (has_all_experts(ram, description()) && worth) {
-      return {*form, std::move(packed.run), std::move(plain.run)};
+      return {*form, std::move(packed), std::move(plain.run)};
     }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
   }
-  return {plain_, std::move(plain.run)};
+  return {plain_, std::move(plain)};
 }
 
 const RunPlan& Session::plan(const Workload& workload, PlanBy by,
@@ -182,7 +186,7 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
   if (plans_by_prediction(by)) {
     FormPlan fastest = fastest_form(workload, popularity);
     use(fastest.form);
-    plan_ = std::move(fastest.run);
+    plan_ = std::move(fastest.chosen.run);
     plain_plan_ = std::move(fastest.plain);
     if (form_ != &plain_) {
       events_.tell(Remark::Topic::experts_packed,
@@ -191,10 +195,8 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
   } else {
     use(plain_);
     const UnitLayouts layouts(description(), plain_.model->checkpoint);
-    PipelineOptions options = options_.pipeline;
-    options.source = plain_.source;
-    plan_ = plan_run(run_inputs(description(), layouts, target_.target, options), options_.limits,
-                     workload);
+    plan_ = plan_run(run_inputs(description(), layouts, target_.target, pipeline_options(plain_)),
+                     options_.limits, workload);
   }
   // Told only now: work that does not fit at all has another error to read about.
   if (!why_no_foresight_.empty() && !std::exchange(told_why_, true)) {
@@ -207,13 +209,13 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
 Planning Session::explain(const Workload& workload) {
   unload();
   measure(plain_);
-  const Form& form = fastest_form(workload, nullptr).form;
-  return Planning(*form.model, *form.foresight, options_.limits, workload);
+  FormPlan fastest = fastest_form(workload, nullptr);
+  return Planning(*fastest.form.model, *fastest.form.foresight, options_.limits, workload,
+                  std::move(fastest.chosen));
 }
 
 std::unique_ptr<Session::Loaded> Session::loaded_form() {
-  PipelineOptions options = options_.pipeline;
-  options.source = form_->source;
+  PipelineOptions options = pipeline_options(*form_);
   options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
   history_ = options.predictor.history;
   auto loaded = std::make_unique<Loaded>(*form_->model, target_.target, *plan_, options);

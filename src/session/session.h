@@ -116,6 +116,7 @@ class Session {
   };
 
   bool plans_by_prediction(PlanBy by);
+  PipelineOptions pipeline_options(const Form& form) const;
   void measure(Form& form);
   void use(Form& form);
   // The packed form where it may be faster than a plan for the plain one: the model has experts to
@@ -124,7 +125,7 @@ class Session {
   Form* form_to_pack(const RunPlan& plain);
   struct FormPlan {
     Form& form;
-    RunPlan run;
+    ChosenPlan chosen;
     std::optional<RunPlan> plain{};  // the plan for the plain form, where `form` is the other
   };
   // The form, of the two, whose plan is the faster one by prediction.

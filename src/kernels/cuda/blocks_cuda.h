@@ -257,7 +257,7 @@ struct Q6_K {
   static __device__ __forceinline__ Floats eight(const std::byte* block, unsigned column) {
     const auto small = *reinterpret_cast<const int8_t*>(block + 192 + column / 16);
     const float step = __fmul_rn(half_at(block + 208), static_cast<float>(small));
-    // Of each 128 columns, 64 bytes hold four bits: those of the first 64 in their lower halves.
+    // Four bits a column: 64 bytes hold 128 columns, the first 64 columns in their lower halves.
     const Codes low = bytes_at<2>(block + column / 128 * 64 + column % 64)
                           .shifted(column % 128 / 64 * 4, 0x0F0F0F0Fu);
     return scaled(low.with(two_bits<2>(block + 128, column), 4), 32, step, 0.0f);

@@ -18,15 +18,15 @@ struct FormatKernel {
   // out[rows][columns] = a matrix of the format. Whatever its bytes are, nothing outside its rows
   // is read and nothing outside `out` written.
   void (*expand)(const Context& with, __nv_bfloat16* out, const TensorView& weight);
-  // The same, not rounded; null where BF16 holds all numbers of the format.
+  // out[rows][columns] = a matrix of the format in float32; null where BF16 holds all its numbers.
   void (*expand_floats)(const Context& with, float* out, const TensorView& weight);
   // out[rows][outputs] = in[rows][columns] * weight^T, faster than by expanding the weights first
   // for up to most_few_rows() rows of this device and matrix.
   int64_t (*most_few_rows)(const Context& with, const TensorView& weight);
   void (*few_rows)(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
                    const TensorView& weight);
-  // The same for up to most_few_float_rows rows that are not rounded; null where there is no such
-  // kernel.
+  // Products of few_rows with up to most_few_float_rows rows of float32 inputs; null where there is
+  // no such kernel.
   int64_t most_few_float_rows;
   void (*few_float_rows)(const Context& with, float* out, const float* in, int64_t rows,
                          const TensorView& weight);

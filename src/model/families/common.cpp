@@ -33,10 +33,6 @@ RopeKind rope_kind(const JsonFields& rope) {
   rope.refuse(key, "one of default, linear, dynamic, yarn, llama3, longrope");
 }
 
-double yarn_magnitude(double factor, double mscale) {
-  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
-
 void describe_yarn(const JsonFields& fields, Rope& rope) {
   const double mscale = fields.number_or("mscale", 0.0, 0.0, 1e6);
   const double mscale_all = fields.number_or("mscale_all_dim", 0.0, 0.0, 1e6);
@@ -239,6 +235,21 @@ void require_present(const JsonFields& config, std::initializer_list<std::string
   for (const std::string_view key : keys) {
     if (!config.has(key)) config.refuse(key, "a number, which this family has no usual value for");
   }
+}
+
+double yarn_magnitude(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+FeedForward describe_softmax_experts(const JsonFields& config) {
+  FeedForward part;
+  part.routed = true;
+  part.experts = expert_count(config);
+  part.width = config.integer("intermediate_size", 1, kMaxWidth);
+  part.activation = describe_activation(config);
+  part.router = describe_softmax_router(config, part.experts);
+  part.router.renormalise = true;
+  return part;
 }
 
 void refuse_partial_rotation(const JsonFields& config) {

@@ -67,6 +67,13 @@ void refuse_switch(const JsonFields& config, std::string_view key);
 // Router of `experts` experts: softmax scores and `num_experts_per_tok` choices.
 RouterRule describe_softmax_router(const JsonFields& config, int64_t experts);
 
+// The factor by which yarn enlarges sine, cosine or scores of a rope stretched `factor` times.
+double yarn_magnitude(double factor, double mscale);
+
+// Routed experts of `intermediate_size` whose softmax weights are renormalised over the chosen
+// ones.
+FeedForward describe_softmax_experts(const JsonFields& config);
+
 // The layers of a model whose every layer looks like `layer`.
 std::vector<Layer> repeat_layer(const JsonFields& config, const Layer& layer);
 

@@ -37,12 +37,7 @@ void refuse_uncomputed(const JsonFields& config) {
   if (config.integer_or("moe_layer_freq", 1, 1, kMaxLayers) != 1) {
     config.refuse("moe_layer_freq", "1");
   }
-  for (const auto& fields :
-       {std::optional(config), config.object("rope_parameters"), config.object("rope_scaling")}) {
-    if (fields && fields->number_or("partial_rotary_factor", 1.0, 0.0, 1e6) != 1.0) {
-      fields->refuse("partial_rotary_factor", "1");
-    }
-  }
+  refuse_partial_rotation(config);
 }
 
 // The factor of the scores. A stretched rope whose `mscale_all_dim` is stated sharpens them.
@@ -52,8 +47,7 @@ float score_scale(const JsonFields& config, const Rope& rope, int64_t query_dim)
   const auto before = config.object("rope_scaling");
   if (rope.kind == RopeKind::plain) return static_cast<float>(plain);
   const double mscale = (today ? *today : *before).number_or("mscale_all_dim", 0.0, 0.0, 1e6);
-  const double sharper =
-      mscale > 0.0 && rope.factor > 1.0 ? 0.1 * mscale * std::log(rope.factor) + 1.0 : 1.0;
+  const double sharper = yarn_magnitude(rope.factor, mscale);
   return static_cast<float>(plain * sharper * sharper);
 }
 

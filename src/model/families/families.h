@@ -67,6 +67,19 @@ inline constexpr std::array kDecoderTensors = {
     TensorPattern{Role::dense_down, "model.layers.{layer}.mlp.down_proj.weight"},
 };
 
+// Tensor names of routed parts in the layout that Mixtral began, for families that keep it.
+inline constexpr std::array kSparseBlockTensors = {
+    TensorPattern{Role::router, "model.layers.{layer}.block_sparse_moe.gate.weight"},
+    TensorPattern{Role::selection_bias,
+                  "model.layers.{layer}.block_sparse_moe.e_score_correction_bias"},
+    TensorPattern{Role::expert_gate,
+                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight"},
+    TensorPattern{Role::expert_up,
+                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight"},
+    TensorPattern{Role::expert_down,
+                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
+};
+
 std::span<const Family> families();
 
 extern const Family kArctic;

@@ -31,13 +31,8 @@ ModelDescription describe_granite(const JsonFields& config) {
   attention.scale = granite_factor(config, "attention_multiplier");
   attention.qkv_bias = attention.output_bias = config.boolean_or("attention_bias", false);
   layer.attention = attention;
-  layer.feed_forward.routed = true;
-  layer.feed_forward.experts = expert_count(config);
-  layer.feed_forward.width = config.integer("intermediate_size", 1, kMaxWidth);
-  layer.feed_forward.activation = describe_activation(config);
   // A softmax over the chosen logits is the renormalised softmax over all of them.
-  layer.feed_forward.router = describe_softmax_router(config, layer.feed_forward.experts);
-  layer.feed_forward.router.renormalise = true;
+  layer.feed_forward = describe_softmax_experts(config);
   description.layers = repeat_layer(config, layer);
   return description;
 }

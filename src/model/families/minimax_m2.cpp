@@ -1,26 +1,12 @@
 // MiniMax-M2: sigmoid scores with a bias that decides the choice, queries and keys normalised over
 // their whole width, part of each head rotated.
 
-#include <array>
-
 #include "model/families/common.h"
 #include "model/families/families.h"
 
 namespace klotski {
 
 namespace {
-
-constexpr std::array kMinimaxTensors = {
-    TensorPattern{Role::router, "model.layers.{layer}.block_sparse_moe.gate.weight"},
-    TensorPattern{Role::selection_bias,
-                  "model.layers.{layer}.block_sparse_moe.e_score_correction_bias"},
-    TensorPattern{Role::expert_gate,
-                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight"},
-    TensorPattern{Role::expert_up,
-                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight"},
-    TensorPattern{Role::expert_down,
-                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
-};
 
 // Published configs name the rotated numbers of a head (`rotary_dim`) instead of a share of it.
 int64_t minimax_rotated_dims(const JsonFields& config, int64_t head_dim) {
@@ -63,6 +49,6 @@ ModelDescription describe_minimax(const JsonFields& config) {
 
 }  // namespace
 
-const Family kMinimaxM2 = {"minimax_m2", describe_minimax, kMinimaxTensors, {}};
+const Family kMinimaxM2 = {"minimax_m2", describe_minimax, kSparseBlockTensors, {}};
 
 }  // namespace klotski

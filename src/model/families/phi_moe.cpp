@@ -1,24 +1,12 @@
 // Phi-3.5-MoE: LayerNorm with bias, two experts by the sparse mixer, biases of attention and of the
 // output projection on request.
 
-#include <array>
-
 #include "model/families/common.h"
 #include "model/families/families.h"
 
 namespace klotski {
 
 namespace {
-
-constexpr std::array kPhiTensors = {
-    TensorPattern{Role::router, "model.layers.{layer}.block_sparse_moe.gate.weight"},
-    TensorPattern{Role::expert_gate,
-                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight"},
-    TensorPattern{Role::expert_up,
-                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight"},
-    TensorPattern{Role::expert_down,
-                  "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
-};
 
 // The factor of sine and cosine is stated for short and for long sequences. The reference rotates
 // long sequences by the frequencies of short ones, and so does this program.
@@ -62,6 +50,6 @@ ModelDescription describe_phi(const JsonFields& config) {
 
 }  // namespace
 
-const Family kPhiMoe = {"phimoe", describe_phi, kPhiTensors, {}};
+const Family kPhiMoe = {"phimoe", describe_phi, kSparseBlockTensors, {}};
 
 }  // namespace klotski
