@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "base/error.h"
 
@@ -47,6 +49,28 @@ TEST(File, TruncatedWhileOpenIsAnErrorNotASignal) {
   ASSERT_EQ(::truncate(path.c_str(), 5), 0);
   char out[10];
   EXPECT_THROW(file.read_at(0, std::as_writable_bytes(std::span(out))), Error);
+}
+
+TEST(File, NoticesWritesAfterItWasOpened) {
+  using namespace std::chrono_literals;
+  const auto path = written("changed", "0123456789");
+  const auto opened_at = std::filesystem::last_write_time(path);
+  const File file(path);
+  EXPECT_NO_THROW(file.require_unchanged());
+  std::this_thread::sleep_for(20ms);  // times have steps of up to 10 ms
+  written("changed", "9876543210");
+  EXPECT_THROW(file.require_unchanged(), Error);
+  std::filesystem::last_write_time(path, opened_at);
+  EXPECT_THROW(file.require_unchanged(), Error);
+}
+
+TEST(File, AFileThatLostItsNameIsUnchanged) {
+  const auto path = written("renamed", "0123456789");
+  const File file(path);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::filesystem::rename(written("renamed-new", "9876543210"), path);
+  EXPECT_NO_THROW(file.require_unchanged());
+  std::filesystem::remove(path);
 }
 
 TEST(File, ReadTextFileHasABound) {

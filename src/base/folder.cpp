@@ -23,6 +23,8 @@ bool may_link_to(const fs::path& folder, const fs::path& target) {
          is_inside(target, snapshots.parent_path() / "blobs");
 }
 
+}  // namespace
+
 fs::path real_path(const fs::path& path) {
   std::error_code error;
   fs::path real = fs::canonical(path, error);
@@ -30,8 +32,6 @@ fs::path real_path(const fs::path& path) {
     fail(ErrorKind::bad_model, "{}: cannot be found: {}", path_in_quotes(path), error.message());
   return real;
 }
-
-}  // namespace
 
 fs::path file_in_folder(const fs::path& folder, std::string_view name) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string_view::npos ||
@@ -46,6 +46,14 @@ fs::path file_in_folder(const fs::path& folder, std::string_view name) {
          path_in_quotes(folder / name), path_in_quotes(target));
   }
   return target;
+}
+
+File open_in_folder(const fs::path& folder, std::string_view name) {
+  return File::at_real_path(file_in_folder(folder, name));
+}
+
+std::string read_in_folder(const fs::path& folder, std::string_view name, uint64_t max_bytes) {
+  return read_text_file(open_in_folder(folder, name), max_bytes);
 }
 
 bool has_entry(const fs::path& folder, std::string_view name) {

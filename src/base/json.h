@@ -17,14 +17,26 @@ using OrderedJson = nlohmann::ordered_json;
 
 inline constexpr int kMaxJsonDepth = 64;
 
+struct JsonReading {
+  int max_depth = kMaxJsonDepth;
+  // Keys of the outermost object that are read; empty: all. The values of other keys are checked
+  // for syntax, UTF-8 and depth, not for duplicate keys, and take no memory.
+  std::vector<std::string_view> wanted{};
+  // Bytes of memory that reading may take; none: what allowed_memory_left() says.
+  std::optional<uint64_t> memory{};
+  // Where not null, becomes the most bytes that reading held at once, the text not counted.
+  uint64_t* bytes = nullptr;
+};
+
 // Strict reading of hostile text: UTF-8 only, no byte-order mark, no duplicate keys, no more than
 // max_depth nested containers. Errors are of `kind` and begin with `what`, for instance a file
-// name.
+// name. A text that takes more memory than there is gives an error of kind does_not_fit with the
+// bytes that it needs, which is found without taking them.
 Json parse_json(std::string_view text, std::string_view what, ErrorKind kind = ErrorKind::bad_model,
-                int max_depth = kMaxJsonDepth);
+                const JsonReading& reading = {});
 OrderedJson parse_ordered_json(std::string_view text, std::string_view what,
                                ErrorKind kind = ErrorKind::bad_model,
-                               int max_depth = kMaxJsonDepth);
+                               const JsonReading& reading = {});
 
 // Reads the fields of one JSON object with every value checked: an error names the file, the field,
 // what was expected and what was found. A field that is null counts as absent.

@@ -1,6 +1,10 @@
 #include "base/json.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
+
+#include "base/bytes.h"
+#include "base/testing.h"
 
 namespace klotski {
 namespace {
@@ -47,6 +51,76 @@ TEST(ParseJson, OrderedObjectsHaveABoundOnTheirKeys) {
   text += "}";
   EXPECT_THROW(parse_ordered_json(text, "f"), Error);
   EXPECT_EQ(parse_json(text, "f").size(), 100'000u);
+}
+
+std::string repeated(std::string_view piece, int64_t times) {
+  std::string text;
+  for (int64_t i = 0; i < times; ++i) text += piece;
+  return text;
+}
+
+TEST(ParseJson, KeysThatAreNotWantedAreCheckedAndLeftOut) {
+  const auto parsed = [](std::string_view text) {
+    return parse_ordered_json(text, "f", ErrorKind::usage, {.max_depth = 4, .wanted = {"b", "d"}})
+        .dump();
+  };
+  EXPECT_EQ(parsed(R"({"a":{"b":[1,{}]},"b":{"a":[2]},"c":"x","d":3,"e":[]})"),
+            R"({"b":{"a":[2]},"d":3})");
+  EXPECT_EQ(parsed(R"({"a":{"x":1,"x":2},"a":3})"), "{}");  // nothing reads them
+  EXPECT_EQ(parsed(R"([{"a":1}])"), R"([{"a":1}])");        // no outermost object
+  for (const char* bad : {R"({"a":[1,]})", "{\"a\":\"\xFF\"}", R"({"a":[[[[1]]]]})",
+                          R"({"b":1,"b":2})", R"({"a":1 "b":2})", R"({"a":)"}) {
+    EXPECT_THROW(parsed(bad), Error) << bad;
+  }
+}
+
+TEST(ParseJson, MemoryIsBoundedAndTheNeedIsKnown) {
+  const std::string dense = "{\"x\":[" + repeated("{},", 100'000) + "0],\"y\":1}";
+  uint64_t bytes = 0;
+  parse_json(dense, "f", ErrorKind::usage, {.bytes = &bytes});
+  EXPECT_GT(bytes, 6 * kMiB);
+  try {
+    parse_json(dense, "file.json", ErrorKind::usage, {.memory = kMiB});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::does_not_fit);
+    const std::string needed = format_bytes(bytes);
+    EXPECT_EQ(std::string(error.what()).find("file.json: reading it needs at least " + needed), 0u)
+        << error.what();
+  }
+  EXPECT_EQ(parse_json(dense, "f", ErrorKind::usage, {.memory = bytes}).size(), 2u);
+  const JsonReading reading{.wanted = {"y"}, .memory = kMiB, .bytes = &bytes};
+  EXPECT_EQ(parse_json(dense, "f", ErrorKind::usage, reading).dump(), R"({"y":1})");
+  EXPECT_LT(bytes, 2 * dense.size() + kKiB);  // in the lexer
+  EXPECT_THROW(parse_json(dense, "f", ErrorKind::usage, {.wanted = {"y"}, .memory = dense.size()}),
+               Error);
+  const std::string text = "\"" + std::string(kMiB, 'x') + "\"";
+  EXPECT_THROW(parse_json(text, "f", ErrorKind::usage, {.memory = kMiB}), Error);
+}
+
+// Bytes that the count left out would be memory that nobody planned.
+TEST(ParseJson, TheCountedBytesAreThoseThatAreTaken) {
+  for (const char* piece : {"[],", "{},", "1,", R"("a text of some length",)", R"({"a":1},)"}) {
+    const std::string text = "[" + repeated(piece, 50'000) + "0]";
+    uint64_t counted = 0;
+    const struct mallinfo2 before = ::mallinfo2();
+    const OrderedJson json = parse_ordered_json(text, "f", ErrorKind::usage, {.bytes = &counted});
+    const struct mallinfo2 after = ::mallinfo2();
+    const uint64_t taken = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
+    if (taken == 0) GTEST_SKIP() << "the allocator does not count";
+    EXPECT_GE(counted, taken) << piece;
+    EXPECT_LE(counted, 6 * taken) << piece;
+  }
+}
+
+TEST(ParseJson, OrderedObjectsTakeLinearTime) {
+  EXPECT_TRUE(takes_linear_time(
+      [](int64_t keys) {
+        std::string text = "{\"\":0";
+        for (int64_t i = 0; i < keys; ++i) text += fmt::format(",\"{:012}\":0", i);
+        parse_ordered_json(text + "}", "f");
+      },
+      1000));
 }
 
 TEST(JsonFields, NamesTheFieldTheExpectedAndTheFound) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -13,13 +14,17 @@
 
 #include "base/bytes.h"
 #include "base/control_groups.h"
+#include "base/error.h"
 #include "base/numbers.h"
+#include "base/process_memory.h"
 
 namespace klotski {
 
 namespace {
 
 constexpr uint64_t kUnlimited = UINT64_MAX;
+
+std::atomic<uint64_t> allowed_bytes = kUnlimited;
 
 // The number after `key` in a file of "key value" lines, such as /proc/meminfo or memory.stat.
 std::optional<uint64_t> value_of(const std::filesystem::path& path, const std::string& key) {
@@ -99,6 +104,24 @@ std::string describe_shortage(uint64_t bytes, const MemoryLeft& left) {
   }
   return fmt::format("the program needs more than the {} that are left {}", format_bytes(allowed),
                      tightest->name);
+}
+
+void allow_memory(uint64_t bytes) { allowed_bytes = bytes; }
+
+uint64_t allowed_memory_left() {
+  const uint64_t allowed = allowed_bytes;
+  const uint64_t left = memory_left().least();
+  return allowed == kUnlimited ? left
+                               : std::min(left, allowed - std::min(allowed, resident_bytes()));
+}
+
+void require_memory(uint64_t bytes, uint64_t left, std::string_view what) {
+  if (bytes <= left) return;
+  fail(
+      ErrorKind::does_not_fit,
+      "{}: reading it needs at least {} of memory, the limit is {}: {} too little; raise the limit "
+      "or give a smaller one",
+      what, format_bytes(bytes), format_bytes(left), format_bytes(bytes - left));
 }
 
 MemoryLeft memory_left() { return memory_left("/proc", "/sys/fs/cgroup"); }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace klotski {
 
@@ -17,6 +18,14 @@ struct MemoryLeft {
   uint64_t least() const;  // the smallest of the bounds that exist
 };
 MemoryLeft memory_left();
+
+// Bounds the bytes that the process may hold in all, for allowed_memory_left(): --ram. Documents
+// are read before there is a plan that keeps to it.
+void allow_memory(uint64_t bytes);
+// Bytes that may be taken now within memory_left() and the bytes allowed.
+uint64_t allowed_memory_left();
+// Refuses (does_not_fit) to read `what` where that takes more than `left` bytes.
+void require_memory(uint64_t bytes, uint64_t left, std::string_view what);
 
 // A message for memory that the system refused: bytes needed (`bytes`, the least that would do),
 // the limit that bounds them and the bytes missing, as far as both are known.

@@ -4,7 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <fstream>
+
+#include "base/bytes.h"
+#include "base/process_memory.h"
 
 namespace klotski {
 namespace {
@@ -96,6 +100,15 @@ TEST_F(MemoryLimit, LimitsOfTheProcessCountWhatTheyAreAbout) {
   }
   const ScopedLimit limit(RLIMIT_AS, kFar);
   EXPECT_EQ(memory_left(root_ / "proc", root_ / "cgroup").address_space, kFar - 3000 * 1024);
+}
+
+TEST(AllowedMemory, IsWhatTheBoundLeavesAboveTheMemoryInUse) {
+  allow_memory(resident_bytes() + 8 * kMiB);
+  EXPECT_LE(allowed_memory_left(), 9 * kMiB);
+  allow_memory(1);
+  EXPECT_EQ(allowed_memory_left(), 0u);
+  allow_memory(UINT64_MAX);
+  EXPECT_GT(allowed_memory_left(), 9 * kMiB);
 }
 
 TEST(Shortage, NamesTheTightestBoundAndWhatIsMissing) {

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "base/file.h"
 #include "base/testing.h"
+#include "base/write_calls.h"
 
 namespace klotski {
 namespace {
@@ -43,6 +47,34 @@ TEST_F(NewFileTest, AppearsOnlyWhenComplete) {
 TEST_F(NewFileTest, NothingIsLeftWithoutCommit) {
   { NewFile(path_).write("half"); }
   EXPECT_EQ(files(), 0);
+}
+
+// Somebody who may write to the folder puts a link where the file is going to be written.
+class LinkPutThere : public WriteCalls {
+ public:
+  explicit LinkPutThere(std::filesystem::path target) : target_(std::move(target)) {}
+  int open(const char* path, int flags, mode_t mode) override {
+    names.insert(path);
+    if (puts_link) std::filesystem::create_symlink(target_, path);
+    return WriteCalls::open(path, flags, mode);
+  }
+
+  std::set<std::string> names;
+  bool puts_link = true;
+
+ private:
+  std::filesystem::path target_;
+};
+
+TEST_F(NewFileTest, NeitherFollowsALinkNorHasANameThatCanBeForeseen) {
+  std::ofstream(folder_ / "victim") << "kept";
+  LinkPutThere calls(folder_ / "victim");
+  const ScopedWriteCalls scope(calls);
+  EXPECT_NE(refusal([&] { NewFile file(path_); }).find("cannot be created"), std::string::npos);
+  EXPECT_EQ(read_text_file(folder_ / "victim", 100), "kept");
+  calls.puts_link = false;
+  for (int i = 0; i < 10; ++i) NewFile(path_).write("x");
+  EXPECT_EQ(calls.names.size(), 11u);
 }
 
 TEST_F(NewFileTest, RefusesWhatCannotBeReplaced) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -21,6 +22,15 @@ inline std::string refusal(const std::function<void()>& action) {
     return error.what();
   }
   return "";
+}
+
+// Random trials of a test that normally makes `all` of them: `all` times the number in the
+// environment variable KLOTSKI_TRIALS, where it is set. Below 1 for sanitizers that make a trial
+// ten times as long, above it for soak runs.
+inline int trials(int all) {
+  const char* factor = std::getenv("KLOTSKI_TRIALS");
+  if (factor == nullptr) return all;
+  return std::max(1, static_cast<int>(all * std::strtod(factor, nullptr)));
 }
 
 // Processor seconds of this thread: a busy machine lengthens them less than seconds on the wall.

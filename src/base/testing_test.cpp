@@ -16,5 +16,19 @@ TEST(TakesLinearTime, TellsLinesFromSquares) {
   EXPECT_FALSE(takes_linear_time([](int64_t size) { spend(size * size); }, 500));
 }
 
+TEST(Trials, FollowTheEnvironment) {
+  const char* before = std::getenv("KLOTSKI_TRIALS");
+  const std::string kept = before == nullptr ? "" : before;
+  unsetenv("KLOTSKI_TRIALS");
+  EXPECT_EQ(trials(250), 250);
+  setenv("KLOTSKI_TRIALS", "0.1", 1);
+  EXPECT_EQ(trials(250), 25);
+  EXPECT_EQ(trials(3), 1) << "one at least";
+  setenv("KLOTSKI_TRIALS", "20", 1);
+  EXPECT_EQ(trials(250), 5000);
+  unsetenv("KLOTSKI_TRIALS");
+  if (before != nullptr) setenv("KLOTSKI_TRIALS", kept.c_str(), 1);
+}
+
 }  // namespace
 }  // namespace klotski

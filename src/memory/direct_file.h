@@ -26,6 +26,7 @@ class DirectFile {
 
   // The size of the file now: smaller than size() where it was cut in the meantime.
   uint64_t size_now() const;
+  void require_unchanged() const { file_->require_unchanged(); }
 
  private:
   std::shared_ptr<const File> file_;

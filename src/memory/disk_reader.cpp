@@ -64,6 +64,12 @@ void DiskReader::read(std::span<const ReadExtent> extents) {
     finish_one();
   }
   if (failure_) throw_failure(*failure_);
+  const DirectFile* checked_file = nullptr;
+  for (const ReadExtent& extent : extents) {
+    if (extent.file == checked_file) continue;
+    checked_file = extent.file;
+    checked_file->require_unchanged();
+  }
   wait_for_turn(0);  // a slow disk would have delivered the last block only now
 }
 

@@ -57,8 +57,9 @@ class DiskReader {
   DiskReader(const DiskReader&) = delete;
   DiskReader& operator=(const DiskReader&) = delete;
 
-  // Returns when every extent has arrived, or throws when one cannot be had; in both cases nothing
-  // is under way any more and the memory is the caller's again.
+  // Returns when every extent has arrived, or throws when one cannot be had or its file was written
+  // to since it was opened; in both cases nothing is under way any more and the memory is the
+  // caller's again.
   void read(std::span<const ReadExtent> extents);
 
   ReadMethod method() const { return method_; }  // io_uring or threads

@@ -174,6 +174,21 @@ TEST_P(DiskReaderFault, ErrorForeverIsReportedAfterTheAttempts) {
   EXPECT_EQ(counts.retried, 0u);
 }
 
+// Errors of one place alone count: a block in which a read got further is tried as often again.
+TEST_P(DiskReaderFault, ErrorsBeforeAndAfterProgressDoNotAddUp) {
+  ReadBlock block;
+  block.range = {&direct, 0, kBlockBytes, arena.bytes().data()};
+  block.wanted = kBlockBytes;
+  for (uint64_t done = 0; done + kDirectAlignment < kBlockBytes; done += kDirectAlignment) {
+    EXPECT_EQ(take_answer(block, -EIO, 3), BlockState::again);
+    EXPECT_EQ(take_answer(block, -EIO, 3), BlockState::again);
+    EXPECT_EQ(take_answer(block, kDirectAlignment, 3), BlockState::again);
+    EXPECT_EQ(block.done, done + kDirectAlignment);
+  }
+  EXPECT_EQ(take_answer(block, -EIO, 2), BlockState::again);
+  EXPECT_EQ(take_answer(block, -EIO, 2), BlockState::failed);
+}
+
 TEST_P(DiskReaderFault, OtherErrorsAreNotRepeated) {
   for (int k = 0; k < kBlocks; ++k) {
     FaultHook hook([&](int call, int64_t result) { return call == k ? -EBADF : result; });

@@ -107,6 +107,8 @@ CheckpointFormat mx_format() {
   row.format.block_columns = kMxBlock;
   row.format.block_bytes = kMxBlock / 2;
   row.format.noise = {~uint64_t{0}, 0};
+  row.format.becomes = DType::MXFP4;
+  row.format.join = join_mxfp4_blocks;
   row.format.expand = expand_mxfp4_row;
   return row;
 }

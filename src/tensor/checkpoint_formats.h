@@ -68,5 +68,7 @@ void expand_gptq_row(const TensorView& matrix, int64_t row, std::byte* out);
 void expand_gptq_v2_row(const TensorView& matrix, int64_t row, std::byte* out);
 void expand_awq_row(const TensorView& matrix, int64_t row, std::byte* out);
 void expand_mxfp4_row(const TensorView& matrix, int64_t row, std::byte* out);
+// WeightFormat::join of MXFP4 in safetensors, whose matrices become those of GGUF files.
+void join_mxfp4_blocks(std::byte* numbers, int64_t blocks);
 
 }  // namespace klotski

@@ -296,6 +296,22 @@ TEST(CheckpointFormats, MxNumbersLieInPairsWithTheirExponentsApart) {
   EXPECT_FALSE(std::isnan(expanded(matrix.view())[31]));
 }
 
+TEST(CheckpointFormats, MxNumbersAndExponentsJoinIntoBlocks) {
+  StoredMatrix matrix(only_type(mxfp4, 32), {5, 96});
+  for (size_t i = 0; i < matrix.bytes[0].size(); ++i) {
+    matrix.bytes[0][i] = static_cast<std::byte>(i * 37 + 11);
+  }
+  for (size_t i = 0; i < matrix.bytes[1].size(); ++i) {
+    matrix.bytes[1][i] = static_cast<std::byte>(i * 17);
+  }
+  const WeightFormat& format = format_of(matrix.dtype);
+  std::vector<std::byte> joined = matrix.bytes[0];
+  joined.insert(joined.end(), matrix.bytes[1].begin(), matrix.bytes[1].end());
+  format.join(joined.data(), 15);
+  const TensorView blocks{.data = joined.data(), .dtype = format.becomes, .shape = {5, 96}};
+  EXPECT_EQ(expanded(blocks), expanded(matrix.view()));
+}
+
 // Rows of a matrix in which others come before, as gpt-oss has up behind gate: numbers of their
 // own, and sides of all rows.
 TEST(CheckpointFormats, LaterRowsFindTheirSides) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "tensor/block_bytes.h"
 #include "tensor/checkpoint_formats.h"
@@ -176,6 +177,37 @@ void expand_mxfp4_row(const TensorView& matrix, int64_t row, std::byte* out) {
       *numbers++ = scale * kFp4[nibble_at(bytes, column / 2, column % 2)];
     }
   });
+}
+
+namespace {
+
+// A block of MXFP4 has the numbers of columns i and 16 + i in byte i, one of a checkpoint those of
+// columns 2 i and 2 i + 1.
+void reorder_mxfp4_block(const std::byte* from, std::byte* to) {
+  constexpr std::byte kLow{0x0F};
+  constexpr std::byte kHigh{0xF0};
+  constexpr size_t kHalf = kMxBlock / 4;  // bytes
+  for (size_t i = 0; i < kHalf; ++i) {
+    to[2 * i] = (from[i] & kLow) | (from[kHalf + i] << 4);
+    to[2 * i + 1] = (from[i] >> 4) | (from[kHalf + i] & kHigh);
+  }
+}
+
+}  // namespace
+
+// From the last block to the first: each ends behind where it was, and so in front of those that
+// are left.
+void join_mxfp4_blocks(std::byte* numbers, int64_t blocks) {
+  constexpr int64_t kNumberBytes = kMxBlock / 2;
+  const std::byte* const scales = numbers + blocks * kNumberBytes;
+  const std::vector<std::byte> exponents(scales, scales + blocks);
+  std::array<std::byte, kNumberBytes> block;
+  for (int64_t i = blocks - 1; i >= 0; --i) {
+    std::memcpy(block.data(), numbers + i * kNumberBytes, block.size());
+    std::byte* const joined = numbers + i * (1 + kNumberBytes);
+    joined[0] = exponents[static_cast<size_t>(i)];
+    reorder_mxfp4_block(block.data(), joined + 1);
+  }
 }
 
 }  // namespace klotski

@@ -88,6 +88,11 @@ struct WeightFormat {
   bool on_devices = true;        // devices have kernels that read it
   bool may_be_arranged = false;  // Processor::arrange accepts it
   NoiseBits noise;               // random bits for the numbers that files hold
+  // A matrix whose numbers and only side tensor are joined while it is read: rows of the type
+  // `becomes`, which take as many bytes as both, and which operations read. join() makes them where
+  // the numbers lie, with the side tensor right behind them. Null: a matrix stays as files have it.
+  DType becomes = DType::F32;
+  void (*join)(std::byte* numbers, int64_t blocks) = nullptr;
 
   // Writes columns() numbers of the type `values`: row `row` of a view. Whatever the bytes of the
   // row are, nothing outside it and its side tensors is read. Null: no operation reads this format.

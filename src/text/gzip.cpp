@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/memory_limit.h"
 
 namespace klotski {
 
@@ -49,6 +50,10 @@ std::string gunzip(std::string_view packed, uint64_t max_bytes, std::string_view
   while (status != Z_STREAM_END || stream.avail_in > 0) {
     if (status == Z_STREAM_END) inflateReset(&stream);  // the next member follows
     const size_t done = text.size();
+    // The text lies in two places while it grows to twice its size.
+    if (done > kMiB && done + kChunkBytes > text.capacity()) {
+      require_memory(2 * done, allowed_memory_left(), what);
+    }
     text.resize(done + kChunkBytes);
     stream.next_out = reinterpret_cast<Bytef*>(text.data() + done);
     stream.avail_out = kChunkBytes;
@@ -66,18 +71,27 @@ std::string gunzip(std::string_view packed, uint64_t max_bytes, std::string_view
   return text;
 }
 
-std::string read_text_or_gzip(const std::filesystem::path& path, uint64_t max_bytes) {
-  std::string text = read_text_file(path, max_bytes);
+namespace {
+
+std::string unpacked(std::string text, const std::filesystem::path& path, uint64_t max_bytes) {
   if (path.extension() != ".gz") return text;
   return gunzip(text, max_bytes, path_in_quotes(path));
 }
 
-std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder,
-                                               std::string_view name) {
-  for (const std::string& candidate : {std::string(name), std::string(name) + ".gz"}) {
-    if (!has_entry(folder, candidate)) continue;
-    file_in_folder(folder, candidate);  // refuses a link out of the folder
-    return folder / candidate;
+}  // namespace
+
+std::string read_text_or_gzip(const std::filesystem::path& path, uint64_t max_bytes) {
+  return unpacked(read_text_file(path, max_bytes), path, max_bytes);
+}
+
+std::string read_in_folder_or_gzip(const std::filesystem::path& folder, std::string_view name,
+                                   uint64_t max_bytes) {
+  return unpacked(read_in_folder(folder, name, max_bytes), folder / name, max_bytes);
+}
+
+std::optional<std::string> find_name(const std::filesystem::path& folder, std::string_view name) {
+  for (std::string candidate : {std::string(name), std::string(name) + ".gz"}) {
+    if (has_entry(folder, candidate)) return candidate;
   }
   return std::nullopt;
 }

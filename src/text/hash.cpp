@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <cstring>
-#include <exception>
 #include <random>
+
+#include "base/error.h"
+#include "base/random_bits.h"
 
 namespace klotski {
 
@@ -11,11 +13,9 @@ namespace {
 
 HashKey draw_key() {
   try {
-    std::random_device device;
-    const auto draw = [&] { return (uint64_t{device()} << 32) | device(); };
-    const uint64_t add = draw();
-    return {add, draw() | 1};
-  } catch (const std::exception&) {  // no source of randomness: the time is better than nothing
+    const uint64_t add = random_bits();
+    return {add, random_bits() | 1};
+  } catch (const Error&) {  // no source of randomness: the time is better than nothing
     const auto now = std::chrono::high_resolution_clock::now().time_since_epoch().count();
     std::mt19937_64 random(static_cast<uint64_t>(now));
     const uint64_t add = random();

@@ -60,7 +60,8 @@ std::shared_ptr<const TokenizerParts> parse_tiktoken(std::string_view ranks,
                                                      std::string_view description,
                                                      const std::string& what) {
   const std::string described = what + " (its JSON)";
-  const Json document = parse_json(description, described);
+  const Json document = parse_json(description, described, ErrorKind::bad_model,
+                                   {.wanted = {"pattern", "special_tokens"}});
   const JsonFields fields(document, described);
   auto parts = std::make_shared<TokenizerParts>();
   read_ranks(ranks, what, parts->vocabulary);

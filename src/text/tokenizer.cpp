@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/folder.h"
 #include "text/byte_level.h"
 #include "text/gzip.h"
 #include "text/tokenizer_parts.h"
@@ -159,7 +159,8 @@ std::filesystem::path find_description(const std::filesystem::path& ranks) {
   std::vector<std::filesystem::path> candidates;
   for (const auto& entry : std::filesystem::directory_iterator(ranks.parent_path())) {
     if (entry.path().extension() != ".json" || !entry.is_regular_file()) continue;
-    const std::string text = read_text_file(entry.path(), kMaxFileBytes);
+    const std::string text =
+        read_in_folder(ranks.parent_path(), entry.path().filename().native(), kMaxFileBytes);
     const bool describes =
         text.find("\"ranks\"") != std::string::npos && text.find(quoted_name) != std::string::npos;
     if (describes) candidates.push_back(entry.path());
@@ -173,7 +174,7 @@ std::filesystem::path find_description(const std::filesystem::path& ranks) {
 
 std::filesystem::path find_in_folder(const std::filesystem::path& folder) {
   for (const std::string_view name : {"tokenizer.json", "tokenizer.model"}) {
-    if (const auto path = find_file(folder, name)) return *path;
+    if (const auto found = find_name(folder, name)) return folder / *found;
   }
   std::vector<std::filesystem::path> ranks;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -194,17 +195,21 @@ std::filesystem::path find_in_folder(const std::filesystem::path& folder) {
 }
 
 std::shared_ptr<const TokenizerParts> load_parts(const std::filesystem::path& folder_or_file) {
-  const std::filesystem::path path = std::filesystem::is_directory(folder_or_file)
-                                         ? find_in_folder(folder_or_file)
-                                         : folder_or_file;
+  const bool is_folder = std::filesystem::is_directory(folder_or_file);
+  const std::filesystem::path path = is_folder ? find_in_folder(folder_or_file) : folder_or_file;
   const std::string what = path_in_quotes(path);
-  const std::string bytes = read_text_or_gzip(path, kMaxFileBytes);
+  const std::string bytes =
+      is_folder ? read_in_folder_or_gzip(folder_or_file, path.filename().native(), kMaxFileBytes)
+                : read_text_or_gzip(path, kMaxFileBytes);
   const std::filesystem::path plain = path.extension() == ".gz" ? path.stem() : path.filename();
   if (plain.extension() == ".model") return parse_sentencepiece(bytes, what);
   if (plain.extension() == ".tiktoken") {
     const std::filesystem::path description =
         find_description(std::filesystem::absolute(path).parent_path() / plain);
-    return parse_tiktoken(bytes, read_text_file(description, kMaxFileBytes), what);
+    return parse_tiktoken(
+        bytes,
+        read_in_folder(description.parent_path(), description.filename().native(), kMaxFileBytes),
+        what);
   }
   return parse_tokenizer_json(bytes, what);
 }

@@ -22,11 +22,14 @@ struct Document {
 };
 
 std::optional<Document> read_json(const std::filesystem::path& folder, std::string_view name) {
-  const auto path = find_file(folder, name);
-  if (!path) return std::nullopt;
+  const auto found = find_name(folder, name);
+  if (!found) return std::nullopt;
   Document document;
-  document.what = path_in_quotes(*path);
-  document.json = parse_json(read_text_or_gzip(*path, kMaxConfigBytes), document.what);
+  document.what = path_in_quotes(folder / *found);
+  document.json = parse_json(read_in_folder_or_gzip(folder, *found, kMaxConfigBytes), document.what,
+                             ErrorKind::bad_model,
+                             {.wanted = {"bos_token", "eos_token", "pad_token", "unk_token",
+                                         "add_bos_token", "chat_template"}});
   return document;
 }
 
@@ -65,8 +68,8 @@ void read_templates(const JsonFields& fields, const std::string& what, Tokenizer
 }
 
 void read_template_files(const std::filesystem::path& folder, TokenizerConfig& config) {
-  if (const auto path = find_file(folder, "chat_template.jinja")) {
-    config.chat_template = read_text_or_gzip(*path, kMaxTemplateBytes);
+  if (const auto name = find_name(folder, "chat_template.jinja")) {
+    config.chat_template = read_in_folder_or_gzip(folder, *name, kMaxTemplateBytes);
     return;
   }
   if (const auto document = read_json(folder, "chat_template.json")) {

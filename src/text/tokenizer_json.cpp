@@ -4,7 +4,9 @@ namespace klotski {
 
 std::shared_ptr<const TokenizerParts> parse_tokenizer_json(std::string_view json,
                                                            const std::string& what) {
-  const Json document = parse_json(json, what);
+  const Json document = parse_json(json, what, ErrorKind::bad_model,
+                                   {.wanted = {"model", "normalizer", "pre_tokenizer",
+                                               "post_processor", "decoder", "added_tokens"}});
   const JsonFields fields(document, what);
   auto parts = std::make_shared<TokenizerParts>();
   const auto model = fields.object("model");

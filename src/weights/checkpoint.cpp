@@ -43,8 +43,8 @@ uint64_t read_total(const JsonFields& metadata) {
 
 Index read_index(const fs::path& folder) {
   const std::string what = path_in_quotes(folder / kIndexName);
-  const Json json =
-      parse_json(read_text_file(file_in_folder(folder, kIndexName), kMaxIndexBytes), what);
+  const Json json = parse_json(read_in_folder(folder, kIndexName, kMaxIndexBytes), what,
+                               ErrorKind::bad_model, {.wanted = {"weight_map", "metadata"}});
   const JsonFields fields(json, what);
   const Json* map = fields.find("weight_map");
   if (map == nullptr || !map->is_object() || map->empty()) {

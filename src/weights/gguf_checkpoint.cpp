@@ -49,7 +49,7 @@ void check_shard(const GgufSplit& first, const GgufSplit& found, int64_t number,
 void Checkpoint::open_gguf() {
   const fs::path& path = folder();
   const std::string what = path_in_quotes(path);
-  files_->add(what, path);
+  files_->add(what, real_path(path));
   GgufFile first = read_gguf(*files_->open(0), what);
   const GgufSplit split = gguf_split(first, what);
   add_entries(0, std::move(first.tensors));

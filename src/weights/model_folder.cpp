@@ -1,5 +1,6 @@
 #include "weights/model_folder.h"
 
+#include <dlfcn.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -40,6 +41,15 @@ void check_text(std::string_view model) {
   }
 }
 
+// The folder of the library that this code is in; none where it is part of the program.
+std::optional<fs::path> library_folder() {
+  Dl_info code{};
+  if (::dladdr(reinterpret_cast<const void*>(&is_utf8), &code) == 0) return std::nullopt;
+  const fs::path file = code.dli_fname;
+  if (!file.is_absolute() || file.extension() != ".so") return std::nullopt;
+  return file.parent_path();
+}
+
 // The folders that may hold bundled models, the user's choice first.
 std::vector<fs::path> bundle_folders() {
   std::vector<fs::path> folders;
@@ -51,7 +61,9 @@ std::vector<fs::path> bundle_folders() {
     const fs::path folder = program.parent_path();
     folders.push_back((folder / "../../models").lexically_normal());
     folders.push_back((folder / "../share/klotski/models").lexically_normal());
+    folders.push_back(folder / "models");  // the program in a Python package
   }
+  if (const auto folder = library_folder()) folders.push_back(*folder / "models");
   folders.emplace_back(KLOTSKI_SOURCE_MODELS);
   return folders;
 }

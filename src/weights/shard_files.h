@@ -28,27 +28,16 @@ class ShardFiles {
   std::shared_ptr<const File> open(size_t index);
 
  private:
-  // Properties of a file that must not change between two times it is opened.
-  struct Identity {
-    uint64_t device = 0;
-    uint64_t inode = 0;
-    uint64_t bytes = 0;
-    int64_t modified_seconds = 0;
-    int64_t modified_nanoseconds = 0;
-    bool operator==(const Identity&) const = default;
-  };
   struct Shard {
     std::string name;
     std::filesystem::path path;
     bool opened_before = false;
-    Identity identity;
+    FileIdentity identity;
   };
   struct OpenFile {
     size_t index = 0;
     std::shared_ptr<const File> file;
   };
-
-  static Identity identity_of(const File& file);
 
   std::vector<Shard> shards_;
   std::mutex mutex_;

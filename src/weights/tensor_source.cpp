@@ -60,7 +60,9 @@ void TensorSource::read_range(const TensorEntry& entry, uint64_t offset,
     fail(ErrorKind::internal, "tensor {}: {} bytes at {} are not within its {}",
          in_quotes(entry.name), out.size(), offset, entry.bytes);
   }
-  file(entry.shard)->read_at(entry.offset + offset, out);
+  const std::shared_ptr<const File> shard = file(entry.shard);
+  shard->read_at(entry.offset + offset, out);
+  shard->require_unchanged();
 }
 
 }  // namespace klotski
