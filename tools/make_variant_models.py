@@ -22,6 +22,8 @@ GPT_OSS = dict(MIXTRAL, num_local_experts=6, sliding_window=4)
 LLAMA4 = dict(BASE, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
               intermediate_size_mlp=48, attention_chunk_size=5, floor_scale=3, attn_scale=0.4)
 QWEN2 = dict(QWEN, shared_expert_intermediate_size=28)
+NEXT = dict(QWEN2, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+            linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4)
 GLM = dict(BASE, head_dim=16, moe_intermediate_size=24, n_routed_experts=6,
            num_experts_per_tok=2, num_mtp_layers=0)
 ERNIE = dict(BASE, moe_intermediate_size=24, moe_num_experts=6, moe_k=2)
@@ -134,6 +136,24 @@ VARIANTS = {
         **DBRX, attn_config=dict(DBRX_HEADS, clip_qkv=8.0),
         ffn_config=dict(DBRX_EXPERTS, moe_normalize_expert_weights=None,
                         ffn_act_fn=dict(name="gelu")))),
+    # The layers of the published model: three of a gated delta net, then one of attention.
+    "qwen3_next": (hf.Qwen3NextForCausalLM, hf.Qwen3NextConfig(
+        **dict(NEXT, num_hidden_layers=4, full_attention_interval=4))),
+    "qwen3_next_bias_dense": (hf.Qwen3NextForCausalLM, hf.Qwen3NextConfig(
+        **NEXT, attention_bias=True, mlp_only_layers=[0], norm_topk_prob=False, rms_norm_eps=1e-2,
+        layer_types=["full_attention", "linear_attention", "full_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=1.0))),
+    # Widths without a common divisor, one key head for each value head, a long convolution.
+    "qwen3_next_uneven": (hf.Qwen3NextForCausalLM, hf.Qwen3NextConfig(
+        **dict(NEXT, linear_num_key_heads=3, linear_num_value_heads=3, linear_key_head_dim=7,
+               linear_value_head_dim=5, linear_conv_kernel_dim=6, tie_word_embeddings=True,
+               decoder_sparse_step=2, full_attention_interval=2, hidden_act="gelu"),
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                             partial_rotary_factor=0.5, original_max_position_embeddings=16))),
+    # No keys and values at all, and a convolution that sees the token alone.
+    "qwen3_next_states_alone": (hf.Qwen3NextForCausalLM, hf.Qwen3NextConfig(
+        **dict(NEXT, linear_num_value_heads=6, linear_conv_kernel_dim=1, hidden_act="relu"),
+        layer_types=["linear_attention"] * 3)),
 }
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
@@ -187,17 +207,27 @@ def write_quantised(folder, tensors):
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
+def next_logits(model, cache, before, token):
+    """Logits after one more token; a model without keys and values has no cache and reads all tokens again."""
+    if cache is None:
+        return model(torch.cat([before, token], dim=1), use_cache=False).logits[0, -1]
+    return model(token, past_key_values=cache, use_cache=True).logits[0, -1]
+
+
 def reference(model, length, steps):
     ids = torch.randint(0, BASE["vocab_size"], (1, length))
-    cache = hf.DynamicCache(config=model.config)
+    types = set(getattr(model.config, "layer_types", None) or [])
+    cache = None if types == {"linear_attention"} else hf.DynamicCache(config=model.config)
     with torch.no_grad():
-        logits = model(ids, past_key_values=cache, use_cache=True).logits[0]
-        greedy, margins, last = [], [], logits[-1]
+        logits = model(ids, past_key_values=cache, use_cache=cache is not None).logits[0]
+        greedy, margins, last, seen = [], [], logits[-1], ids
         for _ in range(steps):
             best = torch.topk(last, 2)
-            greedy.append(int(best.indices[0]))
+            token = best.indices[:1][None]
+            greedy.append(int(token))
             margins.append(round(float(best.values[0] - best.values[1]), 5))
-            last = model(best.indices[:1][None], past_key_values=cache, use_cache=True).logits[0, -1]
+            last = next_logits(model, cache, seen, token)
+            seen = torch.cat([seen, token], dim=1)
     return dict(input_ids=ids[0].tolist(), last_logits=[round(float(x), 6) for x in logits[-1]],
                 argmax_all=logits.argmax(-1).tolist(), greedy=greedy, margins=margins)
 

@@ -1,5 +1,7 @@
 // Attention by kind: only this file of the folder asks which kind a layer has.
 
+#include "forward/cross_attention.h"
+#include "forward/gated_delta_net.h"
 #include "forward/grouped_heads.h"
 #include "forward/latent_attention.h"
 #include "forward/layer.h"
@@ -50,6 +52,20 @@ void attention(const Arithmetic& with, std::span<const AttendingSequence> sequen
                const WeightSet& weights, LayerId layer) {
   std::visit([&](const auto& kind) { attention(with, kind, sequences, weights); },
              with.model.layer(layer).attention.kind);
+}
+
+void keep_encoded(const Arithmetic& with, ConstRows hidden,
+                  std::span<const AttendingSequence> sequences, const WeightSet& weights,
+                  LayerId layer) {
+  const Attention& attention = with.model.layer(layer).attention;
+  keep_encoded(with, attention.grouped_heads(), hidden, sequences, weights);
+}
+
+void cross_attention(const Arithmetic& with, Rows hidden,
+                     std::span<const AttendingSequence> sequences, const WeightSet& weights,
+                     LayerId layer) {
+  const auto* heads = std::get_if<GroupedHeads>(&with.model.layer(layer).attention.kind);
+  if (heads && heads->crosses) cross_attention(with, *heads, hidden, sequences, weights);
 }
 
 void project_attended(const Arithmetic& with, Rows out, ConstRows attended,

@@ -2,14 +2,17 @@
 
 namespace klotski {
 
-void Batch::append(int64_t past, std::span<const TokenId> next, int64_t length, LogitsOf logits) {
+void Batch::append(int64_t past, std::span<const TokenId> next, int64_t length, LogitsOf logits,
+                   int64_t encoded) {
   sequences.push_back({.first_row = rows(),
                        .tokens = static_cast<int64_t>(next.size()),
                        .past = past,
                        .length = length,
-                       .logits = logits});
+                       .logits = logits,
+                       .encoded = encoded});
+  const int64_t first = past < encoded ? past : past - encoded;
   for (size_t i = 0; i < next.size(); ++i) {
-    positions.push_back(static_cast<int32_t>(past + static_cast<int64_t>(i)));
+    positions.push_back(static_cast<int32_t>(first + static_cast<int64_t>(i)));
   }
   tokens.insert(tokens.end(), next.begin(), next.end());
 }

@@ -17,6 +17,8 @@ struct BatchSequence {
   int64_t past = 0;    // positions of the sequence computed before
   int64_t length = 0;  // positions known so far: these and, of a prompt taken in pieces, later ones
   LogitsOf logits = LogitsOf::last_token;
+  // First positions of the sequence that are an encoder's input; 0: the model has no encoder.
+  int64_t encoded = 0;
 };
 
 // The tokens of several sequences one after the other, without padding: one row a token.
@@ -26,8 +28,12 @@ struct Batch {
   std::vector<BatchSequence> sequences;
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
-  // Appends the tokens that follow `past` positions of a sequence of which `length` are known.
-  void append(int64_t past, std::span<const TokenId> next, int64_t length, LogitsOf logits);
+  // Whether the tokens are the encoder's input, of all sequences.
+  bool encodes() const { return !sequences.empty() && sequences[0].past < sequences[0].encoded; }
+  // Appends the tokens that follow `past` positions of a sequence of which `length` are known and
+  // the first `encoded` are an encoder's input. The decoder counts its positions from 0.
+  void append(int64_t past, std::span<const TokenId> next, int64_t length, LogitsOf logits,
+              int64_t encoded = 0);
   // Rows whose logits are wanted, ascending.
   std::vector<int32_t> logit_rows() const;
 };

@@ -9,6 +9,10 @@
 
 namespace klotski {
 
+// Precision of scores. Learned weights that come after rope can make scores large, as can heads
+// that are not scaled, and rounded queries would move them too far.
+Precision score_precision(const Arithmetic& with, const GroupedHeads& shape);
+
 void pre_attention(const Arithmetic& with, const GroupedHeads& shape, const AttentionRows& out,
                    ConstRows normed, const WeightSet& weights, const Rotation& rotation);
 void keep(const Arithmetic& with, const GroupedHeads& shape,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "forward/layer.h"
+#include "forward/testing.h"
 #include "kernels/testing.h"
 #include "model/tensors.h"
 
@@ -36,31 +37,9 @@ ModelDescription latent_model(int64_t query_rank, bool biased) {
   model.rope.interleaved = query_rank > 0;
   model.rope.attention_factor = 1.25;
   model.layers.push_back({latent, {}});
-  for (int role = 0; role < static_cast<int>(Role::count_); ++role) {
-    model.tensor_names.push_back({static_cast<Role>(role), "layer {layer}"});
-  }
+  name_all_tensors(model);
   return model;
 }
-
-// Random weights of a layer's attention, as floats and as a set of views.
-struct RandomLayer {
-  std::array<std::vector<float>, static_cast<size_t>(Role::count_)> numbers;
-  WeightSet set;
-
-  explicit RandomLayer(const ModelDescription& model) {
-    std::mt19937 random(5);
-    std::normal_distribution<float> normal;
-    for (const TensorSpec& spec : attention_tensors(model, kLayer)) {
-      int64_t count = 1;
-      for (const int64_t size : spec.shape) count *= size;
-      std::vector<float>& values = numbers[static_cast<size_t>(spec.role)];
-      for (int64_t i = 0; i < count; ++i) values.push_back(0.4f * normal(random));
-      set.set(spec.role,
-              {reinterpret_cast<const std::byte*>(values.data()), DType::F32, spec.shape});
-    }
-  }
-  const std::vector<float>& of(Role role) const { return numbers[static_cast<size_t>(role)]; }
-};
 
 // weight * in + bias, where `weight` has rows as long as `in`.
 Numbers product(const std::vector<float>& weight, const Numbers& in,
@@ -84,7 +63,7 @@ Numbers normed(Numbers row, const std::vector<float>& weight, double epsilon) {
 
 class PlainForm {
  public:
-  PlainForm(const ModelDescription& model, const RandomLayer& weights)
+  PlainForm(const ModelDescription& model, const RandomAttention& weights)
       : model_(model), shape_(model.layers[0].attention.latent()), weights_(weights) {}
 
   // The row that attention adds for the last of some hidden rows.
@@ -172,13 +151,13 @@ class PlainForm {
 
   const ModelDescription& model_;
   const LatentAttention& shape_;
-  const RandomLayer& weights_;
+  const RandomAttention& weights_;
 };
 
 // A sequence whose latent vectors lie in pages of four positions.
 class AbsorbedForm {
  public:
-  AbsorbedForm(const Arithmetic& with, const RandomLayer& weights)
+  AbsorbedForm(const Arithmetic& with, const RandomAttention& weights)
       : with_(with),
         weights_(weights),
         width_(with.model.layers[0].attention.latent().key_width()) {
@@ -215,7 +194,7 @@ class AbsorbedForm {
  private:
   static constexpr int64_t kPageTokens = 4;
   const Arithmetic& with_;
-  const RandomLayer& weights_;
+  const RandomAttention& weights_;
   int64_t width_;
   std::vector<std::vector<float>> memory_;
   std::vector<std::byte*> pages_;
@@ -226,7 +205,7 @@ TEST(LatentAttention, AbsorbedIsThePlainForm) {
   for (const int64_t query_rank : {0, 6}) {
     for (const Processor* ops : {&reference_processor(), &cpu_processor()}) {
       const ModelDescription model = latent_model(query_rank, query_rank > 0);
-      const RandomLayer weights(model);
+      const RandomAttention weights(model);
       const Arithmetic with{model, *ops, Precision::f32};
       const PlainForm plain(model, weights);
       AbsorbedForm absorbed(with, weights);

@@ -19,7 +19,7 @@ List<float> filled(const Processor& ops, int64_t count, float value) {
 // A part that is not routed: one expert, the same weight for every row.
 Routing everyone_to_one(const Processor& ops, int64_t rows, float weight) {
   const std::vector<ExpertId> experts(static_cast<size_t>(rows), ExpertId(0));
-  return {.slots = 1,
+  return {.top_k = 1,
           .experts = List(ops, std::span<const ExpertId>(experts)),
           .weights = filled(ops, rows, weight),
           .scales = List<float>(ops, 0),
@@ -39,6 +39,32 @@ List<float> temperatures_of(const Arithmetic& with, const Batch& batch) {
   return List(with.ops, std::span<const float>(factors));
 }
 
+// Adds sines of each row's position in the first half of its numbers, cosines in the second, whose
+// frequencies fall from 1 to 1e-4 radians a position.
+void add_sinusoids(const Arithmetic& with, Rows hidden, std::span<const int32_t> positions) {
+  const int64_t half = hidden.width / 2;
+  std::vector<float> values(static_cast<size_t>(hidden.count * hidden.width));
+  std::vector<double> frequencies(static_cast<size_t>(half));
+  for (int64_t i = 0; i < half; ++i) {
+    frequencies[static_cast<size_t>(i)] =
+        std::exp(-std::log(1e4) / static_cast<double>(half - 1) * static_cast<double>(i));
+  }
+  with.ops.parallel_for(hidden.count, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const auto position =
+          static_cast<double>(*with.model.first_sinusoid + positions[static_cast<size_t>(row)]);
+      float* out = values.data() + row * hidden.width;
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = position * frequencies[static_cast<size_t>(i)];
+        out[i] = static_cast<float>(std::sin(angle));
+        out[half + i] = static_cast<float>(std::cos(angle));
+      }
+    }
+  });
+  List sinusoids(with.ops, std::span<const float>(values));
+  with.ops.add(hidden, {sinusoids.span().data(), hidden.count, hidden.width});
+}
+
 // values = values * factor, where that changes them
 void scale_values(const Arithmetic& with, Rows rows, float factor) {
   if (factor == 1.0f) return;
@@ -48,9 +74,10 @@ void scale_values(const Arithmetic& with, Rows rows, float factor) {
 }  // namespace
 
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
-           std::span<const TokenId> tokens) {
+           std::span<const TokenId> tokens, std::span<const int32_t> positions) {
   with.ops.embed(hidden, model_weights[Role::embedding], List(with.ops, tokens).span());
   scale_values(with, hidden, with.model.embedding_scale);
+  if (with.model.first_sinusoid) add_sinusoids(with, hidden, positions);
 }
 
 Rotation rotation_of(const Arithmetic& with, const Batch& batch) {
@@ -101,7 +128,7 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
   if (!part.routed) return everyone_to_one(with.ops, hidden.count, residual);
 
   const int64_t choices = hidden.count * part.router.top_k;
-  Routing routing{.slots = part.router.top_k,
+  Routing routing{.top_k = part.router.top_k,
                   .experts = List<ExpertId>(with.ops, choices),
                   .weights = List<float>(with.ops, choices),
                   .scales = List<float>(with.ops, 0),
@@ -121,6 +148,13 @@ Routing route(const Arithmetic& with, Rows normed, ConstRows hidden, const Weigh
                   .experts = routing.experts.span(),
                   .weights = routing.weights.span(),
                   .gaps = routing.gaps.span()});
+  std::vector<ExpertId> computing;
+  if (!part.computing.empty()) {
+    for (int64_t row = 0; row < hidden.count; ++row) {
+      computing.insert(computing.end(), part.computing.begin(), part.computing.end());
+    }
+    given = computing;
+  }
   if (!given.empty()) routing.experts = List(with.ops, given);
   if (part.scales_inputs) {
     routing.scales = std::exchange(routing.weights, filled(with.ops, choices, 1.0f));

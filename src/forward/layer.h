@@ -46,10 +46,10 @@ class AttentionInputs {
 
 // The experts each row goes to, best first.
 struct Routing {
-  int64_t slots = 1;       // experts a row
-  List<ExpertId> experts;  // [rows][slots]
-  List<float> weights;     // [rows][slots]
-  List<float> scales;      // [rows][slots], factors of the experts' inputs; empty: none
+  int64_t top_k = 1;       // experts a row
+  List<ExpertId> experts;  // [rows][top_k]
+  List<float> weights;     // [rows][top_k]
+  List<float> scales;      // [rows][top_k], factors of the experts' inputs; empty: none
   List<float> gaps;        // [rows], as in RouteArguments; empty where nobody asked
   // Choices, gaps and scales in the program's memory, once read_choices() was called.
   std::vector<ExpertId> chosen = {};
@@ -63,8 +63,9 @@ struct Routing {
   std::optional<Download<float>> coming_weights = {};
 };
 
+// `positions`: one a token, of models that add them to embeddings.
 void embed(const Arithmetic& with, Rows hidden, const WeightSet& model_weights,
-           std::span<const TokenId> tokens);
+           std::span<const TokenId> tokens, std::span<const int32_t> positions);
 
 // Rotation of a batch's queries and keys, which is the same in every layer. Frequencies may depend
 // on the length of a sequence, never on other sequences or on how a prompt was cut into pieces.
@@ -90,6 +91,7 @@ struct AttendingSequence {
   AttentionRows inputs;
   LayerCache cache;
   int64_t past = 0;
+  int64_t encoded = 0;  // as in BatchSequence
 };
 
 // Puts the inputs that the cache keeps into it, for every sequence.
@@ -108,6 +110,18 @@ void post_attention(const Arithmetic& with, Rows hidden, ConstRows attended,
 void project_attended(const Arithmetic& with, Rows out, ConstRows attended,
                       const WeightSet& weights, LayerId layer);
 
+// Keys and values of cross attention in a decoder's layer, from the rows that the encoder's last
+// layer gave. Puts them into the caches of the sequences, whose inputs and outputs are not read.
+void keep_encoded(const Arithmetic& with, ConstRows hidden,
+                  std::span<const AttendingSequence> sequences, const WeightSet& weights,
+                  LayerId layer);
+// hidden += attention over the encoder's output, where the layer has it: the kept keys and values.
+// The inputs and outputs of the sequences say how many rows each has, and are not read. Called
+// after post_attention().
+void cross_attention(const Arithmetic& with, Rows hidden,
+                     std::span<const AttendingSequence> sequences, const WeightSet& weights,
+                     LayerId layer);
+
 // normed = norm(hidden) where the feed-forward part of the layer reads the rows that attention
 // reads: called with the hidden rows before post_attention(), and attention's weights.
 void norm_beside_attention(const Arithmetic& with, Rows normed, ConstRows hidden,
@@ -125,8 +139,8 @@ void read_choices(Routing& routing);
 struct ChosenExpert {
   ExpertWeights weights;
   std::span<const int32_t> in_rows;
-  std::span<const int32_t> out_rows;  // rows of the results
-  std::span<const float> in_scales;   // factors of in_rows, or none
+  std::span<const int32_t> out_rows;      // rows of the results
+  std::span<const float> in_scales = {};  // factors of in_rows, or none
 };
 
 // out[out_rows] = expert(in[in_rows]) for every expert; no two share an output.

@@ -20,7 +20,13 @@ inline bool only_multiplied(Role role) {
     case Role::query_down:
     case Role::query_up:
     case Role::latent_down:
+    case Role::delta_input:
+    case Role::delta_output:
     case Role::attention_output:
+    case Role::cross_query:
+    case Role::cross_key:
+    case Role::cross_value:
+    case Role::cross_output:
     case Role::shared_gate:
     case Role::shared_up:
     case Role::shared_down:
@@ -35,6 +41,11 @@ inline bool only_multiplied(Role role) {
       return false;
   }
 }
+
+// Roles of the tensors that attention() reads, besides those of projections.
+inline constexpr std::array kAttendingRoles = {Role::sinks, Role::delta_convolution,
+                                               Role::delta_log_decay, Role::delta_step_bias,
+                                               Role::delta_norm};
 
 // The partner of a role: up for an expert's gate and gate for its up, which are multiplied by the
 // same rows. Other roles are their own partner.
@@ -71,7 +82,7 @@ class WeightSet {
 // One expert, wherever its bytes are: kernels never know where a weight came from.
 struct ExpertWeights {
   TensorView gate;            // [width][hidden]
-  TensorView up;              // [width][hidden]
+  TensorView up;              // [width][hidden]; of no dimensions where experts are not gated
   TensorView down;            // [hidden][width]
   TensorView gate_bias = {};  // [width]; of no dimensions where the experts have no biases
   TensorView up_bias = {};    // [width]
@@ -89,7 +100,10 @@ struct ExpertWeights {
 
 // The weights of an expert in a routed layer's unit, or in the unit of a layer's dense part.
 inline ExpertWeights expert_in(const WeightSet& unit, bool routed) {
-  if (!routed) return {unit[Role::dense_gate], unit[Role::dense_up], unit[Role::dense_down]};
+  if (!routed) {
+    return {unit[Role::dense_gate],      unit[Role::dense_up],      unit[Role::dense_down],
+            unit[Role::dense_gate_bias], unit[Role::dense_up_bias], unit[Role::dense_down_bias]};
+  }
   return {unit[Role::expert_gate],      unit[Role::expert_up],      unit[Role::expert_down],
           unit[Role::expert_gate_bias], unit[Role::expert_up_bias], unit[Role::expert_down_bias]};
 }
@@ -106,11 +120,13 @@ inline ExpertWeights expert_at(const std::byte* data, UnitKind kind, const UnitL
 // Outputs begin .. end - 1 of an expert. Results of all parts of an expert add up to its own: the
 // bias of down is the first part's.
 inline ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, int64_t end) {
-  ExpertWeights part{rows_between(whole.gate, begin, end), rows_between(whole.up, begin, end),
+  const bool gated = !whole.up.shape.empty();
+  ExpertWeights part{rows_between(whole.gate, begin, end),
+                     gated ? rows_between(whole.up, begin, end) : TensorView(),
                      columns_between(whole.down, begin, end)};
   if (whole.gate_bias.shape.empty()) return part;
   part.gate_bias = elements_between(whole.gate_bias, begin, end);
-  part.up_bias = elements_between(whole.up_bias, begin, end);
+  if (gated) part.up_bias = elements_between(whole.up_bias, begin, end);
   if (begin == 0) part.down_bias = whole.down_bias;
   return part;
 }
@@ -120,7 +136,8 @@ inline ExpertWeights outputs_between(const ExpertWeights& whole, int64_t begin, 
 // types differ, both are multiplied as float32, unless both are multiplied as bf16 numbers.
 inline bool may_be_arranged(const WeightSet& unit, Role role) {
   const DType type = unit[role].dtype;
-  const DType other = unit[gated_partner(role)].dtype;
+  const TensorView& partner = unit[gated_partner(role)];
+  const DType other = partner.shape.empty() ? type : partner.dtype;
   return only_multiplied(role) && !unit[role].has_gaps() &&
          (type == other || (is_multiplied_as_bf16(type) && is_multiplied_as_bf16(other)));
 }

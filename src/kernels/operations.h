@@ -19,10 +19,11 @@
 #define KLOTSKI_OPERATION_embed \
   void embed(Rows out, const TensorView& table, std::span<const TokenId> tokens) const
 
-// out = in / rms(in) * weight, row by row; out may be in. An empty weight is 1. Where rows are
-// longer than the weight, only their first numbers are read and written.
-#define KLOTSKI_OPERATION_rms_norm \
-  void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const
+// out = in / rms(in) * (weight + offset), row by row; out may be in. An empty weight is 1, whatever
+// the offset. Where rows are longer than the weight, only their first numbers are read and written.
+#define KLOTSKI_OPERATION_rms_norm                                               \
+  void rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon, \
+                float offset = 0.0f) const
 
 // out = (in - mean(in)) / sqrt(variance(in) + epsilon) * weight + bias, row by row; bias may be
 // empty, out may be in
@@ -53,6 +54,24 @@
 
 // values = values * factor
 #define KLOTSKI_OPERATION_scale void scale(std::span<float> values, float factor) const
+
+// Splits each of the heads of a row into parts, which follow each other in a head of `in`.
+#define KLOTSKI_OPERATION_split_heads \
+  void split_heads(ConstRows in, int64_t heads, std::span<const HeadPart> parts) const
+
+// values = values * function(gates)
+#define KLOTSKI_OPERATION_apply_gates \
+  void apply_gates(Rows values, ConstRows gates, OutputGate function) const
+
+// Convolution of each channel over the tokens of a sequence, for several sequences; weight
+// [channels][taps], the last tap of the token itself.
+#define KLOTSKI_OPERATION_causal_convolution                               \
+  void causal_convolution(std::span<const ConvolutionArguments> sequences, \
+                          const TensorView& weight, Activation activation) const
+
+// The gated delta rule over the tokens of several sequences.
+#define KLOTSKI_OPERATION_gated_delta_rule \
+  void gated_delta_rule(std::span<const DeltaRuleArguments> sequences, const DeltaRule& rule) const
 
 // Puts keys and values of several sequences into their pages.
 #define KLOTSKI_OPERATION_store_kv void store_kv(std::span<const KvRows> sequences) const
@@ -90,9 +109,9 @@
 #define KLOTSKI_OPERATION_scatter_add \
   void scatter_add(Rows out, ConstRows in, std::span<const int32_t> rows) const
 
-// out[i] += sum over s of weights[i * slots + s] * slots_in[i * slots + s], s ascending
+// out[i] += sum over s of weights[i * top_k + s] * results[i * top_k + s], s ascending
 #define KLOTSKI_OPERATION_combine \
-  void combine(Rows out, ConstRows slots_in, std::span<const float> weights) const
+  void combine(Rows out, ConstRows results, std::span<const float> weights) const
 
 // values = sigmoid(values)
 #define KLOTSKI_OPERATION_sigmoid void sigmoid(std::span<float> values) const
@@ -116,6 +135,10 @@
   X(rope) \
   X(clip) \
   X(scale) \
+  X(split_heads) \
+  X(apply_gates) \
+  X(causal_convolution) \
+  X(gated_delta_rule) \
   X(store_kv) \
   X(attention) \
   X(route) \

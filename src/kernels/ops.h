@@ -9,6 +9,7 @@
 // cannot read where that is a device's. Their descriptions (arguments, spans of arguments, page
 // addresses) are the program's own.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -107,6 +108,61 @@ struct HeadProducts {
   }
 };
 
+// One of the parts that every head of a row is split into.
+struct HeadPart {
+  Rows out;           // its numbers of head h are written from column first + h * width on
+  int64_t first = 0;  // first column of `out`
+  int64_t width = 0;  // numbers of a head
+};
+inline constexpr size_t kMostHeadParts = 4;
+
+enum class OutputGate { sigmoid, silu };
+
+// New rows of one sequence for a causal convolution:
+// out[t][c] = activation(sum over j of weight[c][j] * in[t - taps + 1 + j][c]).
+struct ConvolutionArguments {
+  Rows out;      // [tokens][channels]
+  ConstRows in;  // [tokens][channels], at least one token
+  // Inputs of the taps - 1 tokens before the first one, [taps - 1][channels], the oldest first;
+  // null: zeros.
+  const float* past = nullptr;
+  float* next = nullptr;  // inputs of the last taps - 1 tokens, as `past` of the tokens to come
+};
+
+// The gated delta rule (linear attention with a state S for each value head, [key_dim][value_dim]).
+// For a token with query q and key k, both divided by their lengths, value v, and its head's
+// decay d and update rate u:
+//   S = d * S;  S = S + k (u * (v - S^T k))^T;  out = S^T q / sqrt(key_dim)
+// where u = sigmoid of the first rate, d = exp(-exp(log_decay) * softplus(second rate +
+// step_bias)).
+struct DeltaRule {
+  int64_t key_heads = 0;  // each serves value_heads / key_heads neighbouring value heads
+  int64_t value_heads = 0;
+  int64_t key_dim = 0;  // numbers of a head of queries or keys, 1 to kMostDeltaKeys
+  int64_t value_dim = 0;
+  TensorView log_decay;  // [value_heads], F32, F16 or BF16
+  TensorView step_bias;  // [value_heads], F32, F16 or BF16
+
+  int64_t key_width() const { return key_heads * key_dim; }
+  int64_t value_width() const { return value_heads * value_dim; }
+  int64_t mixed_width() const { return 2 * key_width() + value_width(); }
+  int64_t state_numbers() const { return value_heads * key_dim * value_dim; }
+};
+inline constexpr int64_t kMostDeltaKeys = 1024;
+
+// New rows of one sequence for the gated delta rule.
+struct DeltaRuleArguments {
+  Rows out;  // [tokens][value_heads * value_dim]
+  // Queries, keys and values of all heads, [tokens][DeltaRule::mixed_width()]. Queries and keys are
+  // scaled in place.
+  Rows mixed;
+  // The two rates of every value head, [tokens][2 * value_heads]: first rates, then second ones.
+  // They become update rates and decays in place.
+  Rows rates;
+  const float* state = nullptr;  // [value_heads][key_dim][value_dim]; null: zeros
+  float* next_state = nullptr;   // the state after the last token
+};
+
 // Keys and values of one sequence and layer, in pages of `page_tokens` positions.
 struct KvPages {
   std::span<std::byte* const> keys;  // per page: [page_tokens][kv_heads * head_dim]
@@ -131,25 +187,38 @@ struct KvRows {
   ConstRows values;  // [tokens][kv_heads * value_dim]; not read where keys have the values
 };
 
-// Causal attention of consecutive query tokens of one sequence over its cached positions. Value
+// Attention of consecutive query tokens of one sequence over its cached positions, causal unless
+// seen_end says otherwise. Value
 // heads may have another width (value_dim) than query and key heads (head_dim).
 struct AttentionArguments {
   Rows output;        // [tokens][query_heads * value_dim]
   ConstRows queries;  // [tokens][query_heads * head_dim]
   int64_t query_heads = 0;
   int64_t kv_heads = 0;  // each serves query_heads / kv_heads neighbouring query heads
-  KvPages cache;  // holds positions 0 .. first_position + tokens - 1, but for positions that it
-                  // does not keep
+  KvPages cache;         // holds all positions that are seen, but for those that it does not keep
   int64_t first_position = 0;
-  float scale = 1.0f;  // factor of the scores
-  int64_t window = 0;  // a token sees the last `window` positions, itself included; 0: all
-  int64_t chunk = 0;   // a token sees positions from the last multiple of `chunk` on; 0: all
+  float scale = 1.0f;      // factor of the scores
+  int64_t window = 0;      // a token sees the last `window` positions, itself included; 0: all
+  int64_t chunk = 0;       // a token sees positions from the last multiple of `chunk` on; 0: all
+  int64_t seen_begin = 0;  // positions before this one are not seen
+  // Every token sees the positions before this one, whatever its own. 0: those up to its own.
+  int64_t seen_end = 0;
+  // Added to scores by the distance from a token to the position that it sees, [2 * bias_reach +
+  // 1][query_heads]: of distances -bias_reach .. bias_reach, beyond which the bias stays the same.
+  // Empty: none.
+  std::span<const float> position_bias = {};
+  int64_t bias_reach = 0;
   // Per query head a score that takes its share of the softmax, or none.
   std::span<const float> sinks = {};
   Precision precision = Precision::f32;  // precision of the scores
 
   int64_t head_dim() const { return queries.width / query_heads; }
   int64_t value_dim() const { return output.width / query_heads; }
+  // The bias of a head's score of a position.
+  float bias(int64_t head, int64_t token, int64_t position) const {
+    const int64_t distance = std::clamp(position - first_position - token, -bias_reach, bias_reach);
+    return position_bias[static_cast<size_t>((bias_reach + distance) * query_heads + head)];
+  }
   // Numbers from the value of a head to the value of the next.
   int64_t value_stride() const { return cache.values.empty() ? head_dim() : value_dim(); }
   std::span<std::byte* const> value_pages() const {
@@ -200,25 +269,26 @@ struct RouteArguments {
   std::span<float> gaps = {};
 };
 
-// The choices of rows that lie together. Choice i is of row first_row + i / slots of the experts'
+// The choices of rows that lie together. Choice i is of row first_row + i / top_k of the experts'
 // input rows, and its result goes to row first_output + i of their output rows.
 struct RoutedRows {
-  std::span<const ExpertId> experts;  // [rows][slots]
-  int64_t slots = 1;
+  std::span<const ExpertId> experts;  // [rows][top_k]
+  int64_t top_k = 1;
   int64_t first_row = 0;
   int64_t first_output = 0;
-  std::span<const float> scales = {};  // [rows][slots], factors of the experts' inputs, or none
+  std::span<const float> scales = {};  // [rows][top_k], factors of the experts' inputs, or none
 };
 
 // One expert and the rows that chose it: out = down(activation(gate(in)) * up(in)), each of the
-// three with its bias where it has one.
+// three with its bias where it has one. Without an up: out = down(activation(gate(in))), which
+// clamped_swiglu is not made for.
 struct ExpertProduct {
   Rows out;
   ConstRows in;
   std::span<const int32_t> out_rows;  // where the results go, none twice; empty: 0, 1, ...
   std::span<const int32_t> in_rows;   // as many as out_rows; empty: 0, 1, ...
   TensorView gate;                    // [width][in.width]
-  TensorView up;                      // [width][in.width]
+  TensorView up;                      // [width][in.width], or empty
   TensorView down;                    // [out.width][width]
   Activation activation = Activation::silu;
   ClampedSwiglu swiglu = {};
@@ -228,6 +298,7 @@ struct ExpertProduct {
   TensorView up_bias = {};    // [width], or empty
   TensorView down_bias = {};  // [out.width], or empty
 
+  bool gated() const { return !up.shape.empty(); }
   int64_t rows() const { return in_rows.empty() ? in.count : static_cast<int64_t>(in_rows.size()); }
 };
 

@@ -72,12 +72,37 @@ int64_t PagedKvCache::pages_needed(int64_t total_tokens, int64_t step_tokens) co
   return std::min(all, streaming_.sink_pages() + pages_for(seen) + 1);
 }
 
-bool PagedKvCache::place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens) {
+int64_t PagedKvCache::free_pages(bool spilled) const {
+  return spilled ? spill_.capacity() - spill_.in_use()
+                 : capacity_pages() - booked_pages_ - prefixes_.held_pages();
+}
+
+int64_t PagedKvCache::pages_to_book(const KvSequence& sequence, int64_t tokens) const {
+  const int64_t missing = std::max<int64_t>(
+      pages_to_hold(sequence.length_ + tokens) - static_cast<int64_t>(sequence.pages_.size()), 0);
+  return std::max<int64_t>(sequence.live_pages() + missing - sequence.booked_, 0);
+}
+
+bool PagedKvCache::place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens,
+                         const KvPlacement& placement) {
   if (sequence.booked_ > 0 || sequence.states_.taken()) {
     fail(ErrorKind::internal, "a sequence was placed twice");
   }
   const int64_t pages = pages_needed(total_tokens, step_tokens);
-  if (!place_in(sequence, pages, false) && !place_in(sequence, pages, true)) return false;
+  share_prefix(sequence, placement.tokens);
+  const auto shared = static_cast<int64_t>(sequence.shared_.size());
+  const int64_t spare = has_pages() ? placement.spare_pages : 0;
+  const auto has_room = [&](int64_t needed, bool spilled) {
+    return needed + spare <= free_pages(spilled);
+  };
+  if (!has_room(pages - shared, false) || !place_in(sequence, pages - shared, false)) {
+    let_go_of_prefix(sequence);
+    if (!has_room(pages, true) || !place_in(sequence, pages, true)) return false;
+  }
+  if (!sequence.shared_.empty()) {
+    ++prefix_counters_.hits;
+    prefix_counters_.tokens += sequence.length_;
+  }
   if (sequence.number() == 0) number(sequence);
   return true;
 }
@@ -97,7 +122,7 @@ bool PagedKvCache::book(KvSequence& sequence, int64_t pages) {
     if (!places) return false;
     sequence.spare_.insert(sequence.spare_.begin(), places->rbegin(), places->rend());
   } else {
-    if (pages > capacity_pages() - booked_pages_) return false;
+    if (pages > free_pages(false)) return false;
     booked_pages_ += pages;
   }
   sequence.booked_ += pages;
@@ -109,8 +134,7 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
   if (stateless && !states_.take(sequence.states_, sequence.spilled_)) return false;
   const int64_t missing = std::max<int64_t>(
       pages_to_hold(sequence.length_ + tokens) - static_cast<int64_t>(sequence.pages_.size()), 0);
-  const int64_t unbooked = sequence.live_pages() + missing - sequence.booked_;
-  if (unbooked > 0 && !book(sequence, unbooked)) {
+  if (!book(sequence, pages_to_book(sequence, tokens))) {
     if (stateless) states_.give_back(sequence.states_, sequence.spilled_);
     return false;
   }
@@ -121,7 +145,12 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
 
 // Takes one of the pages that are booked for the sequence.
 int32_t PagedKvCache::next_page(KvSequence& sequence) {
-  if (!sequence.spilled_) return memory_.take();
+  if (!sequence.spilled_) {
+    if (memory_.in_use() == memory_.capacity()) {
+      memory_.give_back(prefixes_.remove_least_recent());
+    }
+    return memory_.take();
+  }
   const int32_t page = sequence.spare_.back();
   sequence.spare_.pop_back();
   return page;
@@ -173,10 +202,18 @@ void PagedKvCache::release(KvSequence& sequence) {
     spill_.give_back(sequence.spare_);
   } else {
     booked_pages_ -= sequence.booked_;
+    pages.erase(pages.begin(), pages.begin() + std::ssize(sequence.shared_));
     for (const int32_t page : pages) memory_.give_back(page);
+    let_go_of_prefix(sequence);
   }
   states_.give_back(sequence.states_, sequence.spilled_);
   sequence = KvSequence();
+}
+
+void PagedKvCache::vacate(KvSequence& sequence) {
+  const int64_t number = sequence.number_;
+  release(sequence);
+  sequence.number_ = number;
 }
 
 KvView PagedKvCache::view(const KvSequence& sequence, LayerId layer, const KvStage* stage) const {

@@ -7,6 +7,7 @@
 
 #include "kernels/ops.h"
 #include "kv/memory_pages.h"
+#include "kv/prefix_pages.h"
 #include "kv/sequence.h"
 #include "kv/sequence_states.h"
 #include "kv/spill_pages.h"
@@ -31,6 +32,21 @@ struct KvLimits {
   StateLimits states = {};  // for layers that keep a state of fixed size
 };
 
+// Conditions of a sequence's place in the cache.
+struct KvPlacement {
+  // Tokens whose full pages are looked for among those of other sequences, all but the last
+  // token's: the sequence then begins with the positions that were found. Empty: it begins with
+  // none.
+  std::span<const TokenId> tokens{};
+  int64_t spare_pages = 0;  // pages that must stay free beside those of the sequence
+};
+
+// Prefixes that sequences found in the cache so far.
+struct PrefixCounters {
+  int64_t hits = 0;    // sequences that found at least a page
+  int64_t tokens = 0;  // positions that were not computed anew
+};
+
 // The data that attention keeps of many sequences, by the layouts of the layers: numbers of every
 // position in pages of a fixed number of positions, float32 or rounded to bf16, and states of fixed
 // size, within byte limits. All of a sequence is in memory or all of it in a file.
@@ -43,6 +59,10 @@ struct KvLimits {
 // Only pages with new positions are stored; committed positions of such a page are written again
 // as they were. If the disk fails in the middle of that write they are lost, and the sequence is
 // refused by load from then on: release it and compute it anew.
+//
+// Sequences in memory whose layers keep nothing but parts of every position can share full pages:
+// publish() makes those of a sequence known, place() looks for them. Pages that no sequence holds
+// are kept until another one needs their memory.
 //
 // load, view and store may run on several threads for different sequences and stages; not while
 // place, reserve, commit, undo or release runs.
@@ -58,7 +78,7 @@ class PagedKvCache {
   // Bytes of one page of each layer, in the file and in a stage.
   static std::vector<uint64_t> spilled_page_bytes(const CacheLayouts& layouts, DType type);
   uint64_t page_bytes() const { return memory_.page_bytes(); }
-  int64_t pages_in_use() const { return memory_.in_use(); }  // pages of memory
+  int64_t pages_in_use() const { return memory_.in_use(); }  // pages of memory, kept ones too
   int64_t capacity_pages() const { return memory_.capacity(); }
   int64_t spilled_pages() const { return spill_.in_use(); }
   int64_t spill_capacity_pages() const { return spill_.capacity(); }
@@ -68,13 +88,28 @@ class PagedKvCache {
   // a step; none where no layer keeps anything of a position.
   int64_t pages_needed(int64_t total_tokens, int64_t step_tokens) const;
 
+  // Pages that can still be booked, in memory or in the file.
+  int64_t free_pages(bool spilled) const;
+  // Pages that reserve() would book for this many new tokens.
+  int64_t pages_to_book(const KvSequence& sequence, int64_t tokens) const;
+
+  // Whether all that is kept of a sequence is pages, and all of them stay.
+  bool can_share_prefixes() const { return has_pages() && !states_.any() && !streaming_.on(); }
+  const PrefixCounters& prefix_counters() const { return prefix_counters_; }
+  int64_t shared_pages() const { return prefixes_.held_pages() + prefixes_.idle_pages(); }
+
   // Numbers a new sequence, which may be placed after later ones; place() numbers the others.
   void number(KvSequence& sequence) { sequence.number_ = ++numbered_; }
 
   // Decides where a new sequence lives, books all pages it may come to need and takes its states:
   // in memory if there is room, else in the file, else false. Without place(), a sequence lives in
   // memory and books the pages that it reserves.
-  [[nodiscard]] bool place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens);
+  [[nodiscard]] bool place(KvSequence& sequence, int64_t total_tokens, int64_t step_tokens,
+                           const KvPlacement& placement = {});
+  // Makes the full pages of a sequence known to others, `tokens` being its tokens: at least those
+  // of its committed positions. Where such pages are known already, the sequence uses them and
+  // gives its own back. Spilled sequences share nothing.
+  void publish(KvSequence& sequence, std::span<const TokenId> tokens);
 
   // Makes room for `tokens` positions beyond the committed ones; false if the limit forbids it,
   // which cannot happen within the booked pages.
@@ -84,6 +119,8 @@ class PagedKvCache {
   // booked.
   void undo(KvSequence& sequence);
   void release(KvSequence& sequence);
+  // Releases a sequence that keeps its number, to be placed and computed anew.
+  void vacate(KvSequence& sequence);
 
   // Bytes of a stage for these sequences, with their reserved pages: enough for any layer.
   uint64_t stage_bytes(std::span<KvSequence* const> sequences) const;
@@ -110,6 +147,8 @@ class PagedKvCache {
   int64_t pages_to_hold(int64_t tokens) const { return has_pages() ? pages_for(tokens) : 0; }
   bool has_pages() const { return memory_.page_bytes() > 0; }
   [[nodiscard]] bool place_in(KvSequence& sequence, int64_t pages, bool spilled);
+  void share_prefix(KvSequence& sequence, std::span<const TokenId> tokens);
+  void let_go_of_prefix(KvSequence& sequence);
   [[nodiscard]] bool book(KvSequence& sequence, int64_t pages);
   int32_t next_page(KvSequence& sequence);
   void give_back(KvSequence& sequence, int32_t page);
@@ -134,6 +173,8 @@ class PagedKvCache {
   MemoryPages memory_;
   SpillPages spill_;
   SequenceStates states_;
+  PrefixPages prefixes_;
+  PrefixCounters prefix_counters_;
 };
 
 }  // namespace klotski

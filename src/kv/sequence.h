@@ -41,12 +41,16 @@ class KvSequence {
   friend class KvStage;
   static constexpr int32_t kGivenBack = -1;
 
-  int64_t live_pages() const { return static_cast<int64_t>(pages_.size()) - given_back_; }
+  // Pages that are the sequence's own: neither given back nor shared.
+  int64_t live_pages() const {
+    return static_cast<int64_t>(pages_.size()) - given_back_ - static_cast<int64_t>(shared_.size());
+  }
 
-  std::vector<int32_t> pages_;  // by position / kKvPageTokens: places in memory or in the file
-  std::vector<int32_t> spare_;  // places in the file booked for pages to come, the next one last
-  int64_t booked_ = 0;          // pages it may hold without asking
-  int64_t given_back_ = 0;      // pages between sinks and window
+  std::vector<int32_t> pages_;   // by position / kKvPageTokens: places in memory or in the file
+  std::vector<int32_t> spare_;   // places in the file booked for pages to come, the next one last
+  std::vector<int32_t> shared_;  // nodes of its first pages, which other sequences may use too
+  int64_t booked_ = 0;           // pages of its own that it may hold without asking
+  int64_t given_back_ = 0;       // pages between sinks and window
   int64_t number_ = 0;
   int64_t length_ = 0;
   int64_t reserved_ = 0;  // positions of the step at hand

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "memory/alignment.h"
+
 namespace klotski {
 
 namespace {
@@ -19,6 +21,18 @@ uint64_t SequenceStates::sequence_bytes(const CacheLayouts& layouts) {
   for (const CacheLayout& layer : layouts.layers()) {
     version += MemoryPages::whole_lines(layer.state_bytes);
   }
+  return 2 * version;
+}
+
+std::vector<uint64_t> SequenceStates::spilled_version_bytes(const CacheLayouts& layouts) {
+  std::vector<uint64_t> bytes = state_bytes_of(layouts);
+  for (uint64_t& of_layer : bytes) of_layer = round_up_to_alignment(of_layer);
+  return bytes;
+}
+
+uint64_t SequenceStates::spilled_sequence_bytes(const CacheLayouts& layouts) {
+  uint64_t version = 0;
+  for (const uint64_t bytes : spilled_version_bytes(layouts)) version += bytes;
   return 2 * version;
 }
 

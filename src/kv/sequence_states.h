@@ -70,6 +70,10 @@ class SequenceStates {
 
   // Bytes that both versions of a sequence's states take in memory.
   static uint64_t sequence_bytes(const CacheLayouts& layouts);
+  // Bytes of one version of each layer's state, in the file and in a stage.
+  static std::vector<uint64_t> spilled_version_bytes(const CacheLayouts& layouts);
+  // Bytes of both versions of all layers' states in the file.
+  static uint64_t spilled_sequence_bytes(const CacheLayouts& layouts);
 
  private:
   static size_t index(LayerId layer) { return static_cast<size_t>(layer.value); }

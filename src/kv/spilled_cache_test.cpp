@@ -1,9 +1,11 @@
 // A cache that spills against a cache that has memory for everything: equal numbers, bit for bit.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -265,7 +267,8 @@ TEST_P(SpilledCacheFaults, AFailedWriteOfNewPagesLosesNothing) {
 
 TEST_P(SpilledCache, AFolderWithoutRoomOrPermissionIsRefusedAtOnce) {
   KvLimits limits = limits_of(GetParam(), 1, 2);
-  limits.spill_store = testing::file_store("/nonexistent-folder");
+  limits.spill_store = testing::file_store(std::filesystem::path(::testing::TempDir()) /
+                                           ("klotski-no-folder" + std::to_string(::getpid())));
   EXPECT_THROW(PagedKvCache(model, limits), Error);
 }
 

@@ -46,6 +46,8 @@ TEST_P(Streaming, PagesBetweenSinksAndWindowAreGivenBack) {
   }
   EXPECT_LE(most, cache.pages_needed(300, 1));
   EXPECT_EQ(cache.pages_needed(300, 1), 1 + 2 + 1);
+  const PagedKvCache whole_pages(model, limits_of(GetParam(), 100, 0, {.sinks = 4, .window = 16}));
+  EXPECT_EQ(whole_pages.pages_needed(300, 1), 1 + 1 + 1);
   EXPECT_EQ(cache.pages_needed(20, 1), 2) << "a short text needs no more than its pages";
   cache.release(sequence);
   EXPECT_EQ(cache.pages_in_use(), 0);

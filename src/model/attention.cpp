@@ -3,10 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "model/description.h"
 
 namespace klotski {
+
+std::vector<RowPart> GroupedHeads::queries() const {
+  if (!output_gate) return {{"queries", query_width()}};
+  return {{"queries", query_width()}, {"gates", query_width()}};
+}
+
+// Computed in float32: where logarithms divide distances into buckets, rounding decides.
+int64_t RelativeBias::bucket(int64_t distance) const {
+  const int64_t own = both_ways ? buckets / 2 : buckets;
+  const int64_t first = both_ways && distance > 0 ? own : 0;
+  const int64_t far = both_ways ? std::abs(distance) : std::max<int64_t>(-distance, 0);
+  const int64_t exact = own / 2;
+  if (far < exact) return first + far;
+  const auto steps = static_cast<float>(own - exact);
+  const float share =
+      std::log(static_cast<float>(far) / static_cast<float>(exact)) /
+      static_cast<float>(std::log(static_cast<double>(most_distance) / static_cast<double>(exact)));
+  return first + std::min(exact + static_cast<int64_t>(share * steps), own - 1);
+}
 
 std::string GroupedHeads::shape() const {
   std::string text = fmt::format("attention {} {} {} window {} bias {} {} sinks {} clip {} norm {}",
@@ -15,6 +36,10 @@ std::string GroupedHeads::shape() const {
   if (chunk > 0) text += fmt::format(" chunk {}", chunk);
   if (!rotated) text += " not rotated";
   if (tempered) text += " tempered";
+  if (output_gate) text += " gated";
+  if (sees_all) text += " sees all";
+  if (crosses) text += " crosses";
+  if (relative_bias) text += fmt::format(" relative {}", relative_bias->most_distance);
   if (value_dim.value_or(head_dim) != head_dim) text += fmt::format(" values {}", *value_dim);
   return text;
 }
@@ -44,6 +69,29 @@ std::string LatentAttention::shape() const {
 bool LatentAttention::halve() {
   if (query_heads % 2 != 0) return false;
   query_heads /= 2;
+  return true;
+}
+
+std::vector<RowPart> GatedDeltaNet::queries() const {
+  return {{"queries, keys and values", mixed_width()},
+          {"gates", value_width()},
+          {"rates", rate_rows()}};
+}
+
+CacheLayout GatedDeltaNet::cache() const {
+  return {{}, static_cast<uint64_t>(state_numbers()) * sizeof(float)};
+}
+
+std::string GatedDeltaNet::shape() const {
+  return fmt::format("gated delta net {} of {} for {} of {} taps {}", key_heads, key_dim,
+                     value_heads, value_dim, taps);
+}
+
+// Each kept head of keys serves as many value heads as before.
+bool GatedDeltaNet::halve() {
+  if (key_heads % 2 != 0 || value_heads % 2 != 0) return false;
+  key_heads /= 2;
+  value_heads /= 2;
   return true;
 }
 

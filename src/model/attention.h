@@ -26,6 +26,17 @@ struct HeadCounts {
 // weights; or over each head after rope, without weights or with learned ones.
 enum class HeadNorm { none, per_head, whole, after_rope, learned_after_rope };
 
+// A learned bias of scores by the distance from a query to a key. Small distances have a bucket
+// each, larger ones share buckets up to `most_distance`, where distances end in one bucket.
+struct RelativeBias {
+  int64_t buckets = 0;
+  int64_t most_distance = 0;
+  bool both_ways = false;  // half of the buckets are for keys that follow the query
+
+  // The bucket of a key that many positions after the query, before it where negative.
+  int64_t bucket(int64_t distance) const;
+};
+
 // Softmax attention over the keys and values of every position, with heads of keys and values that
 // several neighbouring query heads share (multi-head, grouped-query and multi-query attention).
 struct GroupedHeads {
@@ -42,20 +53,29 @@ struct GroupedHeads {
   bool output_bias = false;
   bool sinks = false;  // one learned sink score a query head
   float clip = 0.0f;   // queries, keys and values are clamped to [-clip, clip]; 0: not
+  // Whether results are multiplied by the sigmoid of gates of their own. Each head of the query
+  // projection then has its queries first and its gates after them.
+  bool output_gate = false;
   HeadNorm norm = HeadNorm::none;
+  bool sees_all = false;  // every token of the encoder's input sees all of it
+  // Whether attention over the encoder's output follows, with as many heads of the same widths. The
+  // cache has its keys and values at the positions of the encoder's input.
+  bool crosses = false;
+  std::optional<RelativeBias> relative_bias;
 
+  int64_t query_rows() const { return output_gate ? 2 * query_width() : query_width(); }
   int64_t query_width() const { return query_heads * head_dim; }
   int64_t key_width() const { return kv_heads * head_dim; }
   int64_t value_width() const { return kv_heads * value_dim.value_or(head_dim); }
 
   // The answers to the questions of Attention.
-  std::vector<RowPart> queries() const { return {{"queries", query_width()}}; }
+  std::vector<RowPart> queries() const;
   CacheLayout cache() const { return {{{"keys", key_width()}, {"values", value_width()}}}; }
-  int64_t input_width() const { return query_width() + key_width() + value_width(); }
+  int64_t input_width() const { return query_rows() + key_width() + value_width(); }
   int64_t output_width() const { return query_heads * value_dim.value_or(head_dim); }
   int64_t projected_width() const { return output_width(); }
   int64_t widest_projected() const { return projected_width(); }
-  int64_t temporary_width() const { return 0; }
+  int64_t temporary_width() const { return output_gate ? query_rows() : 0; }
   int64_t query_head_width() const { return head_dim; }
   HeadCounts heads() const { return {query_heads, kv_heads, head_dim}; }
   std::string shape() const;
@@ -100,6 +120,42 @@ struct LatentAttention {
   bool halve();
 };
 
+// Linear attention by the gated delta rule (kernels/ops.h): instead of keys and values of every
+// position, each value head keeps one matrix that every token decays and corrects. Queries, keys
+// and values pass through a causal convolution before, and results through a gated norm after. The
+// state of a sequence is the matrices, [value_heads][key_dim][value_dim], and the last inputs of
+// the convolution, [taps - 1][mixed_width()], in float32.
+struct GatedDeltaNet {
+  int64_t key_heads = 0;    // heads of queries and keys
+  int64_t value_heads = 0;  // a multiple of key_heads
+  int64_t key_dim = 0;      // numbers of a head of queries or keys
+  int64_t value_dim = 0;
+  int64_t taps = 1;  // tokens that the convolution sees, the token itself included
+  Activation activation = Activation::silu;  // activation of the convolution
+
+  int64_t key_width() const { return key_heads * key_dim; }
+  int64_t value_width() const { return value_heads * value_dim; }
+  int64_t mixed_width() const { return 2 * key_width() + value_width(); }
+  int64_t matrix_numbers() const { return value_heads * key_dim * value_dim; }
+  int64_t state_numbers() const { return matrix_numbers() + (taps - 1) * mixed_width(); }
+  // Rows of the projection to queries, keys, values and gates, and of the one to the two rates.
+  int64_t projection_rows() const { return mixed_width() + value_width(); }
+  int64_t rate_rows() const { return 2 * value_heads; }
+
+  // The answers to the questions of Attention.
+  std::vector<RowPart> queries() const;
+  CacheLayout cache() const;
+  int64_t input_width() const { return projection_rows() + rate_rows(); }
+  int64_t output_width() const { return value_width(); }
+  int64_t projected_width() const { return output_width(); }
+  int64_t widest_projected() const { return projected_width(); }
+  int64_t temporary_width() const { return projection_rows() + rate_rows(); }
+  int64_t query_head_width() const { return key_dim; }
+  HeadCounts heads() const { return {value_heads, key_heads, key_dim}; }
+  std::string shape() const;
+  bool halve();
+};
+
 // Pages of keys and values, as the operations for grouped heads take them.
 KvPages keys_and_values(const LayerCache& cache);
 // Pages of keys of which values are a part, as latent attention keeps them.
@@ -110,14 +166,16 @@ struct Attention {
   Attention() = default;
   Attention(GroupedHeads heads) : kind(heads) {}
   Attention(LatentAttention latent) : kind(latent) {}
+  Attention(GatedDeltaNet net) : kind(net) {}
 
-  std::variant<GroupedHeads, LatentAttention> kind;
+  std::variant<GroupedHeads, LatentAttention, GatedDeltaNet> kind;
 
   // The fields of a kind; an exception where attention is of another one.
   GroupedHeads& grouped_heads() { return std::get<GroupedHeads>(kind); }
   const GroupedHeads& grouped_heads() const { return std::get<GroupedHeads>(kind); }
   LatentAttention& latent() { return std::get<LatentAttention>(kind); }
   const LatentAttention& latent() const { return std::get<LatentAttention>(kind); }
+  const GatedDeltaNet& delta_net() const { return std::get<GatedDeltaNet>(kind); }
 
   // Layout of the data that a sequence keeps between steps.
   CacheLayout cache() const;

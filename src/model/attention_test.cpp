@@ -99,6 +99,61 @@ TEST(Attention, LatentHalvesQueryHeadsAndTellsShapesApart) {
   }
 }
 
+TEST(Attention, GatesOfResultsAreAnInputThatTheCacheDoesNotKeep) {
+  GroupedHeads heads = narrow_values();
+  heads.value_dim.reset();
+  const std::string before = Attention(heads).shape();
+  heads.output_gate = true;
+  const Attention attention = heads;
+  EXPECT_EQ(attention.queries(), (std::vector<RowPart>{{"queries", 8 * 192}, {"gates", 8 * 192}}));
+  EXPECT_EQ(attention.cache(), (CacheLayout{{{"keys", 4 * 192}, {"values", 4 * 192}}}));
+  EXPECT_EQ(attention.input_width(), (16 + 8) * 192);
+  EXPECT_EQ(attention.temporary_width(), 16 * 192);
+  EXPECT_EQ(attention.output_width(), 8 * 192);
+  EXPECT_NE(attention.shape(), before);
+}
+
+GatedDeltaNet delta_heads() {
+  GatedDeltaNet net;
+  net.key_heads = 6;
+  net.value_heads = 12;
+  net.key_dim = 32;
+  net.value_dim = 20;
+  net.taps = 4;
+  return net;
+}
+
+TEST(Attention, GatedDeltaNetKeepsAStateAndNothingOfAPosition) {
+  const Attention attention = delta_heads();
+  const int64_t mixed = 2 * 6 * 32 + 12 * 20;
+  EXPECT_TRUE(attention.cache().parts.empty());
+  EXPECT_EQ(attention.cache().state_bytes,
+            4 * static_cast<uint64_t>(12 * 32 * 20 + 3 * mixed));  // matrices, inputs before
+  EXPECT_EQ(attention.inputs(),
+            (std::vector<RowPart>{
+                {"queries, keys and values", mixed}, {"gates", 12 * 20}, {"rates", 24}}));
+  EXPECT_EQ(attention.input_width(), mixed + 240 + 24);
+  EXPECT_EQ(attention.output_width(), 240);
+  EXPECT_GE(attention.temporary_width(), attention.input_width());
+}
+
+TEST(Attention, GatedDeltaNetHalvesHeadsAndTellsShapesApart) {
+  Attention attention = delta_heads();
+  const std::string before = attention.shape();
+  EXPECT_TRUE(attention.halve());
+  EXPECT_EQ(attention.delta_net().key_heads, 3);
+  EXPECT_EQ(attention.delta_net().value_heads, 6);
+  EXPECT_NE(attention.shape(), before);
+  EXPECT_FALSE(attention.halve());
+  for (int64_t GatedDeltaNet::*field :
+       {&GatedDeltaNet::key_heads, &GatedDeltaNet::value_heads, &GatedDeltaNet::key_dim,
+        &GatedDeltaNet::value_dim, &GatedDeltaNet::taps}) {
+    GatedDeltaNet other = delta_heads();
+    other.*field += 6;
+    EXPECT_NE(Attention(other).shape(), before);
+  }
+}
+
 TEST(CacheLayouts, AreThoseOfTheLayersAndCountedTogether) {
   ModelDescription model;
   model.layers.push_back({narrow_values(), {}});

@@ -115,7 +115,10 @@ std::optional<Checkpoint> packed_in_memory(const ModelDescription& model,
                                            const TensorSource& checkpoint) {
   CompactCounts counts;
   const std::vector<NewWeight> weights = mark_candidates(model, checkpoint, counts);
-  if (!any_packed_anew(weights)) return {};
+  // Parts that are joined while they are read arrive at places that only their files know.
+  const auto is_joined = [](DType dtype) { return format_of(dtype).join != nullptr; };
+  const std::vector<DType>& stated = model.stated_formats;
+  if (!any_packed_anew(weights) || std::any_of(stated.begin(), stated.end(), is_joined)) return {};
   std::vector<TensorEntry> entries;
   for (const NewWeight& weight : weights) {
     NewTensor tensor = weight.in_file();

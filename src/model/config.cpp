@@ -73,13 +73,14 @@ ModelDescription parse_config(std::string_view json_text, std::string_view what)
 }
 
 ModelDescription read_config(const std::filesystem::path& folder) {
-  const std::filesystem::path path = file_in_folder(folder, "config.json");
+  const File file = open_in_folder(folder, "config.json");
   ModelDescription description =
-      parse_config(read_text_file(path, kMaxConfigBytes), path_in_quotes(path));
+      parse_config(read_text_file(file, kMaxConfigBytes), path_in_quotes(file.path()));
   if (has_entry(folder, "generation_config.json")) {
-    const std::filesystem::path generation = file_in_folder(folder, "generation_config.json");
-    const std::string what = path_in_quotes(generation);
-    const Json json = parse_json(read_text_file(generation, kMaxConfigBytes), what);
+    const File generation = open_in_folder(folder, "generation_config.json");
+    const std::string what = path_in_quotes(generation.path());
+    const Json json = parse_json(read_text_file(generation, kMaxConfigBytes), what,
+                                 ErrorKind::bad_model, {.wanted = {"eos_token_id"}});
     const std::vector<TokenId> end_tokens =
         token_ids(JsonFields(json, what), "eos_token_id", description.vocabulary);
     if (!end_tokens.empty()) description.end_tokens = end_tokens;
@@ -92,6 +93,14 @@ ModelDescription describe_model(const TensorSource& source) {
   ModelDescription description = read_config(source.folder());
   check_column_order(source, description.stated_formats);
   return description;
+}
+
+std::string_view repeat_fault(ModelDescription& model, std::string_view transformers_version) {
+  for (const Family& family : families()) {
+    if (family.model_type != model.family || !family.repeat_fault) continue;
+    return family.repeat_fault(model, transformers_version);
+  }
+  return {};
 }
 
 }  // namespace klotski

@@ -24,4 +24,9 @@ ModelDescription describe_model(const TensorSource& source);
 // Reads config.json of a model folder, and the end tokens of generation_config.json.
 ModelDescription read_config(const std::filesystem::path& folder);
 
+// Some versions of transformers compute a family otherwise than its publishers do. Makes the
+// description compute as this version, to compare results with references that it made; says in one
+// sentence what then differs. Empty: nothing does.
+std::string_view repeat_fault(ModelDescription& model, std::string_view transformers_version);
+
 }  // namespace klotski

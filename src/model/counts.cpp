@@ -11,6 +11,7 @@ namespace {
 int64_t elements(const std::vector<TensorSpec>& specs) {
   int64_t total = 0;
   for (const TensorSpec& spec : specs) {
+    if (spec.repeated) continue;
     int64_t product = 1;
     for (const int64_t dimension : spec.shape) product *= dimension;
     total += product;
@@ -59,6 +60,12 @@ int64_t kv_numbers_per_token(const ModelDescription& model) {
     numbers += layer.attention.cache().numbers_per_position();
   }
   return numbers;
+}
+
+uint64_t state_bytes_per_sequence(const ModelDescription& model) {
+  uint64_t bytes = 0;
+  for (const Layer& layer : model.layers) bytes += layer.attention.cache().state_bytes;
+  return bytes;
 }
 
 }  // namespace klotski

@@ -25,5 +25,7 @@ int64_t most_experts(const ModelDescription& model);
 
 // Numbers that all layers together keep in their caches for one token.
 int64_t kv_numbers_per_token(const ModelDescription& model);
+// Bytes of the states that all layers together keep of one sequence, whatever its length.
+uint64_t state_bytes_per_sequence(const ModelDescription& model);
 
 }  // namespace klotski

@@ -40,5 +40,21 @@ TEST(CountParameters, LatentAttentionKeepsOneVectorAPosition) {
   EXPECT_EQ(counts.active, dense + experts / 256 * 8);
 }
 
+// Three of four layers keep a state in place of keys and values: 32 matrices of 128 x 128 and three
+// inputs of a convolution of 8192 channels.
+TEST(CountParameters, GatedDeltaNetsKeepAStateASequence) {
+  const ModelDescription model =
+      parse_config(shape_config("qwen3-next-80b-a3b", 300).dump(), "config.json");
+  EXPECT_EQ(kv_numbers_per_token(model), 12 * 2 * 2 * 256);
+  EXPECT_EQ(state_bytes_per_sequence(model), uint64_t{36} * 4 * (32 * 128 * 128 + 3 * 8192));
+  const ParameterCounts counts = count_parameters(model);
+  EXPECT_EQ(counts.expert, int64_t{48} * 512 * 3 * 2048 * 512);
+  const int64_t delta = 2048 * (12288 + 64) + 8192 * 4 + 2 * 32 + 128 + 4096 * 2048;
+  const int64_t attention = 2048 * (2 * 4096 + 2 * 512) + 2 * 256 + 4096 * 2048;
+  const int64_t beside = 2 * 2048 + 512 * 2048 + 3 * 512 * 2048 + 2048;  // norms, router, shared
+  EXPECT_EQ(counts.dense,
+            2 * int64_t{151936} * 2048 + 2048 + 36 * delta + 12 * attention + 48 * beside);
+}
+
 }  // namespace
 }  // namespace klotski

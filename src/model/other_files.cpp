@@ -7,7 +7,6 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/folder.h"
 #include "weights/model_folder.h"
 #include "weights/output_file.h"
@@ -102,7 +101,7 @@ void copy_files(OtherFiles& files, const std::filesystem::path& from,
   for (const std::string& name : files.names) {
     std::string content;
     try {
-      content = read_text_file(file_in_folder(from, name), kMostCopiedBytes);
+      content = read_in_folder(from, name, kMostCopiedBytes);
     } catch (const Error& error) {
       if (is_needed(name)) throw;
       files.left_out.push_back({name, error.what()});

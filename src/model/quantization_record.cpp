@@ -41,8 +41,8 @@ std::string QuantizationRecord::as_text() const {
 
 QuantizationRecord read_quantization_record(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder) || !has_entry(folder, kQuantizationFile)) return {};
-  const std::filesystem::path path = file_in_folder(folder, kQuantizationFile);
-  return parse_quantization_record(read_text_file(path, kMostRecordBytes), path_in_quotes(path));
+  return parse_quantization_record(read_in_folder(folder, kQuantizationFile, kMostRecordBytes),
+                                   path_in_quotes(folder / kQuantizationFile));
 }
 
 QuantizationRecord parse_quantization_record(std::string_view json_text, const std::string& what) {

@@ -101,14 +101,13 @@ std::string run_identity(const TensorSource& checkpoint, const QuantizeSettings&
     const auto modified = fs::last_write_time(file->path()).time_since_epoch().count();
     files.push_back({file->path().native(), file->size(), static_cast<int64_t>(modified)});
   }
-  const Json identity = {
-      {"solver", kSolverVersion},
-      {"bits", settings.bits},
-      {"group", settings.group},
-      {"attention", settings.attention},
-      {"shard", max_shard_bytes},
-      {"files", std::move(files)},
-      {"config", read_text_file(file_in_folder(checkpoint.folder(), "config.json"), kMiB)}};
+  const Json identity = {{"solver", kSolverVersion},
+                         {"bits", settings.bits},
+                         {"group", settings.group},
+                         {"attention", settings.attention},
+                         {"shard", max_shard_bytes},
+                         {"files", std::move(files)},
+                         {"config", read_in_folder(checkpoint.folder(), "config.json", kMiB)}};
   return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

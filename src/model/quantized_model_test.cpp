@@ -214,7 +214,9 @@ TEST(QuantizedModel, AnInterruptedRunGoesOnAndGivesTheSameBytes) {
     };
     EXPECT_THROW(quantize(kFixture, out, {}, stop, kSmallShards), Interrupted);
     EXPECT_FALSE(fs::exists(out));
-    if (attempt > 1) EXPECT_TRUE(has_entry(hidden, first_shard)) << attempt;
+    if (attempt > 1) {
+      EXPECT_TRUE(has_entry(hidden, first_shard)) << attempt;
+    }
   }
   const QuantizeReport report = quantize(
       kFixture, out, {}, [&](uint64_t, uint64_t, uint64_t from_before) { kept = from_before; },

@@ -41,7 +41,10 @@ TEST(Shapes, HaveTheirPublishedSizes) {
       {"glm-4.5-air", {106.9, 13.4}},      // 12.2 without embedding and output
       {"minimax-m2", {228.7, 11.0}},       // 9.8 without embedding and output
       {"dbrx", {131.6, 36.5}},
-      {"arctic", {476.9, 17.3}},  // 480 and 17 as published
+      {"qwen3-next-80b-a3b", {79.7, 3.9}},  // 3 without embedding and output
+      {"arctic", {476.9, 17.3}},            // 480 and 17 as published
+      {"switch-base-128", {7.42, 0.224}},   // 7.4 as published
+      {"nllb-moe-54b", {54.5, 3.75}},       // 54.5 as published
   };
   EXPECT_EQ(shape_names().size(), expected.size());
   for (const std::string_view name : shape_names()) {
@@ -76,17 +79,19 @@ TEST(Shapes, ByHandWithEveryField) {
   EXPECT_EQ(model.layers[0].attention.grouped_heads().head_dim, 16);
 }
 
-TEST(Shapes, TheWordForCompactWeightsComesLast) {
-  for (const std::string shape : {"mixtral-8x7b", "mixtral-8x7b,L=2", "L=1,H=64,F=8,E=4,K=2"}) {
-    const std::string with_word = shape + ",compact";
-    std::string_view rest = with_word;
-    EXPECT_TRUE(take_compact(&rest));
-    EXPECT_EQ(rest, shape);
-    EXPECT_FALSE(take_compact(&rest));
-    EXPECT_EQ(rest, shape);
-    refusal(with_word);
+TEST(Shapes, TheWordForAFormatOfExpertsComesLast) {
+  for (const std::string word : {"compact", "mxfp4"}) {
+    for (const std::string shape : {"mixtral-8x7b", "mixtral-8x7b,L=2", "L=1,H=64,F=8,E=4,K=2"}) {
+      const std::string with_word = shape + "," + word;
+      std::string_view rest = with_word;
+      EXPECT_EQ(take_format(&rest), word);
+      EXPECT_EQ(rest, shape);
+      EXPECT_EQ(take_format(&rest), std::nullopt);
+      EXPECT_EQ(rest, shape);
+      refusal(with_word);
+    }
+    EXPECT_NE(shape_syntax().find("," + word), std::string_view::npos);
   }
-  EXPECT_NE(shape_syntax().find(",compact"), std::string_view::npos);
 }
 
 TEST(Shapes, DefaultHeadsFitEveryWidth) {

@@ -9,9 +9,9 @@ namespace klotski {
 
 namespace {
 
-std::string replaced(std::string text, std::string_view mark, int32_t number) {
+std::string replaced(std::string text, std::string_view mark, std::string_view by) {
   const size_t at = text.find(mark);
-  return at == std::string::npos ? text : text.replace(at, mark.size(), std::to_string(number));
+  return at == std::string::npos ? text : text.replace(at, mark.size(), by);
 }
 
 // Collects the specs of one place of the model.
@@ -23,6 +23,12 @@ class Specs {
   void add(Role role, Shape shape, int64_t stacked = 1) {
     specs_.push_back({role, name_of(role), std::move(shape), std::nullopt, stacked});
   }
+  // Tensors that all layers of the encoder, or of the decoder, have in common.
+  void mark_common(size_t from) {
+    const bool first = layer_.value == 0 || layer_.value == model_.encoder_layers();
+    for (size_t i = from; i < specs_.size(); ++i) specs_[i].repeated = !first;
+  }
+  size_t size() const { return specs_.size(); }
   void add_if(bool condition, Role role, Shape shape) {
     if (condition) add(role, std::move(shape));
   }
@@ -30,6 +36,11 @@ class Specs {
   void add_norm(Role weight, Role bias) {
     add(weight, {model_.hidden});
     add_if(model_.norm_bias, bias, {model_.hidden});
+  }
+  // A projection with its bias where it has one.
+  void add_projection(std::pair<Role, Role> weight_and_bias, bool has_bias, Shape shape) {
+    add_if(has_bias, weight_and_bias.second, {shape[0]});
+    add(weight_and_bias.first, std::move(shape));
   }
   // A tensor of an expert, which may be a slice of a tensor that others of the layer share.
   void add_expert(Role role, Shape shape) { add_slice(role, role, false, std::move(shape)); }
@@ -74,8 +85,14 @@ class Specs {
          static_cast<int>(role));
   }
   std::string name_of(Role role) const {
-    const std::string pattern(pattern_of(role).pattern);
-    return replaced(replaced(pattern, "{layer}", layer_.value), "{expert}", expert_.value);
+    std::string name(pattern_of(role).pattern);
+    const auto encoder_layers = static_cast<int32_t>(model_.encoder_layers());
+    const bool decodes = layer_.value >= encoder_layers;
+    const int32_t layer = decodes ? layer_.value - encoder_layers : layer_.value;
+    name = replaced(std::move(name), "{half}", decodes ? "decoder" : "encoder");
+    name = replaced(std::move(name), "{attentions}", decodes ? "2" : "1");
+    name = replaced(std::move(name), "{layer}", std::to_string(layer));
+    return replaced(std::move(name), "{expert}", std::to_string(expert_.value));
   }
 
   const ModelDescription& model_;
@@ -84,8 +101,24 @@ class Specs {
   std::vector<TensorSpec> specs_;
 };
 
+void add_cross_attention(Specs& specs, const GroupedHeads& attention, int64_t hidden) {
+  const bool bias = attention.qkv_bias;
+  const size_t common = specs.size();
+  specs.add_norm(Role::encoder_norm, Role::encoder_norm_bias);
+  specs.mark_common(common);
+  specs.add_norm(Role::cross_norm, Role::cross_norm_bias);
+  specs.add_projection({Role::cross_query, Role::cross_query_bias}, bias,
+                       {attention.query_width(), hidden});
+  specs.add_projection({Role::cross_key, Role::cross_key_bias}, bias,
+                       {attention.key_width(), hidden});
+  specs.add_projection({Role::cross_value, Role::cross_value_bias}, bias,
+                       {attention.value_width(), hidden});
+  specs.add_projection({Role::cross_output, Role::cross_output_bias}, attention.output_bias,
+                       {hidden, attention.output_width()});
+}
+
 void add_attention(Specs& specs, const GroupedHeads& attention, int64_t hidden) {
-  const int64_t queries = attention.query_width();
+  const int64_t queries = attention.query_rows();
   const int64_t keys = attention.key_width();
   const int64_t values = attention.value_width();
   specs.add_stacked(
@@ -101,6 +134,12 @@ void add_attention(Specs& specs, const GroupedHeads& attention, int64_t hidden) 
   specs.add_if(attention.sinks, Role::sinks, {attention.query_heads});
   specs.add(Role::attention_output, {hidden, attention.output_width()});
   specs.add_if(attention.output_bias, Role::attention_output_bias, {hidden});
+  if (attention.relative_bias) {
+    const size_t common = specs.size();
+    specs.add(Role::position_bias, {attention.relative_bias->buckets, attention.query_heads});
+    specs.mark_common(common);
+  }
+  if (attention.crosses) add_cross_attention(specs, attention, hidden);
 }
 
 void add_attention(Specs& specs, const LatentAttention& attention, int64_t hidden) {
@@ -127,10 +166,22 @@ void add_attention(Specs& specs, const LatentAttention& attention, int64_t hidde
   specs.add_if(attention.output_bias, Role::attention_output_bias, {hidden});
 }
 
+// A stored convolution has one input channel for each of its outputs, in a dimension of its own.
+void add_attention(Specs& specs, const GatedDeltaNet& attention, int64_t hidden) {
+  const int64_t channels = attention.mixed_width();
+  specs.add(Role::delta_input, {attention.projection_rows(), hidden});
+  specs.add(Role::delta_rates, {attention.rate_rows(), hidden});
+  specs.add(Role::delta_convolution, {channels, attention.taps}, channels);
+  specs.add(Role::delta_log_decay, {attention.value_heads});
+  specs.add(Role::delta_step_bias, {attention.value_heads});
+  specs.add(Role::delta_norm, {attention.value_dim});
+  specs.add(Role::delta_output, {hidden, attention.projected_width()});
+}
+
 }  // namespace
 
 std::vector<TensorSpec> model_tensors(const ModelDescription& model) {
-  Specs specs(model, LayerId(0), ExpertId(0));
+  Specs specs(model, LayerId(model.encoder_layers()), ExpertId(0));  // the decoder's final norm
   specs.add(Role::embedding, {model.vocabulary, model.hidden});
   specs.add_norm(Role::final_norm, Role::final_norm_bias);
   specs.add_if(!model.tied_embeddings, Role::output, {model.vocabulary, model.hidden});
@@ -175,16 +226,27 @@ std::vector<TensorSpec> expert_tensors(const ModelDescription& model, LayerId la
   Specs specs(model, layer, expert);
   const Shape in = {part.width, model.hidden};
   const Shape out = {model.hidden, part.width};
-  if (part.routed) {
+  const Shape wide = {part.width};
+  const Shape narrow = {model.hidden};
+  if (part.routed && part.gated) {
     specs.add_expert_pair(Role::expert_gate, Role::expert_up, in);
     specs.add_expert(Role::expert_down, out);
     if (!part.expert_bias) return specs.take();
-    specs.add_expert_pair(Role::expert_gate_bias, Role::expert_up_bias, {part.width});
-    specs.add_expert(Role::expert_down_bias, {model.hidden});
+    specs.add_expert_pair(Role::expert_gate_bias, Role::expert_up_bias, wide);
+    specs.add_expert(Role::expert_down_bias, narrow);
+  } else if (part.routed) {
+    specs.add_expert(Role::expert_gate, in);
+    specs.add_expert(Role::expert_down, out);
+    if (!part.expert_bias) return specs.take();
+    specs.add_expert(Role::expert_gate_bias, wide);
+    specs.add_expert(Role::expert_down_bias, narrow);
   } else {
     specs.add(Role::dense_gate, in);
-    specs.add(Role::dense_up, in);
+    specs.add_if(part.gated, Role::dense_up, in);
     specs.add(Role::dense_down, out);
+    specs.add_if(part.expert_bias, Role::dense_gate_bias, wide);
+    specs.add_if(part.expert_bias && part.gated, Role::dense_up_bias, wide);
+    specs.add_if(part.expert_bias, Role::dense_down_bias, narrow);
   }
   return specs.take();
 }

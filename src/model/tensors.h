@@ -34,6 +34,8 @@ struct TensorSpec {
   std::optional<StoredSlice> slice = std::nullopt;  // none: the stored tensor is this one
   // Where the rows are those of as many matrices, a stored tensor may count these in a dimension.
   int64_t stacked = 1;
+  // Whether an earlier layer has the stored tensor as well: each has it in its own unit.
+  bool repeated = false;
 };
 
 // Embedding, final norm and, unless tied, output projection.
@@ -47,9 +49,9 @@ std::vector<TensorSpec> attention_tensors(const ModelDescription& model, LayerId
 // expert.
 std::vector<TensorSpec> gate_tensors(const ModelDescription& model, LayerId layer);
 
-// One expert: gate, up and down, in this order. They move between tiers as one unit. Names without
-// {expert} are of fused tensors, which hold the matrices of all experts of a layer, and where gate
-// and up have one name, both of each expert (TensorPattern::interleaved).
+// One expert: gate, up where it has one, and down, in this order. They move between tiers as one
+// unit. Names without {expert} are of fused tensors, which hold the matrices of all experts of a
+// layer, and where gate and up have one name, both of each expert (TensorPattern::interleaved).
 std::vector<TensorSpec> expert_tensors(const ModelDescription& model, LayerId layer,
                                        ExpertId expert);
 

@@ -18,6 +18,8 @@ namespace {
 struct FilePart {
   StoredRange range;
   uint64_t alignment = 1;
+  std::optional<StoredRange> joined{};  // a side tensor that it is joined with
+  DType format = DType::F32;            // the format that says how
 
   bool aligned_in_file() const { return range.offset % alignment == 0; }
 };
@@ -28,7 +30,7 @@ constexpr uint64_t kPackedAlignment = 256;  // bytes; devices load such tensors 
 // and neither has to be moved (moving uses the bytes in front of a part).
 bool joins(const UnitRead& read, const FilePart& previous, const FilePart& part) {
   return part.range.shard == read.shard && previous.aligned_in_file() && part.aligned_in_file() &&
-         part.range.offset <= read.offset + read.bytes;
+         !previous.joined && part.range.offset <= read.offset + read.bytes;
 }
 
 // The parts of all tensors in the order of the files. A part that several tensors share is listed
@@ -37,6 +39,13 @@ std::vector<FilePart> parts_in_order(const std::vector<StoredTensor>& tensors) {
   std::vector<FilePart> parts;
   for (const StoredTensor& tensor : tensors) {
     const WeightFormat& format = format_of(tensor.dtype);
+    if (format.join) {
+      parts.push_back({.range = tensor.numbers,
+                       .alignment = format_of(format.becomes).alignment,
+                       .joined = tensor.sides.at(0),
+                       .format = tensor.dtype});
+      continue;
+    }
     parts.push_back({tensor.numbers, format.alignment});
     for (size_t i = 0; i < tensor.sides.size(); ++i) {
       parts.push_back({tensor.sides[i], format_of(format.sides[i].dtype).alignment});
@@ -54,30 +63,53 @@ std::vector<FilePart> parts_in_order(const std::vector<StoredTensor>& tensors) {
   return parts;
 }
 
+// Adds a read for bytes of a file behind all others.
+UnitRead& add_read(UnitLayout& layout, const StoredRange& stored) {
+  const AlignedRange range = aligned_range(stored.offset, stored.bytes);
+  layout.reads.push_back({.shard = stored.shard,
+                          .offset = range.offset,
+                          .bytes = range.bytes,
+                          .at = layout.buffer_bytes});
+  layout.buffer_bytes += range.bytes;
+  return layout.reads.back();
+}
+
+// Places a side tensor behind the part that it is joined with, so that there is room for both.
+JoinedSide place_joined(UnitLayout& layout, const FilePart& part) {
+  const StoredRange& stored = *part.joined;
+  const UnitRead& read = add_read(layout, stored);
+  return {.bytes = stored.bytes,
+          .arrives_at = read.at + stored.offset - read.offset,
+          .turns = stored.turns,
+          .format = part.format};
+}
+
 void place(UnitLayout& layout, const std::vector<FilePart>& parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const StoredRange& stored = parts[i].range;
-    const AlignedRange range = aligned_range(stored.offset, stored.bytes);
     if (!layout.reads.empty() && joins(layout.reads.back(), parts[i - 1], parts[i])) {
+      const AlignedRange range = aligned_range(stored.offset, stored.bytes);
       UnitRead& read = layout.reads.back();
       read.bytes = std::max(read.bytes, range.offset + range.bytes - read.offset);
+      layout.buffer_bytes = read.at + read.bytes;
     } else {
-      layout.reads.push_back({.shard = stored.shard,
-                              .offset = range.offset,
-                              .bytes = range.bytes,
-                              .at = layout.buffer_bytes});
+      add_read(layout, stored);
     }
     const UnitRead& read = layout.reads.back();
     const uint64_t arrives_at = read.at + stored.offset - read.offset;
-    layout.parts.push_back({.bytes = stored.bytes,
-                            .arrives_at = arrives_at,
-                            .at = arrives_at - arrives_at % parts[i].alignment,
-                            .packed_at = layout.packed_bytes,
-                            .turns = stored.turns});
-    layout.own_bytes += stored.bytes;
+    PlacedPart& part =
+        layout.parts.emplace_back(PlacedPart{.bytes = stored.bytes,
+                                             .arrives_at = arrives_at,
+                                             .at = arrives_at - arrives_at % parts[i].alignment,
+                                             .packed_at = layout.packed_bytes,
+                                             .turns = stored.turns});
+    if (parts[i].joined) {
+      part.joined = place_joined(layout, parts[i]);
+      part.bytes += part.joined->bytes;
+    }
+    layout.own_bytes += part.bytes;
     layout.packed_bytes +=
-        (stored.bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
-    layout.buffer_bytes = read.at + read.bytes;
+        (part.bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
   }
   for (const UnitRead& read : layout.reads) layout.read_bytes += read.bytes;
 }
@@ -98,6 +130,15 @@ PlacedTensor placed(StoredTensor tensor, const std::vector<FilePart>& parts) {
                       .first_byte = tensor.first_byte,
                       .first_row = tensor.first_row,
                       .sides = {}};
+  const WeightFormat& format = format_of(tensor.dtype);
+  if (format.join) {
+    const int64_t columns = result.shape.at(1);
+    result.dtype = format.becomes;
+    result.first_byte = tensor.first_byte / static_cast<uint64_t>(format.row_bytes(columns)) *
+                        static_cast<uint64_t>(bytes_per_row(format.becomes, columns));
+    result.first_row = 0;
+    return result;
+  }
   for (const StoredRange& side : tensor.sides) result.sides.push_back(index_of_part(side));
   return result;
 }
@@ -118,7 +159,7 @@ TensorView view_at(const UnitLayout& layout, const PlacedTensor& tensor, const s
 
 bool UnitLayout::must_settle() const {
   return std::any_of(parts.begin(), parts.end(), [](const PlacedPart& part) {
-    return part.at != part.arrives_at || !part.turns.empty();
+    return part.at != part.arrives_at || !part.turns.empty() || part.joined;
   });
 }
 
@@ -136,12 +177,28 @@ TensorView UnitLayout::packed_view(const PlacedTensor& tensor, const std::byte* 
   return view_at(*this, tensor, unit, &PlacedPart::packed_at);
 }
 
+namespace {
+
+// Moves bytes to where they are wanted, and turns them there.
+void settle_bytes(std::byte* to, const std::byte* from, uint64_t bytes,
+                  std::span<const Transposition> turns) {
+  if (to != from) std::memmove(to, from, bytes);
+  for (const Transposition& turn : turns) transpose(turn, to);
+}
+
+}  // namespace
+
 void settle(const UnitLayout& layout, std::byte* buffer) {
   for (const PlacedPart& part : layout.parts) {
-    if (part.at != part.arrives_at) {
-      std::memmove(buffer + part.at, buffer + part.arrives_at, part.bytes);
-    }
-    for (const Transposition& turn : part.turns) transpose(turn, buffer + part.at);
+    std::byte* const to = buffer + part.at;
+    const uint64_t side_bytes = part.joined ? part.joined->bytes : 0;
+    const uint64_t bytes = part.bytes - side_bytes;
+    settle_bytes(to, buffer + part.arrives_at, bytes, part.turns);
+    if (!part.joined) continue;
+    const JoinedSide& side = *part.joined;
+    const WeightFormat& format = format_of(side.format);
+    settle_bytes(to + bytes, buffer + side.arrives_at, side_bytes, side.turns);
+    format.join(to, static_cast<int64_t>(bytes) / format.block_bytes);
   }
 }
 

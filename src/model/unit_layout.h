@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,13 +24,22 @@ struct UnitRead {
   uint64_t at = 0;  // byte of the buffer
 };
 
+// Bytes of a side tensor that a part is joined with once both are read (WeightFormat::join).
+struct JoinedSide {
+  uint64_t bytes = 0;
+  uint64_t arrives_at = 0;  // byte of the buffer, not in front of the part's end
+  std::vector<Transposition> turns;
+  DType format;  // the format of files
+};
+
 // Bytes of a file in a unit's buffer: a stored tensor, or a slice of one. They move as one piece.
 struct PlacedPart {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;       // a joined side tensor's bytes among them
   uint64_t arrives_at = 0;  // byte of the buffer where reading leaves it
   uint64_t at = 0;          // byte where the kernels want it: aligned to its elements or rows
   uint64_t packed_at = 0;   // byte where it lies in a device's memory, packed with the other parts
   std::vector<Transposition> turns = {};  // transpositions that it needs there, in this order
+  std::optional<JoinedSide> joined = {};
 };
 
 // A tensor of a unit. Tensors whose rows alternate in the file share a part.
@@ -53,8 +63,8 @@ struct UnitLayout {
   uint64_t own_bytes = 0;     // bytes of the parts themselves
   uint64_t packed_bytes = 0;  // bytes of a device's buffer
 
-  // Whether a part has to be moved into place after it was read: its file does not align it, or has
-  // its rows in another order.
+  // Whether a part has to be moved into place after it was read: its file does not align it, has
+  // its rows in another order, or has it in two tensors.
   bool must_settle() const;
   // The part with a tensor's numbers, and the bytes of that and its side tensors.
   const PlacedPart& numbers_of(const PlacedTensor& tensor) const { return parts[tensor.part]; }
@@ -65,8 +75,8 @@ struct UnitLayout {
   TensorView packed_view(const PlacedTensor& tensor, const std::byte* unit) const;
 };
 
-// Moves the parts that arrived at places the kernels cannot read to where these want them, and
-// gives rows the order that kernels read.
+// Moves the parts that arrived at places the kernels cannot read to where these want them, gives
+// rows the order that kernels read, and joins parts with their side tensors.
 void settle(const UnitLayout& layout, std::byte* buffer);
 
 // The layout of a unit. Refuses (bad_model) tensors that find_stored() refuses.

@@ -1,6 +1,7 @@
 #include "synth/random_model.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -43,31 +44,44 @@ double checked_share(const ModelDescription& model, const std::optional<double>&
   return *wanted;
 }
 
-DType checked_type(DType wanted, bool compact) {
-  if (compact && !has_bf16_values(wanted)) {
+DType format_named(std::string_view word) {
+  constexpr std::array<std::pair<std::string_view, DType>, 2> kFormats{
+      {{"compact", kCompactType}, {"mxfp4", DType::MXFP4}}};
+  for (const auto& [name, dtype] : kFormats) {
+    if (name == word) return dtype;
+  }
+  fail(ErrorKind::usage, "the end of a shape: expected a field, compact or mxfp4, found {}",
+       in_quotes(word));
+}
+
+DType checked_type(DType wanted, const std::optional<std::string_view>& format) {
+  if (!format) return wanted;
+  if (!has_bf16_values(wanted)) {
     fail(ErrorKind::usage,
-         "a shape with ,compact at its end: expected BF16 as the type of the weights, found {}; "
+         "a shape with a format at its end: expected BF16 as the type of the weights, found {}; "
          "leave out one of them",
          dtype_name(wanted));
   }
-  return compact ? kCompactType : wanted;
+  return format_named(*format);
 }
 
-// The type of a tensor in a model of the given type.
-DType type_of(const TensorSpec& spec, UnitKind kind, DType dtype) {
-  if (!is_packed(dtype)) return dtype;
-  const bool packed = may_be_packed(kind) && packing_saves(dtype, spec.shape);
-  return packed ? dtype : format_of(dtype).values;
-}
+// The type of weights that are not packed in a model of the given type.
+DType plain_type(DType dtype) { return is_packed(dtype) ? DType::BF16 : dtype; }
 
 }  // namespace
+
+DType type_of(const TensorSpec& spec, UnitKind kind, DType dtype) {
+  const bool packed = is_packed(dtype) && may_be_packed(kind) && spec.shape.size() == 2 &&
+                      packing_saves(dtype, spec.shape);
+  return packed ? dtype : plain_type(dtype);
+}
 
 RandomModel random_model(const SynthOptions& options) {
   std::optional<TokenizerFiles> copied;
   if (options.tokenizer) copied = copied_tokenizer(*options.tokenizer);
   const int64_t least_tokens = copied ? copied->tokens : byte_tokenizer_tokens();
   std::string_view shape = options.shape;
-  const DType dtype = checked_type(options.dtype, take_compact(&shape));
+  const DType dtype = checked_type(options.dtype, take_format(&shape));
   OrderedJson config = shape_config(shape, least_tokens);
   const auto vocabulary = config["vocab_size"].get<int64_t>();
   if (vocabulary < least_tokens) {
@@ -104,6 +118,7 @@ std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType d
     for (TensorSpec& spec : unit_tensors(model, unit)) {
       // One tensor has the matrices of all experts: the first slice of it stands for all.
       if (spec.slice && spec.slice->index + spec.slice->first_row > 0) continue;
+      if (spec.repeated) continue;
       uint64_t elements = 0;
       if (!element_count(spec.shape, &elements)) {
         fail(ErrorKind::usage, "tensor {} is too large", in_quotes(spec.name));
@@ -129,7 +144,7 @@ std::vector<ModelTensor> tensors_in_order(const ModelDescription& model, DType d
 
 uint64_t count_weight_bytes(const ModelDescription& model, DType dtype) {
   const auto parameters = count_parameters(model).total();
-  const DType plain = format_of(dtype).values;
+  const DType plain = plain_type(dtype);
   int64_t saved = 0;
   for (int64_t i = 0; i < model.layer_count(); ++i) {
     const WeightUnit unit = expert_unit(model, LayerId(i), ExpertId(0));

@@ -7,6 +7,7 @@
 
 #include "model/description.h"
 #include "model/tensors.h"
+#include "model/units.h"
 #include "synth/synth.h"
 #include "synth/tokenizer_files.h"
 
@@ -31,6 +32,9 @@ struct ModelTensor {
   LayerId layer;
   DType dtype = DType::BF16;
 };
+
+// The type of a tensor of a unit in a model of type `dtype`.
+DType type_of(const TensorSpec& spec, UnitKind kind, DType dtype);
 
 // Stored tensors in the order of use, the parts of an expert one after the other: a reader goes
 // through them once. The spec of one that holds several matrices is its first slice. Their types

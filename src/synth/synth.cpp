@@ -2,11 +2,13 @@
 
 #include <vector>
 
+#include "base/error.h"
 #include "model/counts.h"
 #include "model/stored_tensors.h"
 #include "synth/random_model.h"
 #include "synth/stored_tensor.h"
 #include "synth/tensor_fill.h"
+#include "tensor/format.h"
 #include "weights/new_folder.h"
 
 namespace klotski {
@@ -16,6 +18,12 @@ SynthReport synthesise(const SynthOptions& options,
                        uint64_t max_shard_bytes) {
   const RandomModel made = random_model(options);
   const ModelDescription& model = made.description;
+  if (format_of(made.dtype).is_file_type && is_packed(made.dtype)) {
+    fail(ErrorKind::usage,
+         "safetensors files have no weights of {}; expected another format, or the shape as "
+         "--synthetic of the command that measures",
+         dtype_name(made.dtype));
+  }
   SynthReport report{.folder = {},
                      .family = model.family,
                      .parameters = count_parameters(model).total(),
@@ -31,7 +39,7 @@ SynthReport synthesise(const SynthOptions& options,
   for (const ModelTensor& tensor : tensors) {
     stored.push_back(tensor_in_file(tensor.spec, tensor.dtype));
   }
-  const TensorFill fill(model, options.seed, made.share, made.dtype);
+  const TensorFill fill(model, options.seed, made.share);
   uint64_t done = 0;
   report.weight_files = write_checkpoint(
       folder.files(), stored,

@@ -14,13 +14,13 @@ namespace klotski {
 
 // A model with random weights, made to measure with where a real one is too large to have around.
 struct SynthOptions {
-  std::string shape;             // see model/families/shapes.h; ",compact" sets the type
+  std::string shape;             // see model/families/shapes.h; ",compact" at its end sets the type
   std::filesystem::path folder;  // new, or empty
   uint64_t seed = 0;
   // The share of all choices that the top_k most popular experts of a layer take together; one half
   // unless given, or even routing where that gives them more.
   std::optional<double> share;
-  // A packed format: the numbers that it expands to, packed wherever that may be and saves bytes.
+  // A packed format: experts are packed wherever that saves bytes, all else is BF16.
   DType dtype = DType::BF16;
   std::optional<std::filesystem::path> tokenizer;  // a folder to copy it from, instead of our own
 };

@@ -39,7 +39,7 @@ class Pass {
     const Arithmetic with{model_, reference_processor(), Precision::f32};
     Buffer hidden(reference_processor(), batch.rows(), model_.hidden);
     const WeightSet weights = load(model_tensors(model_));
-    embed(with, hidden.rows(), weights, batch.tokens);
+    embed(with, hidden.rows(), weights, batch.tokens, batch.positions);
     double shares = 0;
     for (int64_t i = 0; i < model_.layer_count(); ++i) {
       const LayerId layer(i);
@@ -94,14 +94,14 @@ class Pass {
     Routing routing = route(with, normed.rows(), hidden, weights, layer);
     with.ops.memory.finish();
     read_choices(routing);
-    Buffer slots(with.ops, hidden.count * routing.slots, hidden.width);
+    Buffer slots(with.ops, hidden.count * routing.top_k, hidden.width);
     std::map<ExpertId, int64_t> counts;
     for (size_t i = 0; i < routing.chosen.size(); ++i) {
       const auto slot = static_cast<int64_t>(i);
       const ExpertId expert = routing.chosen[i];
       ++counts[expert];
       const WeightSet set = load(expert_tensors(model_, layer, expert));
-      const auto in_row = static_cast<int32_t>(slot / routing.slots);
+      const auto in_row = static_cast<int32_t>(slot / routing.top_k);
       const auto out_row = static_cast<int32_t>(slot);
       const ChosenExpert chosen{
           .weights = {set[Role::expert_gate], set[Role::expert_up], set[Role::expert_down]},
@@ -115,7 +115,7 @@ class Pass {
     for (const auto& [expert, count] : counts) sorted.push_back(count);
     std::sort(sorted.rbegin(), sorted.rend());
     double popular = 0;
-    for (size_t i = 0; i < std::min(sorted.size(), static_cast<size_t>(routing.slots)); ++i) {
+    for (size_t i = 0; i < std::min(sorted.size(), static_cast<size_t>(routing.top_k)); ++i) {
       popular += static_cast<double>(sorted[i]);
     }
     return popular / static_cast<double>(routing.chosen.size());
@@ -242,6 +242,9 @@ TEST(Synth, KnowsTheBytesOfCompactWeightsBeforehand) {
   EXPECT_EQ(Checkpoint::open(compact.folder).total_bytes(), compact.weight_bytes);
   EXPECT_LT(compact.weight_bytes, plain.weight_bytes);
   EXPECT_EQ(compact.parameters, plain.parameters);
+  EXPECT_EQ(kind_of([&] { make("L=2,H=512,F=320,E=4,K=1,mxfp4", scratch.path() / "mxfp4"); }),
+            ErrorKind::usage)
+      << "a type of GGUF files";
 }
 
 TEST(Synth, RefusesBeforeItWritesAnything) {

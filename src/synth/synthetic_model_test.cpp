@@ -1,17 +1,21 @@
 #include "synth/synthetic_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "kernels/reference/weight_row.h"
 #include "kernels/testing.h"
 #include "model/stored_tensors.h"
 #include "model/unit_layout.h"
 #include "synth/testing.h"
 #include "tensor/compact.h"
 #include "tensor/dtype.h"
+#include "tensor/testing.h"
 
 namespace klotski {
 namespace {
@@ -159,6 +163,47 @@ TEST(SyntheticModel, CompactWeightsAreThoseOfThePlainModel) {
   EXPECT_EQ(of_compact, 2 * 2 * 3 * 3);
   EXPECT_LT(compact.checkpoint.total_bytes(), plain.checkpoint.total_bytes());
   EXPECT_EQ(content_of(compact.folder / "config.json"), content_of(plain.folder / "config.json"));
+}
+
+// Quantised experts are as large as plain ones, but for a scale that is a power of two, and lie
+// beside other weights in BF16.
+TEST(SyntheticModel, ExpertsOfFourBitsAreOfTheSizeOfPlainOnes) {
+  const std::string shape = "L=1,H=96,F=64,E=2,K=1";
+  const auto made_as = [](const std::string& as) {
+    return synthetic_model(
+        {.shape = as, .folder = {}, .seed = 3, .share = {}, .dtype = DType::BF16, .tokenizer = {}});
+  };
+  const SyntheticModel plain = made_as(shape);
+  const SyntheticModel packed = made_as(shape + ",mxfp4");
+  const WeightUnit unit = expert_unit(plain.description, LayerId(0), ExpertId(1));
+  const auto numbers_of = [&](const SyntheticModel& made) {
+    const UnitLayout layout = layout_unit(made.description, made.checkpoint, unit);
+    std::vector<std::byte> buffer(layout.buffer_bytes);
+    made.source->read(unit, layout, buffer, cpu_processor());
+    const PlacedTensor& tensor = tensor_of(layout, Role::expert_up);
+    const TensorView view{.data = buffer.data() + layout.numbers_of(tensor).arrives_at,
+                          .dtype = tensor.dtype,
+                          .shape = tensor.shape};
+    if (is_packed(tensor.dtype)) return testing_formats::expanded(view);
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < view.shape[0] * view.shape[1]; ++i) {
+      numbers.push_back(reference::load_element(view, i));
+    }
+    return numbers;
+  };
+  const auto size_of = [](const std::vector<float>& numbers) {
+    double squares = 0.0;
+    for (const float number : numbers) squares += double{number} * number;
+    return std::sqrt(squares / static_cast<double>(numbers.size()));
+  };
+  const std::vector<float> found = numbers_of(packed);
+  EXPECT_EQ(std::set<float>(found.begin(), found.end()).size(), 15u) << "one zero for two codes";
+  EXPECT_NEAR(std::log2(size_of(found) / size_of(numbers_of(plain))), 0.0, 0.55);
+  EXPECT_EQ(
+      tensor_of(layout_unit(packed.description, packed.checkpoint, attention_unit(LayerId(0))),
+                Role::query)
+          .dtype,
+      DType::BF16);
 }
 
 TEST(SyntheticModel, StaysPlainWhereThatTakesFewerBytes) {

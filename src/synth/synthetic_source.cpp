@@ -37,13 +37,14 @@ uint64_t first_stored_byte(const ModelTensor& tensor, uint64_t part_bytes) {
 }  // namespace
 
 SyntheticSource::SyntheticSource(ModelDescription model, uint64_t seed, double share, DType dtype)
-    : model_(std::move(model)), fill_(model_, seed, share, dtype) {}
+    : model_(std::move(model)), dtype_(dtype), fill_(model_, seed, share) {}
 
 void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
                            std::span<std::byte> buffer, const Processor& cpu) {
   std::vector<ModelTensor> tensors;
   for (TensorSpec& spec : unit_tensors(model_, unit)) {
-    tensors.push_back({std::move(spec), unit.layer, fill_.dtype()});
+    const DType type = type_of(spec, unit.kind, dtype_);
+    tensors.push_back({std::move(spec), unit.layer, type});
   }
   std::vector<Piece> pieces;
   std::vector<bool> made(layout.parts.size(), false);
@@ -53,12 +54,11 @@ void SyntheticSource::read(const WeightUnit& unit, const UnitLayout& layout,
     });
     const PlacedPart& part = layout.numbers_of(placed);
     if (tensor == tensors.end() || placed.shape != tensor->spec.shape ||
-        format_of(placed.dtype).values != fill_.dtype() || part.bytes > buffer.size() ||
+        placed.dtype != tensor->dtype || part.bytes > buffer.size() ||
         part.arrives_at > buffer.size() - part.bytes) {
       fail(ErrorKind::internal, "{}: its layout or buffer is not that of the generated model",
            format_unit(unit));
     }
-    tensor->dtype = placed.dtype;
     if (made[placed.part]) continue;  // by a tensor that shares the part
     made[placed.part] = true;
     const uint64_t first = first_stored_byte(*tensor, part.bytes);

@@ -24,6 +24,7 @@ class SyntheticSource : public UnitSource {
 
  private:
   const ModelDescription model_;
+  const DType dtype_;
   const TensorFill fill_;
 };
 

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/noise.h"
-#include "tensor/format.h"
 #include "tensor/half.h"
 
 namespace klotski {
@@ -30,11 +29,13 @@ constexpr size_t kBlockElements = 1 << 12;  // made at a time: floats that stay 
 bool is_norm(Role role) {
   return role == Role::final_norm || role == Role::attention_norm ||
          role == Role::feed_forward_norm || role == Role::shared_norm || role == Role::query_norm ||
-         role == Role::key_norm || role == Role::query_down_norm || role == Role::latent_norm;
+         role == Role::key_norm || role == Role::query_down_norm || role == Role::latent_norm ||
+         role == Role::delta_norm || role == Role::encoder_norm || role == Role::cross_norm;
 }
 
 bool adds_to_stream(Role role) {
-  return role == Role::attention_output || role == Role::shared_down || role == Role::expert_down ||
+  return role == Role::attention_output || role == Role::delta_output ||
+         role == Role::cross_output || role == Role::shared_down || role == Role::expert_down ||
          role == Role::dense_down;
 }
 
@@ -61,10 +62,23 @@ void store_as(std::span<const float> values, std::span<std::byte> out, Convert c
   }
 }
 
+void store(std::span<const float> values, DType dtype, std::span<std::byte> out) {
+  switch (dtype) {
+    case DType::F32:
+      return store_as<float>(values, out, [](float value) { return value; });
+    case DType::F16:
+      return store_as<uint16_t>(values, out, float_to_f16);
+    case DType::BF16:
+      return store_as<uint16_t>(values, out, float_to_bf16);
+    default:
+      fail(ErrorKind::internal, "random weights are F32, F16 or BF16, not {}", dtype_name(dtype));
+  }
+}
+
 }  // namespace
 
-TensorFill::TensorFill(const ModelDescription& model, uint64_t seed, double share, DType dtype)
-    : model_(model), seed_(seed), dtype_(format_of(dtype).values) {
+TensorFill::TensorFill(const ModelDescription& model, uint64_t seed, double share)
+    : model_(model), seed_(seed) {
   const uint64_t key = noise_key(seed, "common");
   for (int64_t i = 0; i < model.hidden; ++i) {
     common_.push_back(noise_bits(key, static_cast<uint64_t>(i)) % 2 == 0 ? 1.0f : -1.0f);
@@ -78,7 +92,8 @@ TensorFill::TensorFill(const ModelDescription& model, uint64_t seed, double shar
   }
 }
 
-// Standard deviation of the independent part of a tensor's values.
+uint64_t TensorFill::key(const TensorSpec& spec) const { return noise_key(seed_, spec.name); }
+
 double TensorFill::deviation(const TensorSpec& spec) const {
   // Tied embeddings are also the output projection, so the whole stream is smaller.
   const auto hidden = static_cast<double>(model_.hidden);
@@ -124,7 +139,9 @@ void TensorFill::make_row_off_common(const Recipe& recipe, uint64_t first,
 void TensorFill::make(const Recipe& recipe, uint64_t first, std::span<float> values) const {
   if (is_norm(recipe.role) || recipe.role == Role::selection_bias ||
       recipe.role == Role::router_bias) {
-    std::fill(values.begin(), values.end(), is_norm(recipe.role) ? 1.0f : 0.0f);
+    // Norms of rows and heads give rows of size 1, whatever number is added to their weights.
+    const float one = recipe.role == Role::delta_norm ? 1.0f : 1.0f - model_.norm_offset;
+    std::fill(values.begin(), values.end(), is_norm(recipe.role) ? one : 0.0f);
     return;
   }
   if (recipe.role == Role::router || recipe.role == Role::output) {
@@ -138,13 +155,11 @@ void TensorFill::make(const Recipe& recipe, uint64_t first, std::span<float> val
   for (size_t i = 0; i < values.size(); ++i) values[i] += common * common_[i];
 }
 
-void TensorFill::fill(const TensorSpec& spec, LayerId layer, uint64_t first,
-                      std::span<std::byte> out) const {
-  const Recipe recipe{.role = spec.role,
-                      .layer = layer,
-                      .key = noise_key(seed_, spec.name),
-                      .deviation = deviation(spec)};
-  const auto size = static_cast<size_t>(bytes_per_element(dtype_));
+void TensorFill::fill(const TensorSpec& spec, LayerId layer, Elements elements) const {
+  auto& [dtype, first, out] = elements;
+  const Recipe recipe{
+      .role = spec.role, .layer = layer, .key = key(spec), .deviation = deviation(spec)};
+  const auto size = static_cast<size_t>(bytes_per_element(dtype));
   const bool by_row = knows_common(spec.role);
   std::vector<float> block(by_row ? common_.size() : std::min(kBlockElements, out.size() / size));
   while (!out.empty()) {
@@ -152,22 +167,9 @@ void TensorFill::fill(const TensorSpec& spec, LayerId layer, uint64_t first,
     const size_t count = std::min(out.size() / size, block.size() - skipped);
     const std::span<float> made = std::span(block).first(by_row ? block.size() : count);
     make(recipe, first - skipped, made);
-    store(made.subspan(skipped, count), out.first(count * size));
+    store(made.subspan(skipped, count), dtype, out.first(count * size));
     first += count;
     out = out.subspan(count * size);
-  }
-}
-
-void TensorFill::store(std::span<const float> values, std::span<std::byte> out) const {
-  switch (dtype_) {
-    case DType::F32:
-      return store_as<float>(values, out, [](float value) { return value; });
-    case DType::F16:
-      return store_as<uint16_t>(values, out, float_to_f16);
-    case DType::BF16:
-      return store_as<uint16_t>(values, out, float_to_bf16);
-    default:
-      fail(ErrorKind::internal, "random weights are F32, F16 or BF16, not {}", dtype_name(dtype_));
   }
 }
 

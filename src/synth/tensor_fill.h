@@ -24,13 +24,22 @@ namespace klotski {
 // likelier than others for the part that all positions have in common.
 class TensorFill {
  public:
-  // The model must outlive the fill. For a packed format it makes the numbers that this expands to.
-  TensorFill(const ModelDescription& model, uint64_t seed, double share, DType dtype);
+  // The model must outlive the fill.
+  TensorFill(const ModelDescription& model, uint64_t seed, double share);
 
-  // Elements `first` and on of a tensor; out has room for whole elements. Thread-safe.
-  void fill(const TensorSpec& spec, LayerId layer, uint64_t first, std::span<std::byte> out) const;
+  // Elements of a tensor, in a type of F32, F16 and BF16.
+  struct Elements {
+    DType dtype;
+    uint64_t first;
+    std::span<std::byte> out;  // has room for whole elements
+  };
+  // Makes elements of a tensor. Thread-safe.
+  void fill(const TensorSpec& spec, LayerId layer, Elements elements) const;
 
-  DType dtype() const { return dtype_; }
+  // The key of a tensor's noise.
+  uint64_t key(const TensorSpec& spec) const;
+  // Standard deviation of the independent part of a tensor's values.
+  double deviation(const TensorSpec& spec) const;
 
  private:
   // How the values of one tensor are made.
@@ -43,13 +52,10 @@ class TensorFill {
   // Makes elements from `first` on or, where the common vector matters, the row that begins there.
   void make(const Recipe& recipe, uint64_t first, std::span<float> values) const;
   void make_row_off_common(const Recipe& recipe, uint64_t first, std::span<float> row) const;
-  void store(std::span<const float> values, std::span<std::byte> out) const;
   double router_bias(LayerId layer, uint64_t expert) const;
-  double deviation(const TensorSpec& spec) const;
 
   const ModelDescription& model_;
   uint64_t seed_;
-  DType dtype_;
   std::vector<float> common_;                                     // [hidden] of signs
   std::map<std::pair<int64_t, int64_t>, Popularity> popularity_;  // by experts and top_k
 };

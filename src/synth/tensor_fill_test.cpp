@@ -38,16 +38,17 @@ class TensorFillTest : public ::testing::Test {
     ADD_FAILURE() << "no such role";
     return {};
   }
-  static std::vector<std::byte> all_of(const TensorFill& fill, const TensorSpec& spec) {
+  static std::vector<std::byte> all_of(const TensorFill& fill, const TensorSpec& spec,
+                                       DType dtype) {
     uint64_t bytes = 0;
-    EXPECT_TRUE(byte_count(spec.shape, fill.dtype(), &bytes));
+    EXPECT_TRUE(byte_count(spec.shape, dtype, &bytes));
     std::vector<std::byte> out(bytes);
-    fill.fill(spec, LayerId(1), 0, out);
+    fill.fill(spec, LayerId(1), {.dtype = dtype, .first = 0, .out = out});
     return out;
   }
   std::vector<float> floats(Role role, uint64_t seed = 1, double share = 0.5) const {
     const TensorSpec spec = spec_of(role);
-    const auto bytes = all_of(TensorFill(model_, seed, share, DType::F32), spec);
+    const auto bytes = all_of(TensorFill(model_, seed, share), spec, DType::F32);
     std::vector<float> values(bytes.size() / 4);
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
@@ -66,14 +67,14 @@ double deviation(const std::vector<float>& values) {
 
 TEST_F(TensorFillTest, AnyPieceIsThatOfTheWhole) {
   for (const DType dtype : {DType::BF16, DType::F16, DType::F32}) {
-    const TensorFill fill(model_, 5, 0.6, dtype);
+    const TensorFill fill(model_, 5, 0.6);
     const auto size = static_cast<size_t>(bytes_per_element(dtype));
     for (const TensorSpec& spec : specs()) {
-      const std::vector<std::byte> whole = all_of(fill, spec);
+      const std::vector<std::byte> whole = all_of(fill, spec, dtype);
       const size_t elements = whole.size() / size;
       for (const size_t first : {elements / 3, elements - 1, size_t{0}}) {
         std::vector<std::byte> piece(std::min<size_t>(elements - first, 77) * size);
-        fill.fill(spec, LayerId(1), first, piece);
+        fill.fill(spec, LayerId(1), {.dtype = dtype, .first = first, .out = piece});
         EXPECT_EQ(std::memcmp(piece.data(), whole.data() + first * size, piece.size()), 0)
             << spec.name;
       }
@@ -124,10 +125,10 @@ TEST_F(TensorFillTest, SeedsAndNamesGiveOtherValues) {
 TEST_F(TensorFillTest, BytesAreTheSameOnEveryMachine) {
   for (const auto& [share, expected] : {std::pair(0.55, uint64_t{9436965724086781584u}),
                                         std::pair(0.9, uint64_t{15679692175370164290u})}) {
-    const TensorFill fill(model_, 42, share, DType::BF16);
+    const TensorFill fill(model_, 42, share);
     uint64_t hash = 0;
     for (const TensorSpec& spec : specs()) {
-      for (const std::byte byte : all_of(fill, spec))
+      for (const std::byte byte : all_of(fill, spec, DType::BF16))
         hash = mix(hash ^ static_cast<uint64_t>(byte)) + 1;
     }
     EXPECT_EQ(hash, expected);

@@ -2,7 +2,6 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/folder.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
@@ -33,7 +32,7 @@ TokenizerFiles copied_tokenizer(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().native();
     if (!is_tokenizer_file(name)) continue;
-    result.files.push_back({name, read_text_file(file_in_folder(folder, name), kMaxFileBytes)});
+    result.files.push_back({name, read_in_folder(folder, name, kMaxFileBytes)});
   }
   return result;
 }

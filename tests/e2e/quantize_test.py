@@ -160,6 +160,22 @@ class Quantize(unittest.TestCase):
         files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (whole, out)]
         self.assertEqual(files[0], files[1])
 
+    def test_an_interrupted_run_keeps_its_files_and_says_so(self):
+        out, hidden = self.folder / "out", self.folder / ".out.klotski-partial"
+        program = subprocess.Popen([KLOTSKI, "quantize", TINY, out, "--bits", "4"], stderr=subprocess.PIPE,
+                                   stdout=subprocess.DEVNULL, text=True)
+        while program.poll() is None and not (hidden / "model.safetensors.partial").exists():
+            time.sleep(0.001)
+        program.send_signal(signal.SIGINT)
+        said = program.communicate(timeout=HANGS)[1]
+        if program.returncode == 130:  # a quick machine may have been through
+            self.assertIn("stopped; the same command goes on with the files that are complete\n", said)
+            self.assertTrue(hidden.exists())
+            self.ok("quantize", TINY, out, "--bits", "4")
+        self.assertEqual(program.returncode in (0, 130), True, said)
+        self.assertFalse(hidden.exists())
+        self.assertTrue((out / "config.json").exists())
+
     def test_refusals(self):
         out = self.folder / "out"
         self.refused(2, "quantize", self.plain, out, says="--bits")

@@ -21,6 +21,7 @@ SHAPES = {
     "olmoe": "olmoe-1b-7b,L=2,H=64,F=32,E=16,K=4,vocab=1000",
     "deepseek_v2": "deepseek-v2-lite,L=2,H=64,F=32,E=8,K=2,heads=4,vocab=1000",
     "gpt_oss": "gpt-oss-20b,L=2,H=64,F=32,E=16,K=4,vocab=1000",
+    "qwen3_next": "qwen3-next-80b-a3b,L=2,H=64,F=32,E=16,K=4,shared=48,vocab=1000",
 }
 
 
@@ -119,6 +120,19 @@ class Synth(unittest.TestCase):
         self.ok("synth", SHAPES["mixtral"], out)
         self.assertEqual(os.listdir(self.folder), ["out"])
         self.assertLess((out / "model.safetensors").stat().st_size, 1 << 20)
+
+    def test_an_interrupted_one_removes_its_files_and_says_so(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = subprocess.Popen([KLOTSKI, "synth", "L=8,H=1024,F=4096,E=8,K=2", self.folder / "out"],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            partial = self.folder / ".out.klotski-partial" / "model.safetensors.partial"
+            while process.poll() is None and not partial.exists():
+                time.sleep(0.001)
+            process.send_signal(number)
+            said = process.communicate(timeout=HANGS)[1]
+            self.assertEqual(process.returncode, code, said)
+            self.assertIn("stopped; the files written so far are removed\n", said)
+            self.assertEqual(os.listdir(self.folder), [])
 
 
 if __name__ == "__main__":

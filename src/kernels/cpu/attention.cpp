@@ -27,6 +27,7 @@ class QueryBlock {
         products_(products_for(with.kernels, type_, arguments_.precision)),
         first_head_(job.first_head),
         heads_(job.heads),
+        first_token_(job.first_token),
         kv_head_(job.first_head * arguments_.kv_heads / arguments_.query_heads),
         head_dim_(arguments_.head_dim()),
         value_dim_(arguments_.value_dim()),
@@ -157,6 +158,7 @@ class QueryBlock {
     const int64_t skipped = begin - chunk;
     for (size_t r = 0; r < scores_.size(); ++r) {
       const VisiblePositions& seen = seen_[r / static_cast<size_t>(heads_)];
+      if (!arguments_.position_bias.empty()) add_bias(r, chunk, begin, end);
       const float factor = kernels_.softmax(
           {.scores = scores_[r],
            .count = end - chunk,
@@ -166,6 +168,17 @@ class QueryBlock {
            .scale = arguments_.scale},
           states_[r]);
       if (factor != 1.0f) kernels_.scale(out_[r], value_dim_, factor);
+    }
+  }
+
+  // Adds the bias of distances to a row's scores of positions begin .. end - 1, which the softmax
+  // multiplies by the scale.
+  void add_bias(size_t row, int64_t chunk, int64_t begin, int64_t end) {
+    const auto number = static_cast<int64_t>(row);
+    const int64_t head = first_head_ + number % heads_;
+    const int64_t token = first_token_ + number / heads_;
+    for (int64_t p = begin; p < end; ++p) {
+      scores_[row][p - chunk] += arguments_.bias(head, token, p) / arguments_.scale;
     }
   }
 
@@ -190,6 +203,7 @@ class QueryBlock {
   const Products& products_;
   int64_t first_head_;
   int64_t heads_;
+  int64_t first_token_;
   int64_t kv_head_;
   int64_t head_dim_;
   int64_t value_dim_;

@@ -34,6 +34,10 @@ struct Sequence {
   int64_t chunk = 0;
   int64_t kept_prefix = 0;
   int64_t kept_window = 0;
+  int64_t seen_begin = 0;
+  int64_t seen_end = 0;
+  int64_t bias_reach = 0;
+  std::vector<float> bias;
   DType dtype;
   Precision precision;
   std::vector<float> queries, sinks;
@@ -107,6 +111,10 @@ struct Sequence {
             .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
             .window = window,
             .chunk = chunk,
+            .seen_begin = seen_begin,
+            .seen_end = seen_end,
+            .position_bias = bias,
+            .bias_reach = bias_reach,
             .sinks = sinks,
             .precision = precision};
   }
@@ -177,6 +185,32 @@ TEST(CpuAttention, AgreesWithTheReferenceAndWithItselfInAnyCompany) {
     const Size size = round % 6 == 0 ? Size::wide : round % 6 == 3 ? Size::far : Size::small;
     const Sequence sequence(random, size);
     SCOPED_TRACE(testing::Message() << "round " << round << ": " << sequence);
+    check_sequence(sequence, random);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// Tokens of an encoder see all of its input, those of a decoder the encoder's positions alone or
+// none of them; distances may bias the scores.
+TEST(CpuAttention, SeesTheEncodersPositionsOrTheDecodersWithBiases) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 40; ++round) {
+    Sequence sequence(random, round % 5 == 0 ? Size::far : Size::small);
+    if (sequence.kept_window > 0) continue;
+    sequence.window = 0;
+    sequence.chunk = 0;
+    if (round % 2 == 0) {
+      sequence.seen_end = up_to(random, sequence.past + sequence.tokens);
+    } else {
+      sequence.seen_begin = up_to(random, sequence.past + 1) - 1;
+    }
+    if (round % 3 > 0) {
+      sequence.bias_reach = up_to(random, 40);
+      sequence.bias = random_floats(
+          (2 * sequence.bias_reach + 1) * sequence.kv_heads * sequence.group, unsigned(round));
+    }
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << sequence << ", sees "
+                                    << sequence.seen_begin << " to " << sequence.seen_end);
     check_sequence(sequence, random);
     if (testing::Test::HasFatalFailure()) return;
   }

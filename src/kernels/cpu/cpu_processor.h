@@ -47,6 +47,10 @@ class CpuProcessor : public ReferenceProcessor {
   KLOTSKI_OVERRIDE(experts)
   KLOTSKI_OVERRIDE(arrange)
   KLOTSKI_OVERRIDE(attention)
+  KLOTSKI_OVERRIDE(split_heads)
+  KLOTSKI_OVERRIDE(apply_gates)
+  KLOTSKI_OVERRIDE(causal_convolution)
+  KLOTSKI_OVERRIDE(gated_delta_rule)
   KLOTSKI_OVERRIDE(combine)
   KLOTSKI_OVERRIDE(most_likely)
   std::string name() const override { return kernels_.name; }

@@ -10,7 +10,7 @@ namespace {
 // Whether gate and up are multiplied by inputs that are rounded: not where one of them is not bf16.
 bool rounds_gated(const Kernels& kernels, const ExpertProduct& expert, Precision precision) {
   return rounds_inputs(kernels, precision) && is_multiplied_as_bf16(expert.gate.dtype) &&
-         is_multiplied_as_bf16(expert.up.dtype);
+         (!expert.gated() || is_multiplied_as_bf16(expert.up.dtype));
 }
 
 // Rows of one expert, few enough for a strip.
@@ -21,7 +21,7 @@ struct Piece {
   std::vector<float*> out;
   std::span<const float> scales;  // factors of the input rows, or none
   WeightMatrix gate;
-  WeightMatrix up;
+  WeightMatrix up;  // gate again where there is no up: nothing is multiplied by it
   WeightMatrix down;
   const Products* first;   // gate and up
   const Products* second;  // down
@@ -40,7 +40,7 @@ struct Piece {
                                         : expert.in_scales.subspan(static_cast<size_t>(begin),
                                                                    static_cast<size_t>(count))),
         gate(expert.gate, rounds_gated(with.kernels, expert, precision)),
-        up(expert.up, rounds_gated(with.kernels, expert, precision)),
+        up(expert.gated() ? expert.up : expert.gate, rounds_gated(with.kernels, expert, precision)),
         down(expert.down, rounds_inputs(with.kernels, precision)),
         first(&products_for(with.kernels, gate.type == up.type ? gate.type : WeightType::f32,
                             precision)),
@@ -143,10 +143,16 @@ void gate_strip(const Machine& with, const Piece& piece, int64_t strip, bool mor
     up_rows[r] = gate_rows[r] + piece.strip;
   }
   const Products& products = *piece.first;
+  const std::byte* next_strip =
+      more ? next_rows(products, piece.up, piece.gate, begin + count) : nullptr;
+  const bool gated = piece.product->gated();
   multiply(with, products, {gate_rows, 0, begin, count}, piece.in_blocks, piece.gate,
-           next_rows(products, piece.gate, piece.up, begin));
-  multiply(with, products, {up_rows, 0, begin, count}, piece.in_blocks, piece.up,
-           more ? next_rows(products, piece.up, piece.gate, begin + count) : nullptr);
+           gated ? next_rows(products, piece.gate, piece.up, begin) : next_strip);
+  if (gated) {
+    multiply(with, products, {up_rows, 0, begin, count}, piece.in_blocks, piece.up, next_strip);
+  } else {
+    for (float* row : up_rows) std::fill_n(row, count, 1.0f);
+  }
   add_expert_bias(gate_rows, 0, piece.product->gate_bias, begin, count);
   add_expert_bias(up_rows, 0, piece.product->up_bias, begin, count);
   for (size_t r = 0; r < gate_rows.size(); ++r) {

@@ -93,6 +93,39 @@ TEST(CpuExperts, BiasesScalesAndClampedGatesAgreeWithTheReference) {
   }
 }
 
+// Without an up, an expert is down(activation(gate(in))): what an up of ones would give.
+TEST(CpuExperts, WithoutAnUpAgreeWithTheReference) {
+  constexpr ExpertShape kShape = {70, 133, 45};
+  constexpr int64_t kRows = 37;
+  const std::vector<float> in = random_floats(kRows * kShape.in, 4);
+  for (const DType type : kStoredTypes) {
+    const Expert expert(kShape, type, type, 3);
+    const ExpertBiases biases(kShape, type, 7);
+    const auto product_of = [&](Rows out) {
+      ExpertProduct product = expert.product(out, {in.data(), kRows, kShape.in}, Activation::relu);
+      product.up = {};
+      product.gate_bias = biases.gate.view;
+      product.down_bias = biases.down.view;
+      return product;
+    };
+    for (const Precision precision : {Precision::f32, Precision::bf16}) {
+      std::vector<float> expected(static_cast<size_t>(kRows * kShape.out));
+      const ExpertProduct plain = product_of({expected.data(), kRows, kShape.out});
+      reference_processor().experts(std::span(&plain, 1), precision);
+      // Results are about 100 in size.
+      const std::vector<float> sizes(expected.size(), 100.0f);
+      const float tolerance = precision == Precision::f32 ? 1e-5f : 2e-2f;
+      with_every_processor([&](const CpuProcessor& processor) {
+        Output out(kRows, kShape.out);
+        const ExpertProduct product = product_of(out.rows());
+        processor.experts(std::span(&product, 1), precision);
+        expect_close(out.values(), expected, sizes, tolerance);
+        EXPECT_TRUE(out.guards_are_whole());
+      });
+    }
+  }
+}
+
 // The product of a slice of an expert: the contribution of outputs begin .. end - 1 of gate and up
 // to its results.
 ExpertProduct slice(ExpertProduct product, int64_t begin, int64_t end) {

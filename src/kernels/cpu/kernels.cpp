@@ -34,12 +34,13 @@
   void gate(float* values, const float* up, int64_t count, GateFunction function);              \
   void clamped_swiglu(float* values, const float* up, int64_t count, float slope, float limit); \
   float sum_of_squares(const float* values, int64_t count);                                     \
-  constexpr Kernels kKernels = {#isa,          {block_bytes, pack, multiply, nullptr, false},   \
-                                nullptr,       expand,                                          \
-                                expand_blocks, softmax,                                         \
-                                scale,         mix,                                             \
-                                gate,          clamped_swiglu,                                  \
-                                sum_of_squares};                                                \
+  void delta_rule(const DeltaColumns& columns);                                                 \
+  constexpr Kernels kKernels = {#isa,           {block_bytes, pack, multiply, nullptr, false},  \
+                                nullptr,        expand,                                         \
+                                expand_blocks,  softmax,                                        \
+                                scale,          mix,                                            \
+                                gate,           clamped_swiglu,                                 \
+                                sum_of_squares, delta_rule};                                    \
   }
 
 // Declares products of bf16 inputs, and a table that joins them with the operations of another set.
@@ -63,7 +64,8 @@
                                 others::kKernels.mix,                               \
                                 others::kKernels.gate,                              \
                                 others::kKernels.clamped_swiglu,                    \
-                                others::kKernels.sum_of_squares};                   \
+                                others::kKernels.sum_of_squares,                    \
+                                others::kKernels.delta_rule};                       \
   }
 
 KLOTSKI_DECLARE_KERNELS(portable)

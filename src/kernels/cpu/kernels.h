@@ -153,7 +153,26 @@ struct Mix {
   int64_t width;
 };
 
-enum class GateFunction { silu, gelu_tanh, relu };
+enum class GateFunction { silu, gelu_tanh, relu, sigmoid };
+
+// Tokens of one head of the gated delta rule, and some columns of its state: each column is
+// computed from the values of its own.
+struct DeltaColumns {
+  float* state;  // [keys][columns], rows state_stride apart: before the tokens, then after them
+  int64_t state_stride;
+  int64_t keys;
+  int64_t columns;
+  int64_t tokens;
+  const float* queries;   // [tokens][keys], rows row_stride apart, scaled
+  const float* key_rows;  // [tokens][keys], rows row_stride apart, of length 1
+  const float* values;    // [tokens][columns], rows row_stride apart
+  int64_t row_stride;
+  const float* updates;  // update rates by token, rate_stride apart
+  const float* decays;   // decays by token, rate_stride apart
+  int64_t rate_stride;
+  float* out;  // [tokens][columns], rows out_stride apart
+  int64_t out_stride;
+};
 
 struct Kernels {
   const char* name;
@@ -170,6 +189,7 @@ struct Kernels {
   // values = Activation::clamped_swiglu of gates `values` and up
   void (*clamped_swiglu)(float* values, const float* up, int64_t count, float slope, float limit);
   float (*sum_of_squares)(const float* values, int64_t count);
+  void (*delta_rule)(const DeltaColumns& columns);
 };
 
 // The fastest set that this processor can run, or the set that the environment variable KLOTSKI_CPU

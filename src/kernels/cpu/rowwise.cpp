@@ -26,11 +26,15 @@ float sum_of(const float* values, int64_t count) {
 
 }  // namespace
 
-void CpuProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon) const {
+void CpuProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon,
+                            float offset) const {
   const Machine with = machine();
   const int64_t width = weight.data ? weight.shape.back() : in.width;
   std::vector<float> scale(static_cast<size_t>(width), 1.0f);
-  if (weight.data) reference::load_row(weight, 0, scale);
+  if (weight.data) {
+    reference::load_row(weight, 0, scale);
+    for (float& value : scale) value += offset;
+  }
   share_out(with, out.count, width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float mean = with.kernels.sum_of_squares(in.row(r), width) / static_cast<float>(width);
@@ -63,14 +67,14 @@ void CpuProcessor::layer_norm(Rows out, ConstRows in, const TensorView& weight,
   });
 }
 
-void CpuProcessor::combine(Rows out, ConstRows slots_in, std::span<const float> weights) const {
+void CpuProcessor::combine(Rows out, ConstRows results, std::span<const float> weights) const {
   const Machine with = machine();
-  const int64_t slots = slots_in.count / std::max<int64_t>(out.count, 1);
-  share_out(with, out.count, out.width * slots, [&](int64_t begin, int64_t end) {
+  const int64_t top_k = results.count / std::max<int64_t>(out.count, 1);
+  share_out(with, out.count, out.width * top_k, [&](int64_t begin, int64_t end) {
     ReferenceProcessor::combine(rows_of(out, begin, end),
-                                rows_of(slots_in, begin * slots, end * slots),
-                                weights.subspan(static_cast<size_t>(begin * slots),
-                                                static_cast<size_t>((end - begin) * slots)));
+                                rows_of(results, begin * top_k, end * top_k),
+                                weights.subspan(static_cast<size_t>(begin * top_k),
+                                                static_cast<size_t>((end - begin) * top_k)));
   });
 }
 

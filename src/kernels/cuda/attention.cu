@@ -74,7 +74,15 @@ class PlainQuery {
       const float query = shape_.rounded_queries ? rounded(query_[d]) : query_[d];
       sum = fmaf(query, to_float(key[d]), sum);
     }
-    return sum * (sequence_.scale * kLog2E);
+    return sum * (sequence_.scale * kLog2E) + bias(position);
+  }
+
+  // The bias of the score of a position by its distance, in units of log2.
+  __device__ float bias(int position) const {
+    if (sequence_.bias == nullptr) return 0.0f;
+    const int reach = sequence_.bias_reach;
+    const int distance = min(max(position - own_, -reach), reach);
+    return sequence_.bias[int64_t{reach + distance} * shape_.query_heads + head_] * kLog2E;
   }
 
   // Brings the sum to a larger measure; returns the factor for all that was added up so far.
@@ -144,7 +152,8 @@ int or_everything(int64_t window) {
 
 void append(const AttentionArguments& arguments, AttentionBatch& batch) {
   const KvPages& cache = arguments.cache;
-  const int64_t end = arguments.first_position + arguments.queries.count;
+  const int64_t end = arguments.seen_end > 0 ? arguments.seen_end
+                                             : arguments.first_position + arguments.queries.count;
   const auto pages = static_cast<ptrdiff_t>((end + cache.page_tokens - 1) / cache.page_tokens);
   const auto key_pages = static_cast<int64_t>(batch.pages.size());
   batch.pages.insert(batch.pages.end(), cache.keys.begin(), cache.keys.begin() + pages);
@@ -163,7 +172,22 @@ void append(const AttentionArguments& arguments, AttentionBatch& batch) {
        .chunk = or_everything(arguments.chunk),
        .kept_prefix = static_cast<int>(cache.kept_window == 0 ? 0 : cache.kept_prefix),
        .kept_window = or_everything(cache.kept_window),
+       .seen_begin = static_cast<int>(arguments.seen_begin),
+       .seen_end = static_cast<int>(arguments.seen_end),
+       .bias = arguments.position_bias.empty() ? nullptr : arguments.position_bias.data(),
+       .bias_reach = static_cast<int>(arguments.bias_reach),
        .scale = arguments.scale});
+}
+
+// A single token that sees all positions before an end, whatever its own, sees them as the last of
+// them would: every way computes that. Where distances count, its own position matters.
+AttentionArguments as_causal(AttentionArguments arguments) {
+  const bool distances_count = !arguments.position_bias.empty() || arguments.window > 0 ||
+                               arguments.chunk > 0 || arguments.cache.kept_window > 0;
+  if (arguments.seen_end == 0 || arguments.queries.count != 1 || distances_count) return arguments;
+  arguments.first_position = arguments.seen_end - 1;
+  arguments.seen_end = 0;
+  return arguments;
 }
 
 // The bits that any of the addresses has: there are thousands, and this takes several at a time.
@@ -179,6 +203,7 @@ Way way_of(const Context& with, const AttentionArguments& arguments) {
   const AttentionShape shape = shape_of(arguments);
   const auto aligned = [](uintptr_t address) { return address % 16 == 0; };
   const KvPages& cache = arguments.cache;
+  if (arguments.seen_end > 0 || !arguments.position_bias.empty()) return plain_attention;
   if (!decode_takes(shape) || !aligned(all_bits(cache.keys) | all_bits(cache.values))) {
     return plain_attention;
   }
@@ -215,8 +240,9 @@ void CudaProcessor::attention(std::span<const AttentionArguments> sequences) con
     AttentionBatch batch;
   };
   std::vector<Part> parts;  // few: the sequences of a layer have one shape
-  for (const AttentionArguments& arguments : sequences) {
-    if (arguments.queries.count == 0) continue;
+  for (const AttentionArguments& given : sequences) {
+    if (given.queries.count == 0) continue;
+    const AttentionArguments arguments = as_causal(given);
     const Way way = way_of(with, arguments);
     const AttentionShape shape = shape_of(arguments);
     auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& one) {

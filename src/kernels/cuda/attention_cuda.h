@@ -52,17 +52,26 @@ struct AttentionSequence {
   int chunk;
   int kept_prefix;
   int kept_window;
+  int seen_begin;  // positions before it are not seen
+  // Positions from it on are not seen, all others are. 0: a token's own is the last that it sees;
+  // the plain way alone knows others.
+  int seen_end;
+  const float* bias;  // [2 * bias_reach + 1][query_heads] or null, for the plain way
+  int bias_reach;
   float scale;
 
   // The first position that the token at position `own` sees.
   __host__ __device__ int first_seen(int own) const {
     const int in_window = own - window + 1 > 0 ? own - window + 1 : 0;
     const int in_chunk = own - own % chunk;
-    return in_window > in_chunk ? in_window : in_chunk;
+    const int first = in_window > in_chunk ? in_window : in_chunk;
+    return first > seen_begin ? first : seen_begin;
   }
+  // The position after the last one that the token at position `own` sees.
+  __host__ __device__ int end_of_seen(int own) const { return seen_end > 0 ? seen_end : own + 1; }
   // Whether the token at position `own` sees `position`, as visible_positions() says.
   __host__ __device__ bool sees(int own, int position) const {
-    return position <= own && position >= first_seen(own) &&
+    return position < end_of_seen(own) && position >= first_seen(own) &&
            (position > own - kept_window || position < kept_prefix);
   }
 };
@@ -85,7 +94,8 @@ __host__ __device__ inline SeenRanges seen_ranges(const AttentionSequence& seque
   if (begin < furthest) begin = furthest;
   if (sequence.kept_prefix >= begin) begin = furthest;  // no gap
   const int prefix_end = sequence.kept_prefix < begin ? sequence.kept_prefix : begin;
-  return {furthest, prefix_end > furthest ? prefix_end : furthest, begin, last + 1};
+  return {furthest, prefix_end > furthest ? prefix_end : furthest, begin,
+          sequence.end_of_seen(last)};
 }
 
 struct AttentionBatch {

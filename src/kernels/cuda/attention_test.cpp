@@ -33,6 +33,8 @@ struct Case {
   int64_t page_tokens = 16;
   int64_t value_dim = 0;  // 0: as head_dim
   bool values_in_keys = false;
+  int64_t seen_begin = 0, seen_end = 0;
+  int64_t bias_reach = 0;  // 0: no bias
 
   int64_t query_heads() const { return kv_heads * group; }
   // Numbers of a value head.
@@ -114,6 +116,8 @@ class Sequence {
         values_(random, shape, shape.value_width(), seen()),
         device_queries_{std::span<const float>(queries_)},
         device_sinks_{std::span<const float>(sinks_)},
+        bias_(random_floats(random, (2 * shape.bias_reach + 1) * shape.query_heads())),
+        device_bias_{std::span<const float>(bias_)},
         output_(static_cast<size_t>(shape.tokens * shape.output_width())) {}
 
   const Case& shape() const { return shape_; }
@@ -125,6 +129,7 @@ class Sequence {
     all.cache.keys = keys_.device();
     if (!shape_.values_in_keys) all.cache.values = values_.device();
     if (shape_.sinks) all.sinks = device_sinks_.span();
+    if (shape_.bias_reach > 0) all.position_bias = device_bias_.span();
     return all;
   }
 
@@ -138,6 +143,7 @@ class Sequence {
     all.cache.keys = keys_.host();
     if (!shape_.values_in_keys) all.cache.values = values_.host();
     if (shape_.sinks) all.sinks = sinks_;
+    if (shape_.bias_reach > 0) all.position_bias = bias_;
     reference_processor().attention(std::span<const AttentionArguments>(&all, 1));
     const std::vector<float> result = found();
     const bool rounds = shape_.type == DType::BF16 && shape_.precision == Precision::bf16;
@@ -171,6 +177,10 @@ class Sequence {
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
             .window = shape_.window,
             .chunk = shape_.chunk,
+            .seen_begin = shape_.seen_begin,
+            .seen_end = shape_.seen_end,
+            .position_bias = {},
+            .bias_reach = shape_.bias_reach,
             .sinks = {},
             .precision = shape_.precision};
   }
@@ -195,6 +205,8 @@ class Sequence {
   Pages values_;
   DeviceArray<float> device_queries_;
   DeviceArray<float> device_sinks_;
+  std::vector<float> bias_;
+  DeviceArray<float> device_bias_;
   DeviceArray<float> output_;
 };
 
@@ -253,6 +265,27 @@ TEST_F(CudaAttention, AgreesWithTheReference) {
   std::mt19937 random(3);
   for (int round = 0; round < 60; ++round) {
     const Sequences one = make(random, {random_case(random)});
+    run(ops(), one);
+    check(one);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Tokens of an encoder see all of its input, those of a decoder the encoder's positions alone or
+// none of them; distances may bias the scores.
+TEST_F(CudaAttention, SeesTheEncodersPositionsOrTheDecodersWithBiases) {
+  std::mt19937 random(12);
+  for (int round = 0; round < 40; ++round) {
+    Case shape = random_case(random);
+    shape.window = shape.chunk = shape.kept_prefix = shape.kept_window = 0;
+    if (round % 4 == 1) shape.tokens = 1;
+    if (round % 2 == 0) {
+      shape.seen_begin = up_to(random, shape.past + 1) - 1;
+    } else {
+      shape.seen_end = up_to(random, shape.past + shape.tokens);
+    }
+    if (round % 3 > 0) shape.bias_reach = up_to(random, 40);
+    const Sequences one = make(random, {shape});
     run(ops(), one);
     check(one);
     if (HasFatalFailure()) return;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/activation_cuda.h"
 #include "kernels/cuda/expert_rows_cuda.h"
 #include "kernels/cuda/vectors_cuda.h"
 
@@ -64,19 +65,6 @@ __global__ void scatter_rows(const float* packed, SegmentList segments, int64_t 
 }
 
 template <Activation kActivation>
-__device__ __forceinline__ float activated(float x) {
-  if constexpr (kActivation == Activation::silu) {
-    return x / (1.0f + expf(-x));
-  } else if constexpr (kActivation == Activation::gelu) {
-    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-  } else if constexpr (kActivation == Activation::gelu_tanh) {
-    return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-  } else {
-    return x < 0.0f ? 0.0f : x;
-  }
-}
-
-template <Activation kActivation>
 __device__ __forceinline__ float gated_number(float gate, float up, const ClampedSwiglu& rule) {
   if constexpr (kActivation == Activation::clamped_swiglu) {
     const float g = gate > rule.limit ? rule.limit : gate;
@@ -92,10 +80,17 @@ __global__ void gate_rows(Stored* out, const float* gate, const float* up, int64
                           ClampedSwiglu rule) {
   for (int64_t i = global_thread() * kVector; i < count; i += all_threads() * kVector) {
     Floats gated = load(gate + i, count - i, true);
-    const Floats factors = load(up + i, count - i, true);
+    if (up != nullptr) {
+      const Floats factors = load(up + i, count - i, true);
 #pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      gated.values[k] = gated_number<kActivation>(gated.values[k], factors.values[k], rule);
+      for (int k = 0; k < kVector; ++k) {
+        gated.values[k] = gated_number<kActivation>(gated.values[k], factors.values[k], rule);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        gated.values[k] = gated_number<kActivation>(gated.values[k], 1.0f, rule);
+      }
     }
     store(out + i, gated, count - i, true);
   }

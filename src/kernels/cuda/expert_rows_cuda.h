@@ -72,7 +72,7 @@ class ExpertBatchRows {
   Uploaded<ExpertSegment> segments_;
 };
 
-// out = the product's activation of gate and up; out may be gate
+// out = the product's activation of gate and up; out may be gate, up is null where there is none
 template <typename Stored>
 void activate(const Context& with, Stored* out, const float* gate, const float* up, int64_t count,
               const ExpertProduct& product);

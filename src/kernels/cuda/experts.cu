@@ -34,7 +34,8 @@ DType multiplied_type(const TensorView& weight) {
 bool in_16_bits(const ExpertProduct& product, Precision precision) {
   const DType type = multiplied_type(product.gate);
   return precision == Precision::bf16 && (type == DType::BF16 || type == DType::F16) &&
-         multiplied_type(product.up) == type && multiplied_type(product.down) == type;
+         (!product.gated() || multiplied_type(product.up) == type) &&
+         multiplied_type(product.down) == type;
 }
 
 bool has_biases(const ExpertProduct& product) { return product.gate_bias.data != nullptr; }
@@ -42,7 +43,7 @@ bool has_biases(const ExpertProduct& product) { return product.gate_bias.data !=
 bool alike(const ExpertProduct& a, const ExpertProduct& b) {
   return multiplied_type(a.gate) == multiplied_type(b.gate) && a.gate.rows() == b.gate.rows() &&
          a.in.width == b.in.width && a.out.width == b.out.width && a.activation == b.activation &&
-         a.swiglu == b.swiglu && has_biases(a) == has_biases(b) &&
+         a.swiglu == b.swiglu && a.gated() == b.gated() && has_biases(a) == has_biases(b) &&
          a.gate_bias.dtype == b.gate_bias.dtype;
 }
 
@@ -53,7 +54,7 @@ bool biases_alike(const ExpertProduct& product) {
     return (bias.data != nullptr) == has_biases(product) &&
            (!bias.data || bias.dtype == product.gate_bias.dtype);
   };
-  return like_gate(product.up_bias) && like_gate(product.down_bias);
+  return (!product.gated() || like_gate(product.up_bias)) && like_gate(product.down_bias);
 }
 
 // One batch of 16-bit rows: the products piece by piece, the steps between products for all pieces
@@ -70,7 +71,7 @@ class Batch {
         rows_(with, pieces),
         in_(with, bytes(first_.in.width, sizeof(Stored))),
         gate_(with, bytes(width_, sizeof(float))),
-        up_(with, bytes(width_, sizeof(float))),
+        up_(with, first_.gated() ? bytes(width_, sizeof(float)) : 0),
         gated_(with, bytes(width_, sizeof(Stored))),
         out_(with, rows_.any_scattered() ? bytes(first_.out.width, sizeof(float)) : 0) {}
 
@@ -79,6 +80,7 @@ class Batch {
     int64_t row = 0;
     for (const ExpertPiece& piece : pieces_) {
       for (const bool up : {false, true}) {
+        if (up && !first_.gated()) continue;
         const TensorView& weight = up ? piece.product->up : piece.product->gate;
         const Scratch& to = up ? up_ : gate_;
         multiply(piece, weight, in_.as<Stored>() + row * first_.in.width,
@@ -87,8 +89,9 @@ class Batch {
       row += piece.computed;
     }
     rows_.add_biases(gate_.as<float>(), ExpertBias::gate);
-    rows_.add_biases(up_.as<float>(), ExpertBias::up);
-    activate(with_, gated_.as<Stored>(), gate_.as<float>(), up_.as<float>(), row * width_, first_);
+    if (first_.gated()) rows_.add_biases(up_.as<float>(), ExpertBias::up);
+    activate(with_, gated_.as<Stored>(), gate_.as<float>(),
+             first_.gated() ? up_.as<float>() : nullptr, row * width_, first_);
     row = 0;
     for (const ExpertPiece& piece : pieces_) {
       float* to =
@@ -200,7 +203,8 @@ void run_plain(const CudaProcessor& processor, const ExpertPiece& piece, Precisi
   const int64_t out_count = piece.scattered() ? piece.count * product.out.width : 0;
   const Scratch in(with, static_cast<uint64_t>(in_count) * sizeof(float));
   const Scratch gate(with, static_cast<uint64_t>(piece.count * width) * sizeof(float));
-  const Scratch up(with, static_cast<uint64_t>(piece.count * width) * sizeof(float));
+  const int64_t up_count = product.gated() ? piece.count * width : 0;
+  const Scratch up(with, static_cast<uint64_t>(up_count) * sizeof(float));
   const Scratch out(with, static_cast<uint64_t>(out_count) * sizeof(float));
   const Rows in_rows = {in.as<float>(), piece.count, product.in.width};
   const Rows gate_rows = {gate.as<float>(), piece.count, width};
@@ -209,8 +213,11 @@ void run_plain(const CudaProcessor& processor, const ExpertPiece& piece, Precisi
 
   rows.fetch(in_rows.data);
   processor.matmul(gate_rows, in_rows, product.gate, product.gate_bias, precision);
-  processor.matmul(up_rows, in_rows, product.up, product.up_bias, precision);
-  activate(with, gate_rows.data, gate_rows.data, up_rows.data, piece.count * width, product);
+  if (product.gated()) {
+    processor.matmul(up_rows, in_rows, product.up, product.up_bias, precision);
+  }
+  activate(with, gate_rows.data, gate_rows.data, product.gated() ? up_rows.data : nullptr,
+           piece.count * width, product);
   processor.matmul({to, piece.count, product.out.width}, gate_rows, product.down, product.down_bias,
                    precision);
   if (piece.scattered()) rows.scatter(to);

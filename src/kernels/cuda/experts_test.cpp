@@ -117,6 +117,7 @@ struct Case {
   Precision precision;
   Activation activation = Activation::silu;
   bool biased = false;  // with biases, a clamped activation and scaled inputs
+  bool gated = true;    // false: without an up, with biases
 };
 
 // Checks experts with `rows` rows each, which they take from and put to places in no order. Returns
@@ -162,6 +163,14 @@ std::vector<float> check_scattered(const Processor& ops, const Case& given,
       here.back().in_scales = std::span(scales).subspan(first, count);
       there.back().in_scales = device_scales.span().subspan(first, count);
     }
+    if (!given.gated) {
+      experts.back().add_biases(here.back(), there.back());
+      for (ExpertProduct* product : {&here.back(), &there.back()}) {
+        product->activation = given.activation;
+        product->up = {};
+        product->up_bias = {};
+      }
+    }
     first += count;
   }
   reference_processor().experts(here, given.precision);
@@ -178,6 +187,17 @@ TEST_F(GpuExperts, BiasesScalesAndClampedGatesAgreeWithTheReference) {
     for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
       check_scattered(ops(), {{72, 133, 40}, {type, type}, precision, Activation::silu, true},
                       {1, 5, 40, 0, 3});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(GpuExperts, WithoutAnUpAgreeWithTheReference) {
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
+      Case given{{72, 133, 40}, {type, type}, precision, Activation::relu};
+      given.gated = false;
+      check_scattered(ops(), given, {1, 5, 40, 0, 3});
       if (HasFatalFailure()) return;
     }
   }

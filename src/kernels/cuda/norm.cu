@@ -17,6 +17,7 @@ struct Norm {
   int64_t width;   // numbers of a row that are normalised
   int64_t stride;  // numbers of a row
   float epsilon;
+  float offset;  // added to weights
   bool aligned;  // every row is aligned
 };
 
@@ -78,7 +79,7 @@ __global__ void normalise(Norm<Stored> task) {
     if (task.weight) {
       const Floats weights = load(task.weight + i, task.width - i, task.aligned);
 #pragma unroll
-      for (int k = 0; k < kVector; ++k) values.values[k] *= weights.values[k];
+      for (int k = 0; k < kVector; ++k) values.values[k] *= weights.values[k] + task.offset;
     }
     if (centred) {
 #pragma unroll
@@ -90,15 +91,14 @@ __global__ void normalise(Norm<Stored> task) {
 
 template <bool centred>
 void launch_norm(const Context& with, Rows out, ConstRows in, const TensorView& weight,
-                 const TensorView& bias, float epsilon) {
+                 const TensorView& bias, float epsilon, float offset = 0.0f) {
   constexpr int64_t kWarpWidth = 1024;  // numbers that a warp reads in four rounds
   if (in.count == 0) return;
   with_stored_type(weight.dtype, [&](auto type) {
     using Stored = decltype(type);
     const int64_t width = weight.data ? weight.shape.back() : in.width;
     const bool aligned = rows_aligned(in.data, in.width) && is_aligned(out.data) &&
-                         is_aligned(weight.data) &&
-                         (bias.data == nullptr || is_aligned(bias.data));
+                         is_aligned(weight.data) && (bias.data == nullptr || is_aligned(bias.data));
     const Norm<Stored> task = {out.data,
                                in.data,
                                reinterpret_cast<const Stored*>(weight.data),
@@ -107,6 +107,7 @@ void launch_norm(const Context& with, Rows out, ConstRows in, const TensorView& 
                                width,
                                in.width,
                                epsilon,
+                               offset,
                                aligned};
     if (width <= kWarpWidth) {
       normalise<Stored, kWarp, centred>
@@ -121,9 +122,9 @@ void launch_norm(const Context& with, Rows out, ConstRows in, const TensorView& 
 
 }  // namespace
 
-void CudaProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight,
-                             float epsilon) const {
-  launch_norm<false>(context(), out, in, weight, {}, epsilon);
+void CudaProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon,
+                             float offset) const {
+  launch_norm<false>(context(), out, in, weight, {}, epsilon, offset);
 }
 
 void CudaProcessor::layer_norm(Rows out, ConstRows in, const TensorView& weight,

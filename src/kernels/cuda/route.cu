@@ -25,33 +25,33 @@ struct Routing {
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7F800000); }
 
-// A place in the order of values, largest first, ties to the lower index, a NaN last.
-struct Place {
+// A rank in the order of values, largest first, ties to the lower index, a NaN last.
+struct Ranked {
   float key;
   int index;
 
-  __device__ bool before(const Place& other) const {
+  __device__ bool before(const Ranked& other) const {
     return key > other.key || (key == other.key && index < other.index);
   }
 };
 
-__device__ __forceinline__ Place place_of(const float* values, int index) {
+__device__ __forceinline__ Ranked ranked_at(const float* values, int index) {
   const float value = values[index];
   return {isnan(value) ? -infinity() : value, index};
 }
 
-__device__ __forceinline__ Place before_all() { return {infinity(), -1}; }
+__device__ __forceinline__ Ranked before_all() { return {infinity(), -1}; }
 
-// The first place of `count` values that comes after another one. There must be one.
-__device__ Place next_place(const float* values, int count, const Place& last) {
-  Place best = {-infinity(), INT_MAX};
+// The first of `count` values by rank that comes after another one. There must be one.
+__device__ Ranked next_ranked(const float* values, int count, const Ranked& last) {
+  Ranked best = {-infinity(), INT_MAX};
   for (int i = static_cast<int>(threadIdx.x % kWarp); i < count; i += kWarp) {
-    const Place place = place_of(values, i);
-    if (last.before(place) && place.before(best)) best = place;
+    const Ranked one = ranked_at(values, i);
+    if (last.before(one) && one.before(best)) best = one;
   }
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    const Place other = {__shfl_xor_sync(kWholeWarp, best.key, distance),
+    const Ranked other = {__shfl_xor_sync(kWholeWarp, best.key, distance),
                          __shfl_xor_sync(kWholeWarp, best.index, distance)};
     if (other.before(best)) best = other;
   }
@@ -82,13 +82,13 @@ struct Mixed {
 };
 
 // Mixes the chosen expert; earlier choices come before it in the order of `choice`.
-__device__ Mixed mix(const float* logits, const float* choice, int experts, const Place& chosen,
+__device__ Mixed mix(const float* logits, const float* choice, int experts, const Ranked& chosen,
                      float jitter) {
   const float best = logits[chosen.index];
   float sum = 0.0f;
   float gap = infinity();
   for (int i = static_cast<int>(threadIdx.x % kWarp); i < experts; i += kWarp) {
-    if (place_of(choice, i).before(chosen)) continue;
+    if (ranked_at(choice, i).before(chosen)) continue;
     const float size = fmaxf(fabsf(logits[i]), best);
     const float distance = (best - logits[i]) / size;
     if (i != chosen.index) gap = fminf(gap, fabsf(distance - 2.0f * jitter) * size);
@@ -100,15 +100,15 @@ __device__ Mixed mix(const float* logits, const float* choice, int experts, cons
 
 // The score of a group: its best expert's, or the sum of its best two.
 __device__ float group_score(const float* members, int count, bool two) {
-  Place best = place_of(members, 0);
-  Place second = {-infinity(), INT_MAX};
+  Ranked best = ranked_at(members, 0);
+  Ranked second = {-infinity(), INT_MAX};
   for (int i = 1; i < count; ++i) {
-    const Place place = place_of(members, i);
-    if (place.before(best)) {
+    const Ranked one = ranked_at(members, i);
+    if (one.before(best)) {
       second = best;
-      best = place;
-    } else if (place.before(second)) {
-      second = place;
+      best = one;
+    } else if (one.before(second)) {
+      second = one;
     }
   }
   return two && count > 1 ? members[best.index] + members[second.index] : members[best.index];
@@ -125,14 +125,14 @@ __device__ float keep_best_groups(float* choice, float* groups, int experts,
         group_score(choice + group * size, size, rule.group_score == GroupScore::best_two);
   }
   __syncwarp();
-  Place last = before_all();
-  for (int kept = 0; kept < rule.groups_kept; ++kept) last = next_place(groups, rule.groups, last);
+  Ranked last = before_all();
+  for (int kept = 0; kept < rule.groups_kept; ++kept) last = next_ranked(groups, rule.groups, last);
   for (int expert = lane; expert < experts; expert += kWarp) {
-    if (last.before(place_of(groups, expert / size))) choice[expert] = -infinity();
+    if (last.before(ranked_at(groups, expert / size))) choice[expert] = -infinity();
   }
   __syncwarp();
   if (rule.groups_kept >= rule.groups) return infinity();
-  return groups[last.index] - groups[next_place(groups, rule.groups, last).index];
+  return groups[last.index] - groups[next_ranked(groups, rule.groups, last).index];
 }
 
 // A warp a token; its numbers lie in shared memory.
@@ -157,10 +157,10 @@ __global__ void choose(Routing task) {
 
   ExpertId* chosen = task.chosen + token * rule.top_k;
   float* weights = task.weights + token * rule.top_k;
-  Place last = before_all();
+  Ranked last = before_all();
   float sum = 0.0f;
   for (int slot = 0; slot < rule.top_k; ++slot) {
-    last = next_place(choice, experts, last);
+    last = next_ranked(choice, experts, last);
     float weight = scores[last.index];
     if (rule.score == ScoreFunction::sparse_mixer) {
       const Mixed mixed = mix(logits, choice, experts, last, rule.jitter);
@@ -180,7 +180,7 @@ __global__ void choose(Routing task) {
   }
   if (!task.gaps) return;
   if (rule.top_k < experts) {
-    const float lead = choice[last.index] - choice[next_place(choice, experts, last).index];
+    const float lead = choice[last.index] - choice[next_ranked(choice, experts, last).index];
     if (lead < gap) gap = lead;
   }
   if (lane == 0) task.gaps[token] = gap;

@@ -111,7 +111,7 @@ struct Combination {
   float* out;
   const float* in;
   const float* weights;
-  int64_t slots;
+  int64_t top_k;
   int64_t width;
   bool aligned;  // every row is aligned
 };
@@ -119,12 +119,12 @@ struct Combination {
 // A block a row of the output. Each product is rounded before it is added, as in the reference.
 __global__ void add_weighted(Combination task) {
   float* out = task.out + int64_t{blockIdx.x} * task.width;
-  const int64_t first = int64_t{blockIdx.x} * task.slots;
+  const int64_t first = int64_t{blockIdx.x} * task.top_k;
   for (int64_t i = threadIdx.x * kVector; i < task.width; i += kThreads * kVector) {
     Floats sums = load(out + i, task.width - i, task.aligned);
-    for (int64_t slot = first; slot < first + task.slots; ++slot) {
-      const float weight = task.weights[slot];
-      const Floats in = load(task.in + slot * task.width + i, task.width - i, task.aligned);
+    for (int64_t choice = first; choice < first + task.top_k; ++choice) {
+      const float weight = task.weights[choice];
+      const Floats in = load(task.in + choice * task.width + i, task.width - i, task.aligned);
 #pragma unroll
       for (int k = 0; k < kVector; ++k) {
         sums.values[k] = __fadd_rn(sums.values[k], __fmul_rn(weight, in.values[k]));
@@ -179,11 +179,11 @@ void CudaProcessor::scatter_add(Rows out, ConstRows in, std::span<const int32_t>
   launch_scatter<true>(context(), out, in, rows);
 }
 
-void CudaProcessor::combine(Rows out, ConstRows slots_in, std::span<const float> weights) const {
+void CudaProcessor::combine(Rows out, ConstRows results, std::span<const float> weights) const {
   if (out.count == 0) return;
-  const bool aligned = rows_aligned(out.data, out.width) && is_aligned(slots_in.data);
+  const bool aligned = rows_aligned(out.data, out.width) && is_aligned(results.data);
   add_weighted<<<static_cast<unsigned>(out.count), kThreads, 0, context().stream>>>(
-      {out.data, slots_in.data, weights.data(), slots_in.count / out.count, out.width, aligned});
+      {out.data, results.data, weights.data(), results.count / out.count, out.width, aligned});
   check_launch("add_weighted");
 }
 

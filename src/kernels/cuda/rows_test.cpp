@@ -96,21 +96,21 @@ TEST_F(GpuRows, ScatterIsTheInverseOfGather) {
 }
 
 TEST_F(GpuRows, CombineAddsSlotsInTheirOrder) {
-  for (const int64_t slots : {1, 2, 8}) {
+  for (const int64_t top_k : {1, 2, 8}) {
     for (const int64_t width : {1, 9, 64, 4096}) {
       constexpr int64_t kTokens = 13;
       const std::vector<float> before = random_floats(kTokens * width, 1);
-      const std::vector<float> from = random_floats(kTokens * slots * width, 2);
-      const std::vector<float> weights = random_floats(kTokens * slots, 3);
+      const std::vector<float> from = random_floats(kTokens * top_k * width, 2);
+      const std::vector<float> weights = random_floats(kTokens * top_k, 3);
       std::vector<float> expected = before;
       reference_processor().combine({expected.data(), kTokens, width},
-                                    {from.data(), kTokens * slots, width}, weights);
+                                    {from.data(), kTokens * top_k, width}, weights);
       const DeviceArray<float> out{std::span<const float>(before)};
       const DeviceArray<float> in{std::span<const float>(from)};
       const DeviceArray<float> device_weights{std::span<const float>(weights)};
-      ops().combine({out.data(), kTokens, width}, {in.data(), kTokens * slots, width},
+      ops().combine({out.data(), kTokens, width}, {in.data(), kTokens * top_k, width},
                     device_weights.span());
-      EXPECT_TRUE(same_bits(out.download(), expected)) << slots << " slots of " << width;
+      EXPECT_TRUE(same_bits(out.download(), expected)) << top_k << " choices of " << width;
     }
   }
 }

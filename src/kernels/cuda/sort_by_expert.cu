@@ -20,7 +20,7 @@ constexpr unsigned kTiles = 4;         // tiles of a block: their counts fit sha
 struct Part {
   int64_t begin;  // index of its first choice among the choices of all parts
   const ExpertId* experts;
-  int64_t slots;
+  int64_t top_k;
   int64_t first_row;
   int64_t first_output;
   const float* scales;  // by choice, or null
@@ -149,7 +149,7 @@ __global__ void place_choices(Sorting task) {
     if (choice.expert >= 0) {
       const Part& part = *choice.part;
       const int32_t place = places[choice.expert] + choice.below;
-      task.in_rows[place] = static_cast<int32_t>(part.first_row + choice.index / part.slots);
+      task.in_rows[place] = static_cast<int32_t>(part.first_row + choice.index / part.top_k);
       task.out_rows[place] = static_cast<int32_t>(part.first_output + choice.index);
       if (task.scales) task.scales[place] = part.scales[choice.index];
     }
@@ -168,7 +168,7 @@ void CudaProcessor::sort_by_expert(std::span<const RoutedRows> parts, int64_t ex
   int64_t choices = 0;
   for (const RoutedRows& part : parts) {
     if (part.experts.empty()) continue;
-    listed.push_back({choices, part.experts.data(), part.slots, part.first_row, part.first_output,
+    listed.push_back({choices, part.experts.data(), part.top_k, part.first_row, part.first_output,
                       part.scales.data()});
     choices += static_cast<int64_t>(part.experts.size());
   }

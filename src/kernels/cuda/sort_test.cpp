@@ -14,20 +14,20 @@ using GpuSort = GpuTest;
 
 struct Choices {
   std::vector<ExpertId> experts;
-  int64_t slots;
+  int64_t top_k;
   int64_t first_row;
   int64_t first_output;
 };
 
 // Parts of `rows` rows each; few experts are chosen much more often than the others.
-std::vector<Choices> random_parts(const std::vector<int64_t>& rows, int64_t slots, int64_t experts,
+std::vector<Choices> random_parts(const std::vector<int64_t>& rows, int64_t top_k, int64_t experts,
                                   unsigned seed) {
   std::mt19937 random(seed);
   std::vector<Choices> parts;
   int64_t row = 3;
   for (const int64_t count : rows) {
-    Choices part{{}, slots, row, row * slots + 11};
-    for (int64_t i = 0; i < count * slots; ++i) {
+    Choices part{{}, top_k, row, row * top_k + 11};
+    for (int64_t i = 0; i < count * top_k; ++i) {
       const double share = static_cast<double>(random()) / 4294967296.0;
       part.experts.emplace_back(static_cast<int64_t>(share * share * double(experts)));
     }
@@ -49,7 +49,7 @@ void check(const Processor& ops, const std::vector<Choices>& parts, int64_t expe
       for (size_t i = 0; i < part.experts.size(); ++i) {
         if (part.experts[i].value != expert) continue;
         const auto index = static_cast<int64_t>(i);
-        expected_in.push_back(static_cast<int32_t>(part.first_row + index / part.slots));
+        expected_in.push_back(static_cast<int32_t>(part.first_row + index / part.top_k));
         expected_out.push_back(static_cast<int32_t>(part.first_output + index));
         expected_scales.push_back(static_cast<float>(part.first_output + index) / 8.0f);
       }
@@ -65,7 +65,7 @@ void check(const Processor& ops, const std::vector<Choices>& parts, int64_t expe
       part_scales.push_back(static_cast<float>(part.first_output + int64_t(i)) / 8.0f);
     }
     scale_arrays.emplace_back(std::span<const float>(part_scales));
-    routed.push_back({arrays.back().span(), part.slots, part.first_row, part.first_output,
+    routed.push_back({arrays.back().span(), part.top_k, part.first_row, part.first_output,
                       scale_arrays.back().span()});
   }
   const DeviceArray<int32_t> in_rows(choices);
@@ -82,10 +82,10 @@ void check(const Processor& ops, const std::vector<Choices>& parts, int64_t expe
 
 TEST_F(GpuSort, KeepsTheOrderOfPartsAndChoices) {
   for (const int64_t experts : {1, 8, 31, 60, 128}) {
-    for (const int64_t slots : {1, 2, 6}) {
-      check(ops(), random_parts({1}, slots, experts, 1), experts);
-      check(ops(), random_parts({3, 0, 17, 1}, slots, experts, 2), experts);
-      check(ops(), random_parts({100, 31, 32, 33, 0}, slots, experts, 3), experts);
+    for (const int64_t top_k : {1, 2, 6}) {
+      check(ops(), random_parts({1}, top_k, experts, 1), experts);
+      check(ops(), random_parts({3, 0, 17, 1}, top_k, experts, 2), experts);
+      check(ops(), random_parts({100, 31, 32, 33, 0}, top_k, experts, 3), experts);
       if (HasFatalFailure()) return;
     }
   }

@@ -76,6 +76,9 @@ void attend(const AttentionArguments& arguments) {
         float sum = 0.0f;
         for (size_t d = 0; d < key.size(); ++d) sum += query[d] * key[d];
         scores[i] = sum * arguments.scale;
+        if (!arguments.position_bias.empty()) {
+          scores[i] += arguments.bias(head, token, positions[i]);
+        }
       }
       const auto sink = arguments.sinks.empty()
                             ? std::span<const float>()

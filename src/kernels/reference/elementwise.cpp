@@ -93,13 +93,13 @@ void ReferenceProcessor::scatter_add(Rows out, ConstRows in, std::span<const int
   }
 }
 
-void ReferenceProcessor::combine(Rows out, ConstRows slots_in,
+void ReferenceProcessor::combine(Rows out, ConstRows results,
                                  std::span<const float> weights) const {
-  const int64_t slots = slots_in.count / std::max<int64_t>(out.count, 1);
+  const int64_t top_k = results.count / std::max<int64_t>(out.count, 1);
   for (int64_t i = 0; i < out.count; ++i) {
-    for (int64_t slot = i * slots; slot < (i + 1) * slots; ++slot) {
-      const float weight = weights[static_cast<size_t>(slot)];
-      for (int64_t c = 0; c < out.width; ++c) out.row(i)[c] += weight * slots_in.row(slot)[c];
+    for (int64_t choice = i * top_k; choice < (i + 1) * top_k; ++choice) {
+      const float weight = weights[static_cast<size_t>(choice)];
+      for (int64_t c = 0; c < out.width; ++c) out.row(i)[c] += weight * results.row(choice)[c];
     }
   }
 }

@@ -32,7 +32,11 @@ void run_block(const ReferenceProcessor& with, const ExpertProduct& product, int
   const Rows up_rows = {up.data(), count, width};
   const ConstRows in_rows = {in.data(), count, product.in.width};
   with.matmul(gated_rows, in_rows, product.gate, product.gate_bias, precision);
-  with.matmul(up_rows, in_rows, product.up, product.up_bias, precision);
+  if (product.gated()) {
+    with.matmul(up_rows, in_rows, product.up, product.up_bias, precision);
+  } else {
+    std::fill(up.begin(), up.end(), 1.0f);
+  }
   gate(gated_rows, up_rows, product.activation, product.swiglu);
   with.matmul({out.data(), count, product.out.width}, gated_rows, product.down, product.down_bias,
               precision);

@@ -5,8 +5,8 @@
 
 namespace klotski::reference {
 
-void ReferenceProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight,
-                                  float epsilon) const {
+void ReferenceProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weight, float epsilon,
+                                  float offset) const {
   const int64_t width = weight.data ? weight.shape.back() : in.width;
   for (int64_t r = 0; r < in.count; ++r) {
     const float* x = in.row(r);
@@ -14,7 +14,7 @@ void ReferenceProcessor::rms_norm(Rows out, ConstRows in, const TensorView& weig
     for (int64_t c = 0; c < width; ++c) sum += x[c] * x[c];
     const float scale = 1.0f / std::sqrt(sum / static_cast<float>(width) + epsilon);
     for (int64_t c = 0; c < width; ++c) {
-      out.row(r)[c] = x[c] * scale * (weight.data ? load_element(weight, c) : 1.0f);
+      out.row(r)[c] = x[c] * scale * (weight.data ? load_element(weight, c) + offset : 1.0f);
     }
   }
 }

@@ -43,6 +43,9 @@ class ReferenceProcessor : public Processor {
 
 float sigmoid_of(float value);
 
+// The factor of a state a token: exp(-exp(log_decay) * softplus(step)).
+float decay_of(float log_decay, float step);
+
 // gate = activation(gate) * up, and as ClampedSwiglu says
 void gate(Rows gate, ConstRows up, Activation activation, const ClampedSwiglu& swiglu = {});
 

@@ -16,7 +16,7 @@ void ReferenceProcessor::sort_by_expert(std::span<const RoutedRows> parts, int64
     for (int64_t i = 0; i < std::ssize(part.experts); ++i) {
       const ExpertId expert = part.experts[static_cast<size_t>(i)];
       const size_t at = next[static_cast<size_t>(expert.value)]++;
-      in_rows[at] = static_cast<int32_t>(part.first_row + i / part.slots);
+      in_rows[at] = static_cast<int32_t>(part.first_row + i / part.top_k);
       out_rows[at] = static_cast<int32_t>(part.first_output + i);
       if (!scales.empty()) scales[at] = part.scales[static_cast<size_t>(i)];
     }

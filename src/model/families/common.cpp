@@ -241,11 +241,11 @@ double yarn_magnitude(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-FeedForward describe_softmax_experts(const JsonFields& config) {
+FeedForward describe_softmax_experts(const JsonFields& config, std::string_view width_key) {
   FeedForward part;
   part.routed = true;
   part.experts = expert_count(config);
-  part.width = config.integer("intermediate_size", 1, kMaxWidth);
+  part.width = config.integer(width_key, 1, kMaxWidth);
   part.activation = describe_activation(config);
   part.router = describe_softmax_router(config, part.experts);
   part.router.renormalise = true;
@@ -302,6 +302,20 @@ RouterRule describe_softmax_router(const JsonFields& config, int64_t experts) {
 
 std::vector<Layer> repeat_layer(const JsonFields& config, const Layer& layer) {
   return std::vector<Layer>(static_cast<size_t>(layer_count(config)), layer);
+}
+
+void add_sparse_layers(std::vector<Layer>& to, const SparseLayers& sparse, const Layer& layer,
+                       const FeedForward& routed) {
+  for (int64_t i = 0; i < sparse.layers; ++i) {
+    to.push_back(layer);
+    if (sparse.step > 0 && i % sparse.step == sparse.first) to.back().feed_forward = routed;
+  }
+}
+
+void refuse_other_router_types(const JsonFields& config) {
+  if (config.string_or("router_dtype", "float32") != "float32") {
+    config.refuse("router_dtype", "float32, all that this program computes");
+  }
 }
 
 }  // namespace klotski

@@ -70,11 +70,26 @@ RouterRule describe_softmax_router(const JsonFields& config, int64_t experts);
 // The factor by which yarn enlarges sine, cosine or scores of a rope stretched `factor` times.
 double yarn_magnitude(double factor, double mscale);
 
-// Routed experts of `intermediate_size` whose softmax weights are renormalised over the chosen
+// Routed experts as wide as a field says, whose softmax weights are renormalised over the chosen
 // ones.
-FeedForward describe_softmax_experts(const JsonFields& config);
+FeedForward describe_softmax_experts(const JsonFields& config,
+                                     std::string_view width_key = "intermediate_size");
 
 // The layers of a model whose every layer looks like `layer`.
 std::vector<Layer> repeat_layer(const JsonFields& config, const Layer& layer);
+
+// Which layers of an encoder or a decoder are routed: every step-th, the first one at `first`; none
+// where the step is 0.
+struct SparseLayers {
+  int64_t layers = 0;
+  int64_t step = 0;
+  int64_t first = 0;
+};
+// Appends layers of an encoder or a decoder.
+void add_sparse_layers(std::vector<Layer>& to, const SparseLayers& sparse, const Layer& layer,
+                       const FeedForward& routed);
+
+// Refuses routers that are not computed in float32.
+void refuse_other_router_types(const JsonFields& config);
 
 }  // namespace klotski

@@ -33,6 +33,10 @@ struct Family {
   ModelDescription (*describe)(const JsonFields& config);
   std::span<const TensorPattern> tensor_names;  // only names that differ from kDecoderTensors
   GgufFamily gguf;
+  // Makes a description compute as this version of transformers does, where that has a fault; says
+  // in one sentence what it computes, or nothing.
+  std::string_view (*repeat_fault)(ModelDescription& model,
+                                   std::string_view transformers_version) = nullptr;
 };
 
 // Tensor names of most decoders in the Hugging Face layout; a family's own names come before.
@@ -95,10 +99,13 @@ extern const Family kKimiK2;
 extern const Family kLlama4Text;
 extern const Family kMinimaxM2;
 extern const Family kMixtral;
+extern const Family kNllbMoe;
 extern const Family kOlmoe;
 extern const Family kPhiMoe;
 extern const Family kQwen2Moe;
 extern const Family kQwen3Moe;
+extern const Family kQwen3Next;
+extern const Family kSwitch;
 
 // A field that is one token id or a list of them; absent gives none.
 std::vector<TokenId> token_ids(const JsonFields& config, std::string_view key, int64_t vocabulary);

@@ -68,8 +68,13 @@ void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
   if (metadata.has(rotated) && metadata.integer(rotated, 0, INT64_MAX) != whole) {
     metadata.refuse(rotated, fmt::format("all {} numbers of a head", whole));
   }
-  const double scale = std::visit([](const auto& kind) { return static_cast<double>(kind.scale); },
-                                  model.layers.front().attention.kind);
+  // A kind of attention without scores has no factor of theirs.
+  const double scale = std::visit(
+      [](const auto& kind) {
+        if constexpr (requires { kind.scale; }) return static_cast<double>(kind.scale);
+        return 0.0;
+      },
+      model.layers.front().attention.kind);
   check_number(metadata, key_of("attention.scale"), {scale, 0});
   const RouterRule router = router_of(model);
   check_number(metadata, key_of("expert_weights_scale"), {static_cast<double>(router.scale), 0});

@@ -1,6 +1,8 @@
-// Qwen2-MoE (routed experts and a gated shared expert, biases on queries, keys and values) and
-// Qwen3-MoE (no shared expert, queries and keys normalised head by head). In both, some layers may
-// be dense: layers listed in `mlp_only_layers` and layers that `decoder_sparse_step` passes over.
+// Qwen2-MoE (routed experts and a gated shared expert, biases on queries, keys and values),
+// Qwen3-MoE (no shared expert, queries and keys normalised head by head) and Qwen3-Next (layers of
+// a gated delta net, every fourth one of attention with gated results and partly rotated heads;
+// norms with weights around zero; a gated shared expert). In all of them, some layers may be dense:
+// layers listed in `mlp_only_layers` and layers that `decoder_sparse_step` passes over.
 
 #include <array>
 
@@ -18,13 +20,22 @@ constexpr std::array kQwen2Tensors = {
     TensorPattern{Role::shared_scale, "model.layers.{layer}.mlp.shared_expert_gate.weight"},
 };
 
+constexpr std::array kQwen3NextTensors = {
+    TensorPattern{Role::delta_input, "model.layers.{layer}.linear_attn.in_proj_qkvz.weight"},
+    TensorPattern{Role::delta_rates, "model.layers.{layer}.linear_attn.in_proj_ba.weight"},
+    TensorPattern{Role::delta_convolution, "model.layers.{layer}.linear_attn.conv1d.weight"},
+    TensorPattern{Role::delta_log_decay, "model.layers.{layer}.linear_attn.A_log"},
+    TensorPattern{Role::delta_step_bias, "model.layers.{layer}.linear_attn.dt_bias"},
+    TensorPattern{Role::delta_norm, "model.layers.{layer}.linear_attn.norm.weight"},
+    TensorPattern{Role::delta_output, "model.layers.{layer}.linear_attn.out_proj.weight"},
+    kQwen2Tensors[0],
+    kQwen2Tensors[1],
+    kQwen2Tensors[2],
+    kQwen2Tensors[3],
+};
+
 FeedForward routed_part(const JsonFields& config) {
-  FeedForward part;
-  part.routed = true;
-  part.experts = expert_count(config);
-  part.width = config.integer("moe_intermediate_size", 1, kMaxWidth);
-  part.activation = describe_activation(config);
-  part.router = describe_softmax_router(config, part.experts);
+  FeedForward part = describe_softmax_experts(config, "moe_intermediate_size");
   part.router.renormalise = config.boolean_or("norm_topk_prob", false);
   return part;
 }
@@ -92,10 +103,66 @@ ModelDescription describe_qwen3(const JsonFields& config) {
   return description;
 }
 
+// Heads of a gated delta net, whose states and rows stay within the bounds of other widths.
+GatedDeltaNet describe_delta_net(const JsonFields& config) {
+  constexpr int64_t kMostTaps = 64;
+  GatedDeltaNet net;
+  net.key_heads = config.integer_or("linear_num_key_heads", 16, 1, kMaxWidth);
+  net.value_heads = config.integer_or("linear_num_value_heads", 32, 1, kMaxWidth);
+  if (net.value_heads % net.key_heads != 0) {
+    config.refuse("linear_num_value_heads",
+                  fmt::format("a multiple of linear_num_key_heads ({})", net.key_heads));
+  }
+  net.key_dim = config.integer_or("linear_key_head_dim", 128, 1, kMostDeltaKeys);
+  net.value_dim = config.integer_or("linear_value_head_dim", 128, 1, kMaxWidth);
+  const std::string fewer = fmt::format("heads of at most {} numbers together", kMaxWidth);
+  if (net.key_width() > kMaxWidth) config.refuse("linear_key_head_dim", fewer);
+  if (net.value_width() > kMaxWidth) config.refuse("linear_value_head_dim", fewer);
+  net.taps = config.integer_or("linear_conv_kernel_dim", 4, 1, kMostTaps);
+  net.activation = describe_activation(config);
+  return net;
+}
+
+// Which layers have a gated delta net: named one by one in `layer_types`, else all but every
+// `full_attention_interval`th one.
+std::vector<bool> delta_layers(const JsonFields& config) {
+  const auto types = layer_types(config, {"linear_attention", "full_attention"});
+  const int64_t interval = config.integer_or("full_attention_interval", 4, 1, kMaxLayers);
+  std::vector<bool> linear;
+  for (int64_t i = 0; i < layer_count(config); ++i) {
+    linear.push_back(types.empty() ? (i + 1) % interval != 0
+                                   : types[static_cast<size_t>(i)] == "linear_attention");
+  }
+  return linear;
+}
+
+ModelDescription describe_qwen3_next(const JsonFields& config) {
+  require_present(config, {"head_dim"});
+  GroupedHeads attention = describe_attention(config);
+  ModelDescription description =
+      describe_common(config, 1e4, rotated_dims(config, attention.head_dim, 0.25));
+  description.norm_offset = 1.0f;
+  attention.norm = HeadNorm::per_head;
+  attention.output_gate = true;
+  attention.qkv_bias = attention.output_bias = config.boolean_or("attention_bias", false);
+  FeedForward routed = routed_part(config);
+  routed.router.renormalise = config.boolean_or("norm_topk_prob", true);
+  routed.shared = SharedExpert{
+      .width = config.integer("shared_expert_intermediate_size", 1, kMaxWidth), .gated = true};
+  description.layers = describe_layers(config, attention, routed);
+  const GatedDeltaNet net = describe_delta_net(config);
+  const std::vector<bool> linear = delta_layers(config);
+  for (size_t i = 0; i < linear.size(); ++i) {
+    if (linear[i]) description.layers[i].attention = net;
+  }
+  return description;
+}
+
 }  // namespace
 
 const Family kQwen2Moe = {"qwen2_moe", describe_qwen2, kQwen2Tensors, {.architecture = "qwen2moe"}};
 const Family kQwen3Moe = {
     "qwen3_moe", describe_qwen3, {}, {.architecture = "qwen3moe", .renormalises = true}};
+const Family kQwen3Next = {"qwen3_next", describe_qwen3_next, kQwen3NextTensors, {}};
 
 }  // namespace klotski

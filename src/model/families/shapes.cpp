@@ -49,6 +49,18 @@ constexpr std::array kShapes = {
       "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
       "use_sliding_window": false, "sliding_window": null, "tie_word_embeddings": false,
       "vocab_size": 151936})"},
+    NamedShape{"qwen3-next-80b-a3b", R"({
+      "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "hidden_act": "silu",
+      "attention_bias": false, "decoder_sparse_step": 1, "mlp_only_layers": [],
+      "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512,
+      "shared_expert_intermediate_size": 512, "num_hidden_layers": 48,
+      "full_attention_interval": 4, "num_attention_heads": 16, "num_key_value_heads": 2,
+      "head_dim": 256, "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
+      "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
+      "linear_num_value_heads": 32, "num_experts": 512, "num_experts_per_tok": 10,
+      "norm_topk_prob": true, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
+      "rope_theta": 10000000, "rope_scaling": null, "tie_word_embeddings": false,
+      "vocab_size": 151936})"},
     NamedShape{"qwen1.5-moe-a2.7b", R"({
       "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "hidden_act": "silu",
       "decoder_sparse_step": 1, "hidden_size": 2048, "intermediate_size": 5632,
@@ -141,6 +153,24 @@ constexpr std::array kShapes = {
       "use_residual": true, "max_position_embeddings": 4096, "rms_norm_eps": 1e-05,
       "rope_theta": 10000.0, "sliding_window": null, "tie_word_embeddings": false,
       "vocab_size": 32000})"},
+    NamedShape{"switch-base-128", R"({
+      "architectures": ["SwitchTransformersForConditionalGeneration"],
+      "model_type": "switch_transformers", "is_encoder_decoder": true, "dense_act_fn": "relu",
+      "d_model": 768, "d_ff": 3072, "d_kv": 64, "num_heads": 12, "num_layers": 12,
+      "num_decoder_layers": 12, "num_experts": 128, "encoder_sparse_step": 2,
+      "decoder_sparse_step": 2, "expert_capacity": 64, "layer_norm_epsilon": 1e-06,
+      "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+      "decoder_start_token_id": 0, "tie_word_embeddings": true, "vocab_size": 32128})"},
+    NamedShape{"nllb-moe-54b", R"({
+      "architectures": ["NllbMoeForConditionalGeneration"], "model_type": "nllb-moe",
+      "is_encoder_decoder": true, "activation_function": "relu", "d_model": 2048,
+      "encoder_layers": 24, "decoder_layers": 24, "encoder_ffn_dim": 8192,
+      "decoder_ffn_dim": 8192, "encoder_attention_heads": 16, "decoder_attention_heads": 16,
+      "encoder_sparse_step": 4, "decoder_sparse_step": 4, "num_experts": 128,
+      "moe_eval_capacity_token_fraction": 1.0, "moe_token_dropout": 0.2,
+      "second_expert_policy": "all", "max_position_embeddings": 1024, "scale_embedding": true,
+      "pad_token_id": 1, "decoder_start_token_id": 2, "tie_word_embeddings": true,
+      "vocab_size": 256206})"},
 };
 
 // The shape that fills in the fields that a shape by hand leaves out.
@@ -191,6 +221,30 @@ void add_default_heads(Values& values, int64_t hidden) {
 
 // Heads that share a latent vector have no keys, values and widths of their own.
 bool has_latent_attention(const OrderedJson& config) { return config.contains("kv_lora_rank"); }
+bool has_encoder(const OrderedJson& config) { return config.contains("is_encoder_decoder"); }
+
+// Changes a field of the encoder and of the decoder.
+void change_both(OrderedJson& config, std::string_view shape, std::string_view field,
+                 int64_t value) {
+  static const std::map<std::string_view, std::vector<std::string_view>> kNames = {
+      {"L", {"num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"}},
+      {"H", {"d_model"}},
+      {"F", {"d_ff", "encoder_ffn_dim", "decoder_ffn_dim"}},
+      {"E", {"num_experts"}},
+      {"heads", {"num_heads", "encoder_attention_heads", "decoder_attention_heads"}},
+      {"head_dim", {"d_kv"}},
+      {"vocab", {"vocab_size"}},
+  };
+  bool known = false;
+  const auto names = kNames.find(field);
+  for (size_t i = 0; names != kNames.end() && i < names->second.size(); ++i) {
+    const std::string name(names->second[i]);
+    if (!config.contains(name)) continue;
+    config[name] = value;
+    known = true;
+  }
+  if (!known) refuse(shape, fmt::format("this architecture has no field {}", field));
+}
 
 void change(OrderedJson& config, std::string_view shape, const Values& values) {
   using Pointer = OrderedJson::json_pointer;
@@ -212,6 +266,10 @@ void change(OrderedJson& config, std::string_view shape, const Values& values) {
       {"shared", {Pointer("/shared_expert_intermediate_size")}},
   };
   for (const auto& [field, value] : values) {
+    if (has_encoder(config)) {
+      change_both(config, shape, field, value);
+      continue;
+    }
     const std::vector<Pointer>& names = kKeys.at(field);
     const auto present = std::find_if(names.begin(), names.end(),
                                       [&](const Pointer& name) { return config.contains(name); });
@@ -247,16 +305,19 @@ std::string_view shape_syntax() {
     return names +
            "or L=,H=,F=,E=,K= (layers, hidden, expert width, experts, experts a token) and "
            "optionally heads=,kv_heads=,head_dim=,vocab=,shared=, alone or after a name; with "
-           ",compact at the end, expert weights of bf16 take 12 bits each";
+           ",compact at the end, expert weights of bf16 take 12 bits each; with ,mxfp4 (in memory "
+           "only) they are random numbers of 4.25 bits";
   }();
   return kText;
 }
 
-bool take_compact(std::string_view* shape) {
-  constexpr std::string_view kWord = ",compact";
-  if (!shape->ends_with(kWord)) return false;
-  shape->remove_suffix(kWord.size());
-  return true;
+std::optional<std::string_view> take_format(std::string_view* shape) {
+  const size_t comma = shape->rfind(',');
+  if (comma == std::string_view::npos) return {};
+  const std::string_view word = shape->substr(comma + 1);
+  if (word.empty() || word.find('=') != std::string_view::npos) return {};
+  shape->remove_suffix(shape->size() - comma);
+  return word;
 }
 
 OrderedJson shape_config(std::string_view shape, int64_t tokens) {
@@ -276,7 +337,7 @@ OrderedJson shape_config(std::string_view shape, int64_t tokens) {
     values.try_emplace("vocab", tokens);
   }
   OrderedJson config = parse_ordered_json((named == nullptr ? kByHand : *named).config, "shape");
-  if (values.count("H") > 0 && !has_latent_attention(config)) {
+  if (values.count("H") > 0 && !has_latent_attention(config) && !has_encoder(config)) {
     add_default_heads(values, values.at("H"));
   }
   change(config, shape, values);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,9 +16,9 @@ std::vector<std::string_view> shape_names();
 // How a shape is written, for help and errors.
 std::string_view shape_syntax();
 
-// Takes ",compact" off the end of a shape; whether it was there. Expert weights are wanted in
-// compact form then (tensor/compact.h), which is no matter of the configuration.
-bool take_compact(std::string_view* shape);
+// Takes the word for a packed format off the end of a shape ("compact" of "mixtral-8x7b,compact").
+// Expert weights are wanted in it then, which is no matter of the configuration.
+std::optional<std::string_view> take_format(std::string_view* shape);
 
 // The config.json of a shape: a name, a name with fields changed ("qwen3-30b-a3b,L=4"), or a shape
 // by hand ("L=18,H=2048,F=7168,E=8,K=2"). By hand the vocabulary is `tokens` large unless given.

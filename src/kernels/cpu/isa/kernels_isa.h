@@ -16,5 +16,6 @@ void mix(const Mix& mix);
 void gate(float* values, const float* up, int64_t count, GateFunction function);
 void clamped_swiglu(float* values, const float* up, int64_t count, float slope, float limit);
 float sum_of_squares(const float* values, int64_t count);
+void delta_rule(const DeltaColumns& columns);
 
 }  // namespace klotski::cpu::KLOTSKI_ISA

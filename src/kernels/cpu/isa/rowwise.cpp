@@ -61,6 +61,9 @@ void gate(float* values, const float* up, int64_t count, GateFunction function) 
     case GateFunction::relu:
       return gate_by(
           values, up, count, [](Vector x) __attribute__((always_inline)) { return relu(x); });
+    case GateFunction::sigmoid:
+      return gate_by(
+          values, up, count, [](Vector x) __attribute__((always_inline)) { return sigmoid(x); });
   }
 }
 
