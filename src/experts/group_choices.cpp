@@ -26,9 +26,15 @@ void GroupChoices::add_layer(std::span<const ExpertId> choices) {
   layers_[known_layers_++].assign(choices.begin(), choices.end());
 }
 
-void GroupChoices::restart(int64_t tokens) {
+void GroupChoices::restart(int64_t tokens, size_t skipped) {
   tokens_ = tokens;
   known_layers_ = 0;
+  while (known_layers_ < skipped) {
+    const int64_t top_k = shape_[known_layers_].top_k;
+    std::vector<ExpertId> first;
+    for (int64_t i = 0; i < tokens * top_k; ++i) first.emplace_back(i % top_k);
+    add_layer(first);
+  }
 }
 
 std::span<const ExpertId> GroupChoices::token(size_t routed_layer, int64_t token) const {

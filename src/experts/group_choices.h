@@ -21,8 +21,9 @@ class GroupChoices {
 
   // The choices of the next routed layer: [token][top_k], best first.
   void add_layer(std::span<const ExpertId> choices);
-  // Begins a new pass over the layers with another group; keeps the memory.
-  void restart(int64_t tokens);
+  // Begins a new pass over the layers with another group; keeps the memory. A pass that begins
+  // after `skipped` routed layers counts as having chosen their first experts.
+  void restart(int64_t tokens, size_t skipped = 0);
 
   std::span<const ExpertId> layer(size_t routed_layer) const { return layers_[routed_layer]; }
   std::span<const ExpertId> token(size_t routed_layer, int64_t token) const;

@@ -23,7 +23,7 @@ int64_t PathPredictor::run_length(int64_t first) const {
 
 // Where the sequence stands before the token. A sequence whose earlier tokens are not known is read
 // as if it began here.
-PathPredictor::Place& PathPredictor::place_for(const PassToken& first) {
+PathPredictor::Reading& PathPredictor::reading_before(const PassToken& first) {
   Sequence& sequence = sequences_[first.sequence];
   if (sequence.last_pass != passes_) {
     sequence.last_pass = passes_;
@@ -48,9 +48,9 @@ void PathPredictor::pass_begun() {
       run.push_back(tokens()[static_cast<size_t>(i)].token);
     }
     const PassToken& begin = tokens()[static_cast<size_t>(first)];
-    Place& place = place_for(begin);
-    const neural::Matrix rows = network_.extend(place.state, run);
-    place.next_position = begin.position + length;
+    Reading& reading = reading_before(begin);
+    const neural::Matrix rows = network_.extend(reading.state, run);
+    reading.next_position = begin.position + length;
     std::copy(rows.values.begin(), rows.values.end(), probabilities_.row(first));
     first += length;
   }

@@ -21,14 +21,14 @@ class PathPredictor : public ExpertPredictor {
 
  private:
   // A sequence read up to some position.
-  struct Place {
+  struct Reading {
     PathState state{};
     int64_t next_position = 0;
   };
   struct Sequence {
-    Place now{};
+    Reading now{};
     // Where the sequence stood when its last pass began: a pass that failed is tried again.
-    Place before{};
+    Reading before{};
     int64_t last_pass = -1;
   };
 
@@ -40,7 +40,7 @@ class PathPredictor : public ExpertPredictor {
 
   // The number of tokens from `first` on that follow each other in one sequence.
   int64_t run_length(int64_t first) const;
-  Place& place_for(const PassToken& first);
+  Reading& reading_before(const PassToken& first);
 
   PathNetwork& network_;
   std::vector<int64_t> first_expert_;  // [routed layer]: the first column of its experts

@@ -31,9 +31,11 @@ int64_t ExpertPredictor::routed_index(LayerId layer) const {
   return index < routed_index_.size() ? routed_index_[index] : -1;
 }
 
-void ExpertPredictor::begin_pass(std::vector<PassToken> tokens) {
+void ExpertPredictor::begin_pass(std::vector<PassToken> tokens, LayerId first) {
   tokens_ = std::move(tokens);
-  choices_.restart(std::ssize(tokens_));
+  size_t skipped = 0;
+  while (skipped < shape_.layers.size() && shape_.layers[skipped].layer < first) ++skipped;
+  choices_.restart(std::ssize(tokens_), skipped);
   pass_begun();
 }
 

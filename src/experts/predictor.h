@@ -35,8 +35,8 @@ class ExpertPredictor {
   ExpertPredictor(const ExpertPredictor&) = delete;
   ExpertPredictor& operator=(const ExpertPredictor&) = delete;
 
-  // Begins a pass of these tokens at the first layer; an unfinished pass is forgotten.
-  void begin_pass(std::vector<PassToken> tokens);
+  // Begins a pass of these tokens at a layer; an unfinished pass is forgotten.
+  void begin_pass(std::vector<PassToken> tokens, LayerId first = LayerId(0));
   // Tells the choices of the gates of the pass's next routed layer: [token][top_k], best first.
   void observe(LayerId layer, std::span<const ExpertId> choices);
   // Tells that the sequence will not be in any later pass.

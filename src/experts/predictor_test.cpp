@@ -211,5 +211,20 @@ TEST_F(Predictor, ThePopularAreThoseMostChosen) {
   EXPECT_THROW(PopularityPredictor(model_, {{1.0}}), Error);
 }
 
+// A pass may begin after some routed layers, as a decoder's does: these count as known.
+TEST(PredictorPasses, MayBeginAtALaterLayer) {
+  CorrelationTable table(routing_shape(one_dense_two_routed()), 1);
+  CorrelationPredictor predictor(table);
+  predictor.begin_pass(decoding(1), LayerId(2));
+  EXPECT_EQ(predictor.choices().known_layers(), 1u);
+  predictor.observe(LayerId(2), experts({3, 1}));
+  EXPECT_EQ(predictor.choices().known_layers(), 2u);
+  predictor.begin_pass(decoding(1), LayerId(2));
+  const std::vector<ExpectedExpert> expected = predictor.predict(LayerId(2), 2);
+  ASSERT_EQ(expected.size(), 2u);
+  EXPECT_EQ(expected[0].expert, ExpertId(1));
+  EXPECT_EQ(expected[1].expert, ExpertId(3));
+}
+
 }  // namespace
 }  // namespace klotski

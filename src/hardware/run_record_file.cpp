@@ -98,7 +98,7 @@ std::string write_run_record(const RunRecord& record) {
 
 std::optional<RunRecord> read_run_record(std::string_view line) {
   try {
-    const Json document = parse_json(line, kRecord, ErrorKind::bad_model, kDepth);
+    const Json document = parse_json(line, kRecord, ErrorKind::bad_model, {.max_depth = kDepth});
     const JsonFields fields(document, kRecord);
     if (fields.integer("format", 0, 1 << 20) != kRecordFormat) return std::nullopt;
     return RunRecord{.when = time_in(fields, "when"),

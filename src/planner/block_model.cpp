@@ -14,7 +14,7 @@ std::optional<LayerId> first_routed(const ModelDescription& model) {
 }
 
 // Share of the units of a kind for which the compute tier has no slot.
-double share_below(const ModelDescription& model, const Policy& policy, UnitKind kind) {
+double share_to_transfer(const ModelDescription& model, const Policy& policy, UnitKind kind) {
   const auto units = static_cast<double>(units_of(model, kind).size());
   return std::max(0.0,
                   1.0 - static_cast<double>(policy.layout.compute().slots[index_of(kind)]) / units);
@@ -36,6 +36,20 @@ double expert_flops(const ModelDescription& model, LayerId layer, double rows) {
   return 2.0 * rows * 3.0 * elements;
 }
 
+// FLOPs a second of an expert with as many rows as were measured, at most 512.
+double expert_peak(const ModelDescription& model, LayerId layer, const Curve& expert) {
+  constexpr double kManyRows = 512.0;
+  const double rows = std::min(kManyRows, expert.sizes().back());
+  return expert_flops(model, layer, rows) / expert.at(rows);
+}
+
+// Bytes of an expert that cross the link, or are read from disk where no device computes.
+double expert_bytes(const PredictionInputs& with, LayerId layer) {
+  const UnitFacts facts = with.facts(expert_unit(with.model, layer, ExpertId(0)));
+  const bool crosses = with.profile.machine.has_device();
+  return static_cast<double>(crosses ? facts.own_bytes : facts.read_bytes);
+}
+
 }  // namespace
 
 std::optional<BlockModel> block_model(const PredictionInputs& with, const Policy& policy,
@@ -46,7 +60,7 @@ std::optional<BlockModel> block_model(const PredictionInputs& with, const Policy
   const auto rows = static_cast<double>(policy.group.micro_batch);
   const FeedForward& part = with.model.layer(*layer).feed_forward;
   const auto transfer = [&](const WeightUnit& unit) {
-    return transfer_seconds(with, policy, unit) * share_below(with.model, policy, unit.kind);
+    return transfer_seconds(with, policy, unit) * share_to_transfer(with.model, policy, unit.kind);
   };
   BlockModel block{.layer = *layer, .seconds = {}, .choices = {}};
   block.seconds = {
@@ -64,22 +78,39 @@ std::optional<BlockModel> block_model(const PredictionInputs& with, const Policy
   return block;
 }
 
-std::optional<LevelPair> memory_over_disk(const PredictionInputs& with) {
-  constexpr double kManyRows = 512.0;
-  if (with.profile.machine.disk().bytes_per_second <= 0) return {};
+std::optional<NamedLevels> levels_of_weights(const PredictionInputs& with) {
+  const MachineProfile& machine = with.profile.machine;
   const LayerId layer = first_routed(with.model).value_or(LayerId(0));
-  const Curve& expert = with.profile.model.of_layer(layer.value).expert;
-  const double rows = std::min(kManyRows, expert.sizes().back());
-  return LevelPair{
-      .upper = {.peak_flops_per_second = expert_flops(with.model, layer, rows) / expert.at(rows),
-                .memory_bytes_per_second = with.profile.machine.cpu().memory_bytes_per_second},
-      .lower = {},
-      .link_bytes_per_second = with.profile.machine.disk().bytes_per_second};
+  const LayerProfile& profile = with.profile.model.of_layer(layer.value);
+  const Level main_memory{.memory_bytes_per_second = machine.cpu().memory_bytes_per_second};
+  if (!machine.has_device()) {
+    if (machine.disk().bytes_per_second <= 0) return {};
+    Level upper = main_memory;
+    upper.peak_flops_per_second = expert_peak(with.model, layer, profile.expert);
+    return NamedLevels{.levels = {.upper = upper,
+                                  .lower = {},
+                                  .link_bytes_per_second = machine.disk().bytes_per_second},
+                       .upper = "memory",
+                       .lower = "disk",
+                       .link = "the disk"};
+  }
+  const double bytes = expert_bytes(with, layer);
+  Level host = main_memory;
+  if (!profile.expert_on_cpu.empty()) {
+    host.peak_flops_per_second = expert_peak(with.model, layer, profile.expert_on_cpu);
+  }
+  return NamedLevels{
+      .levels = {.upper = {.peak_flops_per_second = expert_peak(with.model, layer, profile.expert),
+                           .memory_bytes_per_second = bytes / profile.expert.at(1)},
+                 .lower = host,
+                 .link_bytes_per_second = bytes / machine.link().weights.at(bytes)},
+      .upper = "GPU memory",
+      .lower = "memory",
+      .link = "the link"};
 }
 
 Operation expert_operation(const PredictionInputs& with, LayerId layer, double rows) {
-  const auto bytes =
-      static_cast<double>(with.facts(expert_unit(with.model, layer, ExpertId(0))).read_bytes);
+  const double bytes = expert_bytes(with, layer);
   return {
       .flops = expert_flops(with.model, layer, rows), .upper_bytes = bytes, .lower_bytes = bytes};
 }

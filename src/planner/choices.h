@@ -30,8 +30,9 @@ struct SearchSpace {
   std::optional<int64_t> micro_batches{};
   std::optional<Strategy> strategy{};
   std::optional<int64_t> hot_experts{};
-  // Strategies to choose from; the last of several that are equally fast and use the processors
-  // alike. One stands for all that follow a predictor: a simulation has only one.
+  // Strategies to choose from. Where several are equally fast and use the processors alike, the
+  // last one is chosen. One strategy stands for all that follow a predictor, since simulations have
+  // only one predictor.
   std::vector<Strategy> strategies = {Strategy::simple, Strategy::multi_batch,
                                       Strategy::hot_prefetch, Strategy::activation_aware,
                                       Strategy::klotski};

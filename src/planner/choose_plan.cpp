@@ -107,7 +107,7 @@ class Fitting {
       const RunPlan plan = plan_of(choice);
       return FittedGroup{.policy = plan.policy,
                          .memory = plan.memory,
-                         .below = plan.below,
+                         .host = plan.host,
                          .at_once = sequences_at_once(inputs_.run.model, plan, workload_)};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
@@ -134,7 +134,7 @@ ChosenPlan choose_plan(const PlanInputs& inputs, const RunLimits& limits,
     fail(ErrorKind::internal, "a group that did not fit fits now");
   }
   const FittedGroup& chosen = candidates.front().group;
-  return {{chosen.policy, chosen.memory, chosen.below}, candidates};
+  return {{chosen.policy, chosen.memory, chosen.host}, candidates};
 }
 
 double best_rough_rate(const PlanInputs& inputs, const RunLimits& limits, const Workload& workload,

@@ -41,16 +41,17 @@ struct ComingKv {
   double bytes = 0;   // bytes of one micro-batch
 };
 
-// `page_bytes`: bytes of the layer's page.
-ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, double positions) {
+// `page_bytes`, `state_bytes`: bytes of the layer's page and of its state.
+ComingKv coming_kv(const Policy& policy, uint64_t page_bytes, uint64_t state_bytes,
+                   double positions) {
   if (policy.division.attends_elsewhere() || policy.layout.kv_stages == 0) return {};
   const double pages = std::ceil(positions / static_cast<double>(PagedKvCache::kPageTokens));
   const double batches =
       policy.layout.spilled_share() * static_cast<double>(policy.group.micro_batches);
   return {.batches = batches,
           .hidden = std::min(batches, static_cast<double>(policy.layout.kv_stages)),
-          .bytes = static_cast<double>(policy.group.micro_batch) * pages *
-                   static_cast<double>(page_bytes)};
+          .bytes = static_cast<double>(policy.group.micro_batch) *
+                   (pages * static_cast<double>(page_bytes) + static_cast<double>(state_bytes))};
 }
 
 }  // namespace
@@ -63,6 +64,7 @@ LayerCosts expert_costs(const PredictionInputs& with, const Policy& policy, doub
   const std::vector<LayerProfile>& kinds = with.profile.model.kinds;
   const std::vector<uint64_t> page_bytes =
       PagedKvCache::spilled_page_bytes(with.model, kv_type(policy.precision));
+  const std::vector<uint64_t> state_bytes = SequenceStates::spilled_version_bytes(with.model);
   LayerCosts costs{std::vector<ExpertCosts>(kinds.size()), with.profile.model.kind_of_layer};
   for (int64_t i = 0; i < with.model.layer_count(); ++i) {
     const auto kind = static_cast<size_t>(costs.kind_of_layer[static_cast<size_t>(i)]);
@@ -71,7 +73,8 @@ LayerCosts expert_costs(const PredictionInputs& with, const Policy& policy, doub
     const bool measured = !profile.attend_decode_on_cpu.empty() && !profile.expert_on_cpu.empty();
     if (routed && !measured) return {};
     const UnitFacts facts = with.facts(expert_unit(with.model, LayerId(i), ExpertId(0)));
-    const ComingKv kv = coming_kv(policy, page_bytes[static_cast<size_t>(i)], positions);
+    const ComingKv kv = coming_kv(policy, page_bytes[static_cast<size_t>(i)],
+                                  state_bytes[static_cast<size_t>(i)], positions);
     const double kv_load = kv.batches > 0 ? link.rows_up.at(kv.bytes) : 0.0;
     const double kv_on_link = kv.batches > 0 ? link.weights.at(kv.batches * kv.bytes) : 0.0;
     // Keys and values are asked for when a pass begins, not by the pass before.

@@ -129,7 +129,7 @@ TEST(Hybrid, WithSlicesLinkAndCpuEndTogether) {
 
 // A policy in which keys and values of all sequences lie in host memory and come for each layer's
 // attention.
-Policy with_kv_below(const LargeMachine& machine, int64_t stages) {
+Policy with_kv_on_host(const LargeMachine& machine, int64_t stages) {
   Policy policy = machine.policy(Strategy::hybrid, 64);
   policy.group.micro_batch = 16;
   policy.group.micro_batches = 4;
@@ -156,8 +156,8 @@ TEST(Hybrid, CostsKnowWhatKeysAndValuesTakeOfTheLinkAndHowLongTheyAreWaitedFor) 
   const double bytes = 64.0 * 512 * 2 * 8 * 128 * sizeof(uint16_t);
   const double on_link = bytes / kLinkRate;
   const Policy none = machine.policy(Strategy::hybrid, 64);
-  const Policy few = with_kv_below(machine, 2);
-  const Policy all = with_kv_below(machine, 4);
+  const Policy few = with_kv_on_host(machine, 2);
+  const Policy all = with_kv_on_host(machine, 4);
   const ExpertCosts& costs_few = few.division.costs.kinds.front();
   const ExpertCosts& costs_all = all.division.costs.kinds.front();
   EXPECT_EQ(none.division.costs.kinds.front().kv, 0.0);
@@ -180,7 +180,7 @@ TEST(Hybrid, KeysAndValuesOnTheLinkLeaveMoreToTheCpu) {
     for (int i = 0; i < 4; ++i) simulator.play(shape);
     return simulator.play(shape);
   };
-  const Policy knowing = with_kv_below(machine, 4);
+  const Policy knowing = with_kv_on_host(machine, 4);
   Policy unknowing = knowing;
   for (ExpertCosts& costs : unknowing.division.costs.kinds) costs.kv = 0.0;
   const TimelineTotals known = played(knowing);
@@ -210,7 +210,7 @@ TEST(Hybrid, KeysAndValuesAreBookedOnceALayer) {
   LargeMachineWithKv machine(2);
   machine.slices = true;  // the division turns on every moment of the link
   const PredictionInputs with = machine.prediction_inputs();
-  Policy policy = with_kv_below(machine, 4);
+  Policy policy = with_kv_on_host(machine, 4);
   policy.layout.compute().slots[index_of(UnitKind::expert)] = 6;
   policy.cache.kept_experts = 0;
   policy.division.costs.kinds.front().kv = 0.3 * policy.division.costs.kinds.front().link;

@@ -2,26 +2,44 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace klotski {
 
 namespace {
 
-// Layers at equal distances, odd and even ones in turn: where every other layer is of another kind,
-// both kinds are among them.
-std::vector<LayerId> evenly_taken(int64_t layers, int64_t most) {
-  const int64_t count = std::min(layers, most);
-  std::vector<LayerId> taken;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t middle = (2 * i + 1) * layers / (2 * count);
-    taken.emplace_back(layers <= most ? i : std::min(middle + i % 2, layers - 1));
+// About `most` layers: of each kind, in an encoder and in a decoder, the share that it has of all
+// layers, one at least, at equal distances.
+std::vector<LayerId> evenly_taken(const PredictionInputs& whole, int64_t most) {
+  const std::vector<int>& kinds = whole.profile.model.kind_of_layer;
+  const auto layers = static_cast<int64_t>(kinds.size());
+  const int64_t encoding = whole.model.encoder ? whole.model.encoder->layers : 0;
+  std::map<std::pair<bool, int>, std::vector<LayerId>> groups;
+  for (int64_t i = 0; i < layers; ++i) {
+    groups[{i < encoding, kinds[static_cast<size_t>(i)]}].emplace_back(i);
   }
+  const double share = std::min(1.0, static_cast<double>(most) / static_cast<double>(layers));
+  std::vector<LayerId> taken;
+  for (const auto& [kind, group] : groups) {
+    const auto size = static_cast<double>(group.size());
+    const auto count = std::max<int64_t>(1, std::llround(share * size));
+    for (int64_t i = 0; i < count; ++i) {
+      taken.push_back(group[static_cast<size_t>((2 * i + 1) * std::ssize(group) / (2 * count))]);
+    }
+  }
+  std::sort(taken.begin(), taken.end());
   return taken;
 }
 
 ModelDescription with_layers(ModelDescription model, const std::vector<LayerId>& layers) {
   std::vector<Layer> taken;
   for (const LayerId layer : layers) taken.push_back(model.layer(layer));
+  if (model.encoder) {
+    model.encoder->layers = std::count_if(layers.begin(), layers.end(), [&](LayerId layer) {
+      return layer.value < model.encoder_layers();
+    });
+  }
   model.layers = std::move(taken);
   return model;
 }
@@ -51,7 +69,7 @@ ExpertShares with_layers(const ExpertShares& shares, const ModelDescription& mod
 }  // namespace
 
 LayerSample::LayerSample(const PredictionInputs& whole, int64_t most_layers)
-    : layers_(evenly_taken(whole.model.layer_count(), most_layers)),
+    : layers_(evenly_taken(whole, most_layers)),
       all_layers_(whole.model.layer_count()),
       model_(with_layers(whole.model, layers_)),
       facts_(model_),

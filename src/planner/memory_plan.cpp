@@ -116,10 +116,10 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const MemoryLimits& limits) {
   // Keys and values that may lie in host memory come after the weights that all tokens use: either
   // would be brought once a pass, but weights come in one piece, long before something waits for
   // them.
-  const bool kv_may_lie_below = demand.kv_stage_bytes > 0;
-  if (!kv_may_lie_below) give_to_kv();
+  const bool kv_may_spill = demand.kv_stage_bytes > 0;
+  if (!kv_may_spill) give_to_kv();
   for (const UnitKind kind : kUsedByEveryToken) give_to(kind, all(kind));
-  if (kv_may_lie_below) give_to_kv();
+  if (kv_may_spill) give_to_kv();
   const int64_t experts = all(UnitKind::expert);
   give_to(UnitKind::expert, std::min(experts, limits.expert_slots.value_or(experts)));
 

@@ -78,6 +78,7 @@ TEST(MemoryPlan, UserLimitsHold) {
       plan_memory(small_model(), {.bytes = kGiB, .kv_bytes = 20, .expert_slots = 2});
   EXPECT_EQ(plan.kv_bytes, 20u);
   EXPECT_EQ(slots(plan, UnitKind::expert), 2);
+  EXPECT_EQ(plan_memory(small_model(), {.bytes = kGiB, .kv_bytes = 5}).kv_bytes, 5u);
   EXPECT_THROW(plan_memory(small_model(), {.bytes = kGiB, .kv_bytes = 4}), Error);
 }
 

@@ -21,6 +21,10 @@ constexpr double kMostOfBus = 0.5;
 
 constexpr int64_t kNeverLoaded = -1;
 
+// Products of cross attention as a share of those of a layer's own attention: two of four matrices
+// for the encoder's input (keys and values), the other two for the decoder's rows.
+constexpr double kCrossProducts = 0.5;
+
 // A rate of zero was not measured, since weights come from no disk: they take no time.
 double seconds_at(double bytes_per_second, double bytes) {
   return bytes_per_second > 0 ? bytes / bytes_per_second : 0.0;
@@ -40,6 +44,7 @@ PassSimulator::PassSimulator(const PredictionInputs& with, const Policy& policy,
                .rows = [this](ExpertId expert) { return rows_of(expert, kWholeGroup); }},
       residency_(with.model, policy),
       kv_page_bytes_(PagedKvCache::spilled_page_bytes(with.model, kv_type(policy.precision))),
+      state_bytes_(SequenceStates::spilled_version_bytes(with.model)),
       timeline_(keep_spans),
       simulation_([this](const Task& task) { return cost(task); },
                   [this](LayerId layer, int32_t micro_batch) {
@@ -116,8 +121,10 @@ double PassSimulator::kv_pages(const Task& task) const {
 // Seconds to move keys and values. Over a link they come and go as rows do, those of a micro-batch
 // in one copy. A file is taken to be written as fast as it is read.
 double PassSimulator::kv_seconds(const Task& task) {
-  const double bytes =
-      kv_pages(task) * static_cast<double>(kv_page_bytes_[static_cast<size_t>(task.layer.value)]);
+  const auto layer = static_cast<size_t>(task.layer.value);
+  const double sequences = shape_.decoding_rows + (shape_.prompt_rows > 0 ? 1.0 : 0.0);
+  const double bytes = kv_pages(task) * static_cast<double>(kv_page_bytes_[layer]) +
+                       sequences * static_cast<double>(state_bytes_[layer]);
   if (!policy_.layout.host()) return seconds_at(disk_bytes_per_second(), bytes);
   if (bytes <= 0) return 0.0;
   if (task.work != Work::load_kv) return with_.profile.machine.link().rows_down.at(bytes);
@@ -127,13 +134,14 @@ double PassSimulator::kv_seconds(const Task& task) {
 
 ScheduleContext PassSimulator::context() {
   ScheduleContext context = sources_.context(micro_batches());
+  context.encodes = shape_.encodes;
   context.loads_a_layer = pace_.pace().loads_a_layer();
   context.coming = [this] { return coming(); };
   return context;
 }
 
-// The popularity of the experts of coming layers is all that is known of them; the caches are told
-// of it here.
+// Probabilities of the experts of coming layers, made of their popularity, the only thing that a
+// simulation knows of them. Tells the caches of them.
 std::vector<LayerProbabilities> PassSimulator::coming() {
   const double rows = shape_.rows() * static_cast<double>(shape_.micro_batches);
   const int64_t layers = with_.model.layer_count();
@@ -256,7 +264,10 @@ double PassSimulator::seconds(const Task& task) {
              beside_copies();
     case Work::attention: {
       const auto prompt = static_cast<double>(shape_.prompt_tokens);
-      return layer.attention_products.at(shape_.rows()) +
+      const double products = layer.attention_products.at(shape_.rows());
+      const bool crosses = with_.model.encoder && task.layer.value >= with_.model.encoder_layers();
+      if (crosses && shape_.encodes) return products * kCrossProducts;
+      return products * (crosses ? 1.0 + kCrossProducts : 1.0) +
              shape_.decoding_rows * layer.attend_decode.at(shape_.positions) +
              (shape_.prompt_rows > 0 ? shape_.prompt_rows / prompt * layer.attend_prefill.at(prompt)
                                      : 0.0);

@@ -30,6 +30,7 @@ struct PassShape {
   double positions = 0;       // positions that a decoding row sees
   int64_t prompt_tokens = 1;  // tokens of a prompt
   double logit_rows = 0;
+  bool encodes = false;  // the rows are an encoder's input
 
   double rows() const { return prompt_rows + decoding_rows; }
 };
@@ -77,6 +78,7 @@ class PassSimulator {
   ContextSources sources_;
   Residency residency_;
   std::vector<uint64_t> kv_page_bytes_;  // bytes of a page in the file, by layer
+  std::vector<uint64_t> state_bytes_;    // bytes of a sequence's state in the file, by layer
   Timeline timeline_;
   Simulation simulation_;
   LinkPace pace_;

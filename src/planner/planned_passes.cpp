@@ -18,13 +18,15 @@ PlannedPass plan_pass(const Policy& policy, int64_t prompt_tokens,
       seen += sequence.cached + 1;
     }
     if (rows.complete) ++pass.gained;
+    pass.shape.encodes |= sequence.encoded > 0;
   }
   const auto batches = static_cast<double>(pass.formed.micro_batches);
   pass.shape = {.micro_batches = static_cast<int64_t>(pass.formed.micro_batches),
                 .prompt_rows = static_cast<double>(pass.prompt_rows) / batches,
                 .decoding_rows = static_cast<double>(decoding) / batches,
                 .prompt_tokens = prompt_tokens,
-                .logit_rows = static_cast<double>(pass.gained) / batches};
+                .logit_rows = static_cast<double>(pass.gained) / batches,
+                .encodes = pass.shape.encodes};
   if (decoding > 0) {
     pass.shape.positions =
         policy.visible.attended(static_cast<double>(seen) / static_cast<double>(decoding));
@@ -37,7 +39,7 @@ void PlannedPasses::admit() {
   const int64_t more = std::min(waiting_, most - std::ssize(running_));
   if (more <= 0) return;
   waiting_ -= more;
-  running_.resize(running_.size() + static_cast<size_t>(more), {.pending = work_.prompt_tokens});
+  running_.resize(running_.size() + static_cast<size_t>(more), work_.new_sequence());
   PassForming(policy_).admit(running_, [](size_t) { return true; });
 }
 
@@ -49,6 +51,7 @@ std::optional<PlannedPass> PlannedPasses::next() {
     PassSequence& sequence = running_[rows.sequence];
     sequence.cached += rows.tokens;
     sequence.pending += (rows.complete ? 1 : 0) - rows.tokens;
+    sequence.encoded = 0;
   }
   // The last token that a sequence generates is not computed.
   const int64_t last = work_.prompt_tokens + work_.generated_tokens - 1;

@@ -18,6 +18,13 @@ struct PlannedWork {
   int64_t at_once = 1;           // sequences for whose keys and values there is room
   // Whether the first pass finds weights where a pass leaves them, instead of nothing.
   bool weights_in_place = false;
+  // Whether all but the last token of a prompt are an encoder's input.
+  bool encodes = false;
+
+  // A sequence before its first pass.
+  PassSequence new_sequence() const {
+    return {.pending = prompt_tokens, .encoded = encodes ? prompt_tokens - 1 : 0};
+  }
 };
 
 // A pass of planned work.

@@ -161,6 +161,30 @@ TEST(Prediction, PromptsAreCutIntoPasses) {
   EXPECT_LE(found.passes, 8 + 3);
 }
 
+// Passes of prompts and a few decoding rows each are told apart by their rows as a whole: that
+// changes the time by little, where every kind of row takes its own.
+TEST(Prediction, FewRowsBesideManyNeedNotBeToldApart) {
+  Bench bench;
+  LayerProfile& layer = bench.profile.model.kinds[0];
+  layer.attention_products = growing(1e-5);
+  layer.attend_decode = growing(1e-6);
+  layer.attend_prefill = growing(1e-5);
+  layer.expert = Curve({1.0, 1e6}, {kMillisecond, 10.0});
+  layer.expert_arranged = layer.expert;
+  bench.profile.model.logits = growing(1e-4);
+  const PredictionInputs with = bench.prediction_inputs();
+  Policy policy = resident_policy(bench.model);
+  policy.group.micro_batch = 32;
+  policy.group.micro_batch_rows = 512;
+  const PlannedWork work{
+      .sequences = 64, .prompt_tokens = 256, .generated_tokens = 16, .at_once = 64};
+  const Prediction found = predict(with, policy, work);
+  const Prediction exact = predict(with, policy, work, {.row_steps = 1e6});
+  EXPECT_EQ(found.passes, exact.passes);
+  EXPECT_NEAR(found.prefill_seconds, exact.prefill_seconds, 0.02 * exact.prefill_seconds);
+  EXPECT_NEAR(found.decode_seconds, exact.decode_seconds, 0.02 * exact.decode_seconds);
+}
+
 // Layers whose keys and values take some bytes.
 void widen_keys_and_values(ModelDescription& model) {
   for (Layer& layer : model.layers) {
@@ -221,6 +245,19 @@ TEST(Prediction, ABusCarriesNoMoreThanItCan) {
     EXPECT_GT(weights, 0.0);
     EXPECT_LE(weights + kv, 1.1 * found.seconds()) << tokens;
   }
+}
+
+// Keys and values come in whole pages: within a page more positions take no longer.
+TEST(Prediction, PagesOfKeysAndValuesComeWhole) {
+  const BesideWeights both;
+  const auto comes = [&](int64_t prompt) {
+    const Prediction found = both.predicted(
+        {.sequences = 8, .prompt_tokens = prompt, .generated_tokens = 2, .at_once = 8});
+    return in_seconds(found.totals.lane(Lane::kKvIn).busy);
+  };
+  // Copies share the bus with more or fewer weights: their times differ a little.
+  EXPECT_NEAR(comes(19) / comes(27), 1.0, 0.1) << "two pages";
+  EXPECT_GT(comes(40) / comes(27), 1.3) << "three pages";
 }
 
 // Keys and values of all sequences of a micro-batch are written back in one copy.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "planner/testing.h"
 
 namespace klotski {
@@ -61,6 +63,21 @@ TEST(Preview, WhatDoesNotFitIsReadAgain) {
   EXPECT_EQ(share_of(seen, UnitKind::attention), 1.0);
   EXPECT_LE(share_of(seen, UnitKind::expert), 0.3);
   EXPECT_GT(share_of(seen, UnitKind::expert), 0.0);
+}
+
+// A drawing shows the spans of one step: these must be one decoding pass, not all passes at once.
+TEST(Preview, EveryPassIsAStepOfItsOwn) {
+  const Bench bench;
+  const Preview seen = preview(bench.prediction_inputs(), resident_policy(bench.model), kWork);
+  std::map<int64_t, std::map<int32_t, int64_t>> attentions;  // spans by step and layer
+  for (const TimelineSpan& span : seen.spans) {
+    if (span.work == "attention") ++attentions[span.step][span.layer];
+  }
+  ASSERT_EQ(attentions.size(), 9u);  // one of prompts, eight that decode
+  const std::map<int32_t, int64_t>& decoding = attentions.rbegin()->second;
+  EXPECT_EQ(decoding.size(), 4u);
+  for (const auto& [layer, count] : decoding) EXPECT_EQ(count, decoding.begin()->second);
+  EXPECT_LE(decoding.begin()->second, resident_policy(bench.model).group.micro_batches);
 }
 
 }  // namespace

@@ -232,11 +232,44 @@ TEST_F(RooflineProperties, TurningPointsSeparateTheRegions) {
 // Weights that are made where they are needed come from no disk.
 TEST(Roofline, NoLevelsWithoutADisk) {
   Bench bench;
-  const std::optional<LevelPair> levels = memory_over_disk(bench.prediction_inputs());
-  ASSERT_TRUE(levels);
-  EXPECT_EQ(levels->link_bytes_per_second, bench.profile.machine.disk().bytes_per_second);
+  const std::optional<NamedLevels> found = levels_of_weights(bench.prediction_inputs());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->levels.link_bytes_per_second, bench.profile.machine.disk().bytes_per_second);
+  EXPECT_EQ(found->levels.upper.memory_bytes_per_second,
+            bench.profile.machine.cpu().memory_bytes_per_second);
+  EXPECT_EQ(found->levels.lower.peak_flops_per_second, 0);
+  EXPECT_EQ(found->lower, "disk");
   bench.profile.machine.disk().bytes_per_second = 0;
-  EXPECT_FALSE(memory_over_disk(bench.prediction_inputs()));
+  EXPECT_FALSE(levels_of_weights(bench.prediction_inputs()));
+}
+
+// A device computes with what crosses its link, from main memory, whose processor may compute too.
+TEST(Roofline, LevelsOfADeviceAreItsMemoryTheLinkAndMainMemory) {
+  Bench bench;
+  MachineProfile& machine = bench.profile.machine;
+  machine.processors.push_back({.name = "a device"});
+  machine.links.push_back({.weights = growing(1e-10)});  // 10 GB/s
+  LayerProfile& layer = bench.profile.model.kinds.front();
+  layer.expert = Curve({1, 512}, {1e-6, 4e-6});
+  layer.expert_on_cpu = Curve({1, 32}, {1e-5, 8e-5});
+  PredictionInputs with = bench.prediction_inputs();
+  with.facts = [](const WeightUnit&) {
+    return UnitFacts{.read_bytes = 2'000'000, .own_bytes = 1'000'000};
+  };
+  const NamedLevels found = levels_of_weights(with).value();
+  const auto flops = [&](double rows) { return expert_operation(with, LayerId(0), rows).flops; };
+  EXPECT_EQ(found.upper, "GPU memory");
+  EXPECT_EQ(found.lower, "memory");
+  EXPECT_DOUBLE_EQ(found.levels.upper.memory_bytes_per_second, 1e12);  // 1 MB in 1 us
+  EXPECT_DOUBLE_EQ(found.levels.upper.peak_flops_per_second, flops(512) / 4e-6);
+  EXPECT_DOUBLE_EQ(found.levels.link_bytes_per_second, 1e10);
+  EXPECT_EQ(found.levels.lower.memory_bytes_per_second, machine.cpu().memory_bytes_per_second);
+  EXPECT_DOUBLE_EQ(found.levels.lower.peak_flops_per_second, flops(32) / 8e-5);
+  EXPECT_EQ(expert_operation(with, LayerId(0), 1).lower_bytes, 1e6) << "what crosses the link";
+  machine.disk().bytes_per_second = 0;
+  EXPECT_TRUE(levels_of_weights(with));
+  layer.expert_on_cpu = {};
+  EXPECT_EQ(levels_of_weights(with)->levels.lower.peak_flops_per_second, 0);
 }
 
 }  // namespace

@@ -42,7 +42,13 @@ constexpr uint64_t kSpanCopies = 2;  // the timeline's own, and one that is draw
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Policy group_policy(const RunLimits& limits, const Workload& workload, bool device) {
+// Rows that a micro-batch must have at least: an encoder takes its input in one piece.
+int64_t least_rows(const ModelDescription& model, const Workload& workload) {
+  return model.encoder ? workload.prompt_tokens : 1;
+}
+
+Policy group_policy(const ModelDescription& model, const RunLimits& limits,
+                    const Workload& workload, bool device) {
   Policy policy;
   policy.group.micro_batch =
       limits.micro_batch.value_or(std::clamp<int64_t>(workload.sequences, 1, kMicroBatch));
@@ -59,6 +65,8 @@ Policy group_policy(const RunLimits& limits, const Workload& workload, bool devi
   policy.group.micro_batch_rows = std::max(
       policy.group.micro_batch, std::min(device ? kDeviceMicroBatchRows : kMicroBatchRows,
                                          workload.prompt_tokens * policy.group.micro_batch));
+  policy.group.micro_batch_rows =
+      std::max(policy.group.micro_batch_rows, least_rows(model, workload));
   return policy;
 }
 
@@ -86,8 +94,10 @@ class MemoryDivision {
   RunPlan plan(Policy policy) const {
     const MemoryLimits limits = compute_limits();
     if (device_ && inputs_.cpu) {
-      policy.division.attend_at_host(limits_.cpu_attention.value_or(false) ||
-                                     properties_of(policy.strategy).needs_cpu_attention);
+      // The CPU attends to one cache a layer: not to an encoder's output besides.
+      policy.division.attend_at_host(!model_.encoder &&
+                                     (limits_.cpu_attention.value_or(false) ||
+                                      properties_of(policy.strategy).needs_cpu_attention));
       if (properties_of(policy.strategy).divides_experts) {
         policy.division.shared_rows = std::max(policy.group.sequences(), kSharedRows);
         // A slice is used where the costs say that it is worth it.
@@ -96,7 +106,10 @@ class MemoryDivision {
     }
     policy = that_fits(policy, limits);
     MemoryPlan plan = divide(policy, limits);
-    if (!device_) return {policy, plan};
+    if (!device_) {
+      set_states(policy);
+      return {policy, plan};
+    }
     policy.cache.loads_ahead =
         std::max(kLoadsAhead, policy.cache.hot_count(most_choices(model_)) + 1);
     if (std::optional<Policy> lending = with_lent_slots(policy, limits)) {
@@ -105,14 +118,15 @@ class MemoryDivision {
     }
     choose_what_stays(policy);
     policy.layout.compute().kv_spill_bytes =
-        std::min(policy.layout.compute().kv_spill_bytes, room_below(policy));
+        std::min(policy.layout.compute().kv_spill_bytes, room_on_host(policy));
     if (policy.division.attends_elsewhere()) {  // there is no other place for keys and values
       policy.layout.compute().kv_spill_bytes =
           std::max(policy.layout.compute().kv_spill_bytes, spilled_sequence_bytes(policy));
     }
-    MemoryPlan below = plan_memory(demand_below(policy), limits_below());
-    policy.layout.set_host_slots(below.slots);
-    return {policy, plan, below};
+    set_states(policy);
+    MemoryPlan host = plan_memory(demand_on_host(policy), limits_on_host());
+    policy.layout.set_host_slots(host.slots);
+    return {policy, plan, host};
   }
 
  private:
@@ -126,7 +140,7 @@ class MemoryDivision {
     staged.layout.kv_sequence_pages = kv_pages(policy);
     const MemoryDemand spilling = demand(staged, kStages * staged.layout.kv_stage_bytes);
     if (policy.division.attends_elsewhere() ||
-        (may_spill() && plan.kv_bytes < kv_wanted(policy) && one_fits_below(policy) &&
+        (may_spill() && plan.kv_bytes < kv_wanted(policy) && one_fits_on_host(policy) &&
          least_bytes(spilling) <= limits.bytes)) {
       policy = staged;
       plan = plan_memory(spilling, limits);
@@ -141,7 +155,8 @@ class MemoryDivision {
 
   // Adds stages of keys and values. A CPU that shares experts waits until the device has attended
   // to all micro-batches, and keys and values with a stage of their own come while the layer before
-  // is computed; so as many micro-batches have one as cost no weights their slots.
+  // is computed; so as many micro-batches get a stage as is possible without taking slots from
+  // weights.
   void add_stages(Policy& policy, MemoryPlan& plan, const MemoryLimits& limits) const {
     const int64_t used = std::min(policy.group.micro_batches, workload_.sequences);
     for (int64_t stages = used; stages > kStages; --stages) {
@@ -173,14 +188,15 @@ class MemoryDivision {
   // plan_memory refuses a policy that does not fit even then.
   Policy halved_until_it_fits(Policy policy, const MemoryLimits& limits) const {
     while (!least_fits(policy, limits)) {
-      if (policy.group.micro_batch_rows > policy.group.micro_batch) {
-        policy.group.micro_batch_rows =
-            std::max(policy.group.micro_batch, policy.group.micro_batch_rows / 2);
+      const int64_t least = std::max(policy.group.micro_batch, least_rows(model_, workload_));
+      if (policy.group.micro_batch_rows > least) {
+        policy.group.micro_batch_rows = std::max(least, policy.group.micro_batch_rows / 2);
       } else if (policy.group.micro_batches > 1 && !limits_.micro_batches) {
         policy.group.micro_batches /= 2;
       } else if (policy.group.micro_batch > 1 && !limits_.micro_batch) {
         policy.group.micro_batch /= 2;
-        policy.group.micro_batch_rows = policy.group.micro_batch;
+        policy.group.micro_batch_rows =
+            std::max(policy.group.micro_batch, least_rows(model_, workload_));
       } else {
         break;
       }
@@ -211,16 +227,16 @@ class MemoryDivision {
 
   // Whether a sequence's keys and values fit in host memory: otherwise all have to fit in the
   // compute tier.
-  bool one_fits_below(const Policy& policy) const {
-    return !device_ || room_below(policy) >= spilled_sequence_bytes(policy);
+  bool one_fits_on_host(const Policy& policy) const {
+    return !device_ || room_on_host(policy) >= spilled_sequence_bytes(policy);
   }
 
   // Bytes left for keys and values in host memory, after the least that nothing runs without: with
   // less than all sequences want, fewer run at a time.
-  uint64_t room_below(Policy policy) const {
+  uint64_t room_on_host(Policy policy) const {
     policy.layout.compute().kv_spill_bytes = 0;
-    const uint64_t limit = limits_below().bytes;
-    return limit - std::min(limit, least_bytes(demand_below(policy)));
+    const uint64_t limit = limits_on_host().bytes;
+    return limit - std::min(limit, least_bytes(demand_on_host(policy)));
   }
 
   // A policy in which prompts borrow expert slots. Rows of prompts are many and seldom: where
@@ -258,7 +274,7 @@ class MemoryDivision {
     }
     return limits;
   }
-  MemoryLimits limits_below() const { return {.bytes = ram_bytes_, .memory = "RAM"}; }
+  MemoryLimits limits_on_host() const { return {.bytes = ram_bytes_, .memory = "RAM"}; }
   bool least_fits(const Policy& policy, const MemoryLimits& limits) const {
     return least_bytes(demand(policy, 0)) <= limits.bytes;
   }
@@ -276,28 +292,59 @@ class MemoryDivision {
   std::vector<uint64_t> spilled_page_bytes(const Policy& policy) const {
     return PagedKvCache::spilled_page_bytes(model_, kv_type(policy.precision));
   }
-  uint64_t kv_bytes(const Policy& policy) const {
-    return static_cast<uint64_t>(kv_pages(policy)) * page_bytes(policy);
+  // Bytes of the cache of one sequence of these pages.
+  uint64_t sequence_bytes(const Policy& policy, int64_t pages) const {
+    return static_cast<uint64_t>(pages) * page_bytes(policy) + state_bytes();
   }
+  uint64_t state_bytes() const { return SequenceStates::sequence_bytes(model_); }
+  uint64_t spilled_state_bytes() const { return SequenceStates::spilled_sequence_bytes(model_); }
+  uint64_t kv_bytes(const Policy& policy) const { return sequence_bytes(policy, kv_pages(policy)); }
   int64_t sequences_wanted(const Policy& policy) const {
     return std::min(workload_.sequences, policy.group.sequences());
   }
   uint64_t kv_wanted(const Policy& policy) const {
-    const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.usual_tokens());
-    return std::max(kv_bytes(policy), static_cast<uint64_t>(pages) * page_bytes(policy));
+    const auto sequences = static_cast<uint64_t>(sequences_wanted(policy));
+    return std::max(kv_bytes(policy),
+                    sequences * sequence_bytes(policy, kv_pages(policy, workload_.usual_tokens())));
+  }
+
+  // Divides the bytes of caches between pages and states.
+  void set_states(Policy& policy) const {
+    const int64_t usual = kv_pages(policy, workload_.usual_tokens());
+    TierMemory& compute = policy.layout.compute();
+    compute.state_bytes =
+        states_within(compute.kv_bytes, state_bytes(), sequence_bytes(policy, usual),
+                      sequence_bytes(policy, kv_pages(policy)));
+    compute.state_spill_bytes =
+        states_within(compute.kv_spill_bytes, spilled_state_bytes(),
+                      static_cast<uint64_t>(usual) * spilled_page(policy) + spilled_state_bytes(),
+                      spilled_sequence_bytes(policy));
+  }
+  // Bytes for the states of as many sequences of the usual size as fit, but one of the largest size
+  // fits as well where there is room for one.
+  static uint64_t states_within(uint64_t bytes, uint64_t state, uint64_t usual, uint64_t largest) {
+    if (state == 0) return 0;
+    uint64_t sequences = bytes / std::min(usual, largest);
+    if (bytes >= largest) sequences = std::min(sequences, (bytes - (largest - state)) / state);
+    return sequences * state;
   }
 
   uint64_t stage_bytes(const Policy& policy) const {
-    const std::vector<uint64_t> of_layers = spilled_page_bytes(policy);
-    return static_cast<uint64_t>(policy.group.micro_batch * kv_pages(policy)) *
-           *std::max_element(of_layers.begin(), of_layers.end());
+    const std::vector<uint64_t> pages = spilled_page_bytes(policy);
+    const std::vector<uint64_t> states = SequenceStates::spilled_version_bytes(model_);
+    uint64_t most = 0;
+    for (size_t i = 0; i < pages.size(); ++i) {
+      most = std::max(most, static_cast<uint64_t>(kv_pages(policy)) * pages[i] + 2 * states[i]);
+    }
+    return static_cast<uint64_t>(policy.group.micro_batch) * most;
   }
-  // Room for the sequences that memory does not take.
+  // Bytes of keys, values and states of the wanted sequences that find no room in `memory_bytes`.
   uint64_t spill_bytes(const Policy& policy, uint64_t memory_bytes) const {
     if (policy.division.attends_elsewhere()) {
-      const int64_t pages = sequences_wanted(policy) * kv_pages(policy, workload_.usual_tokens());
+      const auto pages = static_cast<uint64_t>(kv_pages(policy, workload_.usual_tokens()));
       return std::max(spilled_sequence_bytes(policy),
-                      static_cast<uint64_t>(pages) * spilled_page(policy));
+                      static_cast<uint64_t>(sequences_wanted(policy)) *
+                          (pages * spilled_page(policy) + spilled_state_bytes()));
     }
     const auto in_memory = static_cast<int64_t>(memory_bytes / kv_bytes(policy));
     return static_cast<uint64_t>(sequences_wanted(policy) - in_memory) *
@@ -310,7 +357,7 @@ class MemoryDivision {
     return page;
   }
   uint64_t spilled_sequence_bytes(const Policy& policy) const {
-    return static_cast<uint64_t>(kv_pages(policy)) * spilled_page(policy);
+    return static_cast<uint64_t>(kv_pages(policy)) * spilled_page(policy) + spilled_state_bytes();
   }
 
   // Keys and values that the CPU attends to lie in host memory, but those of prompts pass through
@@ -375,7 +422,7 @@ class MemoryDivision {
 
   // Bytes of the rows that the device and the CPU exchange. On the device, rows of experts lie with
   // the group's.
-  uint64_t shared_below(const Policy& policy) const {
+  uint64_t shared_on_host(const Policy& policy) const {
     const int64_t rows = policy.division.shared_rows;
     return shared_attention(policy) + (rows > 0 ? rounded(shared_row_bytes(model_, rows)) : 0);
   }
@@ -398,23 +445,28 @@ class MemoryDivision {
       width = std::max(width, layer.feed_forward.width);
       head_dim = std::max<int64_t>(head_dim, layer.attention.query_head_width());
     }
+    int64_t temporary = 0;
+    for (const Layer& layer : model_.layers) {
+      temporary = std::max(temporary, layer.attention.temporary_width());
+    }
     return inputs_.cpu->scratch_bytes(
-        {.rows = std::max(policy.division.shared_rows, policy.group.micro_batch),
-         .choices = most_choices(model_),
-         .in_width = model_.hidden,
-         .expert_width = width,
-         .head_dim = head_dim});
+               {.rows = std::max(policy.division.shared_rows, policy.group.micro_batch),
+                .choices = most_choices(model_),
+                .in_width = model_.hidden,
+                .expert_width = width,
+                .head_dim = head_dim}) +
+           static_cast<uint64_t>(policy.group.micro_batch * temporary) * sizeof(float);
   }
 
   // The demand for host memory. Units that lie on the device for good need only a few slots to pass
   // through.
-  MemoryDemand demand_below(const Policy& policy) const {
+  MemoryDemand demand_on_host(const Policy& policy) const {
     const int64_t logits = logit_rows(policy) * model_.vocabulary;
     MemoryDemand demand{.process_bytes = process_bytes_ + kCopyBuffers,
                         .activation_bytes = static_cast<uint64_t>(logits) * sizeof(float) +
                                             cpu_scratch_bytes(policy),
                         .units = {},
-                        .shared_bytes = shared_below(policy),
+                        .shared_bytes = shared_on_host(policy),
                         .kv_least_bytes = policy.layout.compute().kv_spill_bytes,
                         .kv_wanted_bytes = policy.layout.compute().kv_spill_bytes};
     for (size_t k = 0; k < kUnitKinds; ++k) {
@@ -464,8 +516,13 @@ uint64_t vram_limit(const RunLimits& limits, const DeviceMemoryState& device) {
 }
 
 RunPlan plan_run(const RunInputs& inputs, const RunLimits& limits, const Workload& workload) {
+  if (inputs.model.encoder && limits.attention_window > 0) {
+    fail(ErrorKind::usage,
+         "--attention-window: expected a model without an encoder, whose input is seen as a whole; "
+         "leave it out");
+  }
   return MemoryDivision(inputs, limits, workload)
-      .plan(group_policy(limits, workload, inputs.memory.device.has_value()));
+      .plan(group_policy(inputs.model, limits, workload, inputs.memory.device.has_value()));
 }
 
 int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
@@ -474,11 +531,14 @@ int64_t sequences_at_once(const ModelDescription& model, const RunPlan& plan,
   const auto pages =
       static_cast<uint64_t>(pages_of_sequence(model, policy, workload.usual_tokens()));
   const DType type = kv_type(policy.precision);
-  uint64_t spilled_page = 0;
-  for (const uint64_t bytes : PagedKvCache::spilled_page_bytes(model, type)) spilled_page += bytes;
-  const uint64_t sequences =
-      policy.layout.compute().kv_bytes / (pages * PagedKvCache::page_bytes(model, type)) +
-      policy.layout.compute().kv_spill_bytes / (pages * spilled_page);
+  uint64_t spilled = SequenceStates::spilled_sequence_bytes(model);
+  for (const uint64_t bytes : PagedKvCache::spilled_page_bytes(model, type)) {
+    spilled += pages * bytes;
+  }
+  const uint64_t in_memory =
+      pages * PagedKvCache::page_bytes(model, type) + SequenceStates::sequence_bytes(model);
+  const uint64_t sequences = policy.layout.compute().kv_bytes / in_memory +
+                             policy.layout.compute().kv_spill_bytes / spilled;
   return std::clamp<int64_t>(static_cast<int64_t>(sequences), 1, policy.group.sequences());
 }
 

@@ -47,8 +47,8 @@ struct Workload {
 // How the work is divided, and who gets how much memory for it.
 struct RunPlan {
   Policy policy;
-  MemoryPlan memory;                  // the compute tier
-  std::optional<MemoryPlan> below{};  // the program's memory, where that is a device's
+  MemoryPlan memory;                 // the compute tier
+  std::optional<MemoryPlan> host{};  // the program's memory, where that is a device's
 };
 
 // Inputs of a plan of memory besides the limits and the work. The references must live longer.

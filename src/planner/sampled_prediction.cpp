@@ -28,7 +28,7 @@ constexpr std::array<CareOf, 3> kCares{{
      .most_layers = 6,
      .detail = {.most_groups = 1, .averaged_layers = 16, .row_steps = 12.0}},
     {.units = 1024,
-     .least_layers = 12,
+     .least_layers = 8,
      .most_layers = std::numeric_limits<int64_t>::max(),
      .detail = {}},
 }};

@@ -140,17 +140,23 @@ size_t finalists_of(const std::vector<Candidate>& candidates) {
   return count;
 }
 
-// Rough predictions are off by other factors where other processors compute: puts behind the first
-// `count` the fastest of each way that is not among them, if it comes near the first one; returns
-// how many there are then.
+// Moves behind the first `count` candidates the fastest one of each way to use the processors and
+// of each micro-batch size that is not among them, if it comes near the first: rough predictions of
+// different ways and sizes are off by different factors. Returns the new count.
 size_t add_other_ways(std::vector<Candidate>& candidates, size_t count) {
+  constexpr double kNearSize = 0.9;  // share of the first one's rate, of a size used in a known way
   for (size_t i = count; i < candidates.size(); ++i) {
     const auto here = candidates.begin() + static_cast<std::ptrdiff_t>(i);
     const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(count);
-    const bool known = std::any_of(candidates.begin(), end, [&](const Candidate& one) {
+    const auto same_way = [&](const Candidate& one) {
       return processors_of(one.choice) == processors_of(here->choice);
-    });
-    if (known || rate(*here) < kNearly * rate(candidates.front())) continue;
+    };
+    const auto same_way_and_size = [&](const Candidate& one) {
+      return same_way(one) && one.choice.micro_batch == here->choice.micro_batch;
+    };
+    if (std::any_of(candidates.begin(), end, same_way_and_size)) continue;
+    const double least = std::any_of(candidates.begin(), end, same_way) ? kNearSize : kNearly;
+    if (rate(*here) < least * rate(candidates.front())) continue;
     std::rotate(end, here, here + 1);
     ++count;
   }
@@ -211,6 +217,14 @@ std::vector<Candidate> other_variants(Ranking& ranking, const SearchSpace& space
   return others;
 }
 
+// Adds candidates to the best, with careful predictions.
+void add_to_best(Ranking& ranking, std::vector<Candidate> others,
+                 const SampledPrediction& careful) {
+  careful.of_all(others);
+  std::move(others.begin(), others.end(), std::back_inserter(ranking.best));
+  sort_by_rate(ranking.best.begin(), ranking.best.end());
+}
+
 // Adds variants of the fastest to the best, with careful predictions, and to the rest where rough
 // ones say that they are far slower.
 void add_variants(Ranking& ranking, std::vector<Candidate> others,
@@ -226,9 +240,53 @@ void add_variants(Ranking& ranking, std::vector<Candidate> others,
                                          [&](const Candidate& one) { return rate(one) >= least; });
   std::move(far, others.end(), std::back_inserter(ranking.rest));
   others.erase(far, others.end());
-  careful.of_all(others);
-  std::move(others.begin(), others.end(), std::back_inserter(ranking.best));
-  sort_by_rate(ranking.best.begin(), ranking.best.end());
+  add_to_best(ranking, std::move(others), careful);
+}
+
+bool same_size(const Choice& a, const Choice& b) {
+  return a.micro_batch == b.micro_batch && a.micro_batches == b.micro_batches &&
+         processors_of(a) == processors_of(b);
+}
+
+// Group sizes near the fastest with the strategies and K that make the fastest size faster than it
+// is by theirs: they may gain more there.
+std::vector<Choice> variants_of_near_sizes(const Ranking& ranking) {
+  constexpr size_t kMost = 6;
+  constexpr double kNear = 0.95;  // share of the first one's rate
+  const Candidate& first = ranking.best.front();
+  std::vector<const Candidate*> variants;  // of the fastest size
+  for (const std::vector<Candidate>* known : {&ranking.best, &ranking.rest}) {
+    for (const Candidate& one : *known) {
+      if (same_size(one.choice, first.choice)) variants.push_back(&one);
+    }
+  }
+  std::vector<Choice> found;
+  for (const Candidate& near : ranking.best) {
+    if (same_size(near.choice, first.choice) || rate(near) < kNear * rate(first)) continue;
+    const auto usual = std::find_if(variants.begin(), variants.end(), [&](const Candidate* one) {
+      return one->choice.strategy == near.choice.strategy &&
+             one->choice.hot_experts == near.choice.hot_experts;
+    });
+    if (usual == variants.end()) continue;
+    for (const Candidate* one : variants) {
+      if (kAsFast * rate(*one) <= rate(**usual) || found.size() == kMost) continue;
+      Choice choice = near.choice;
+      choice.strategy = one->choice.strategy;
+      choice.hot_experts = one->choice.hot_experts;
+      const bool known = std::any_of(ranking.best.begin(), ranking.best.end(),
+                                     [&](const Candidate& c) { return c.choice == choice; });
+      if (!known && std::count(found.begin(), found.end(), choice) == 0) found.push_back(choice);
+    }
+  }
+  return found;
+}
+
+// Adds variants of near group sizes to the best, with careful predictions.
+void add_variants_of_near_sizes(Ranking& ranking, const Fit& fit,
+                                const SampledPrediction& careful) {
+  const std::vector<Choice> choices = variants_of_near_sizes(ranking);
+  take_out(ranking.rest, choices);
+  add_to_best(ranking, fitted(choices, fit), careful);
 }
 
 }  // namespace
@@ -252,6 +310,7 @@ std::vector<Candidate> search(const PredictionInputs& with, const PlannedWork& w
   const size_t looked_at = add_other_ways(candidates, finalists_of(candidates));
   Ranking ranking = ranking_of(std::move(candidates), looked_at, looks.careful);
   add_variants(ranking, other_variants(ranking, space, fit, looks.rough), looks.careful);
+  add_variants_of_near_sizes(ranking, fit, looks.careful);
   std::vector<Candidate>& best = ranking.best;
   std::vector<Candidate>& rest = ranking.rest;
   const auto chosen = best.begin() + static_cast<std::ptrdiff_t>(chosen_of(best, space));

@@ -14,8 +14,8 @@ namespace klotski {
 struct FittedGroup {
   Policy policy;
   MemoryPlan memory;
-  std::optional<MemoryPlan> below{};  // host memory of a device
-  int64_t at_once = 1;                // sequences for whose keys and values there is room
+  std::optional<MemoryPlan> host{};  // host memory of a device
+  int64_t at_once = 1;               // sequences for whose keys and values there is room
 };
 
 struct Candidate {

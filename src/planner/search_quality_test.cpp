@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "base/testing.h"
 #include "planner/expert_costs.h"
 #include "planner/search.h"
 #include "planner/testing.h"
@@ -41,8 +42,7 @@ struct RandomSetting {
   explicit RandomSetting(uint64_t seed)
       : random(seed),
         on_device(between(random, 0, 1) == 1),
-        model(shape_of(between(random, 3, 10), between(random, 1, 2) * 8,
-                       static_cast<int>(between(random, 1, 4)))),
+        model(random_model()),
         profile(random_profile()),
         shares(random_shares()),
         work{.sequences = between(random, 1, 24),
@@ -53,12 +53,21 @@ struct RandomSetting {
 
   int64_t units() const { return std::ssize(units_of(model, UnitKind::expert)); }
 
+  // Drawn one after the other: the order of arguments would be the compiler's.
+  ModelDescription random_model() {
+    const int64_t layers = between(random, 3, 10);
+    const int64_t experts = between(random, 1, 2) * 8;
+    const auto top_k = static_cast<int>(between(random, 1, 4));
+    return shape_of(layers, experts, top_k);
+  }
+
   Profile random_profile() {
     Profile found = plain_profile(model);
     found.machine.disk().bytes_per_second = one_of(random, {1e8, 1e9, 1e10});
     LayerProfile& layer = found.model.kinds[0];
     layer.attention_products = line_of(1e-4, one_of(random, {1e-6, 1e-5}));
-    layer.expert = line_of(one_of(random, {1e-4, 1e-3}), one_of(random, {1e-6, 1e-5, 1e-4}));
+    const double expert_seconds = one_of(random, {1e-4, 1e-3});
+    layer.expert = line_of(expert_seconds, one_of(random, {1e-6, 1e-5, 1e-4}));
     layer.expert_arranged = layer.expert.faster(one_of(random, {1.0, 1.5}));
     found.model.logits = line_of(1e-4, one_of(random, {1e-6, 1e-4}));
     if (!on_device) return found;
@@ -155,8 +164,9 @@ struct RandomSetting {
 };
 
 TEST(Search, FindsWhatAnExhaustiveOneFinds) {
+  const int wanted = trials(50);
   int settings = 0;
-  for (uint64_t seed = 1; settings < 50; ++seed) {
+  for (uint64_t seed = 1; settings < wanted; ++seed) {
     const RandomSetting setting(seed);
     const std::vector<Candidate> found =
         search(setting.prediction_inputs(), setting.work, setting.space(),

@@ -22,9 +22,12 @@ struct PromptRows {
       : hidden(random_rows(bench.ops, rows, model.hidden)),
         attended(random_rows(bench.ops, rows, model.layer(kOnly).attention.output_width())),
         memory(bench.ops, static_cast<int64_t>(kv_bytes(model, kv_type(bench.precision), rows))),
-        cache(model, {.type = kv_type(bench.precision),
-                      .memory_bytes = memory.span().size(),
-                      .memory = memory.span().data()}) {
+        states(bench.ops, static_cast<int64_t>(SequenceStates::sequence_bytes(model))),
+        cache(model,
+              {.type = kv_type(bench.precision),
+               .memory_bytes = memory.span().size(),
+               .memory = memory.span().data(),
+               .states = {.memory_bytes = states.span().size(), .memory = states.span().data()}}) {
     const std::vector<TokenId> tokens(static_cast<size_t>(rows));
     batch.append(0, tokens, rows, LogitsOf::none);
     if (!cache.reserve(sequence, rows)) {
@@ -36,10 +39,14 @@ struct PromptRows {
     return static_cast<uint64_t>(PagedKvCache::pages_for(rows)) *
            PagedKvCache::page_bytes(model, kv);
   }
+  static uint64_t cache_bytes(const ModelDescription& model, DType kv, int64_t rows) {
+    return kv_bytes(model, kv, rows) + SequenceStates::sequence_bytes(model);
+  }
 
   std::shared_ptr<Buffer> hidden;
   std::shared_ptr<Buffer> attended;
   List<std::byte> memory;
+  List<std::byte> states;
   PagedKvCache cache;
   KvSequence sequence;
   Batch batch;
@@ -53,7 +60,7 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
   const auto bytes = [&](int64_t rows) {
     const int64_t width =
         4 * model.hidden + shape.input_width() + shape.output_width() + shape.temporary_width();
-    return float_bytes(rows * width) + PromptRows::kv_bytes(model, kv, rows) +
+    return float_bytes(rows * width) + PromptRows::cache_bytes(model, kv, rows) +
            bench.ops.scratch_bytes({.rows = rows,
                                     .in_width = std::max(model.hidden, shape.widest_projected()),
                                     .head_dim = shape.query_head_width()});
@@ -77,7 +84,7 @@ Curve time_attention_products(const PartsBench& bench, const Sample& sample,
 }
 
 // Pages of a layer's cache in one memory, each with room for the widest part, used one after the
-// other and again from the first.
+// other and again from the first; and states behind them, used in turn as well.
 class PageRing {
  public:
   PageRing(const PartsBench& bench, const CacheLayout& layout, uint64_t bytes)
@@ -85,15 +92,19 @@ class PageRing {
         parts_(layout.parts.size()),
         page_bytes_(
             static_cast<uint64_t>(kKvPageTokens * widest(layout) * bytes_per_element(type_))),
-        memory_(bench.tier, bench.ops, "keys and values",
-                std::max<uint64_t>(bytes / page_bytes_, 1) * page_bytes_) {
-    memory_.fill_random(memory_.bytes(), type_);
+        state_bytes_(layout.state_bytes),
+        states_(state_bytes_ == 0 ? 0 : std::max<uint64_t>(bytes / state_bytes_, kLeastStates)),
+        pages_bytes_(states_ > 0 ? MemoryPages::whole_lines(page_bytes_)
+                                 : std::max<uint64_t>(bytes / page_bytes_, 1) * page_bytes_),
+        memory_(bench.tier, bench.ops, "keys and values", pages_bytes_ + states_ * state_bytes_) {
+    memory_.fill_random(memory_.bytes().first(pages_bytes_), type_);
+    memory_.fill_random(memory_.bytes().subspan(pages_bytes_), DType::F32);
   }
 
   // Makes room for caches of `positions` positions.
   void prepare(int64_t positions) {
     in_cache_ = static_cast<size_t>(kv_pages_for(positions));
-    const size_t distinct = memory_.bytes().size() / page_bytes_;
+    const size_t distinct = pages_bytes_ / page_bytes_;
     pages_.clear();
     for (size_t i = 0; i < distinct + in_cache_; ++i) {
       pages_.push_back(memory_.bytes().data() + i % distinct * page_bytes_);
@@ -103,6 +114,10 @@ class PageRing {
   LayerCache next() {
     LayerCache cache{.type = type_, .page_tokens = kKvPageTokens};
     for (size_t part = 0; part < parts_; ++part) cache.parts.push_back(turn());
+    if (states_ > 0) {
+      cache.state = next_state();
+      cache.next_state = next_state();
+    }
     return cache;
   }
 
@@ -116,14 +131,24 @@ class PageRing {
     first_ = (first_ + in_cache_) % (pages_.size() - in_cache_);
     return std::span(pages_).subspan(first_, in_cache_);
   }
+  std::span<std::byte> next_state() {
+    const std::span<std::byte> states = memory_.bytes().subspan(pages_bytes_);
+    return states.subspan(state_++ % states_ * state_bytes_, state_bytes_);
+  }
+
+  static constexpr uint64_t kLeastStates = 2;  // one that is read and one that is written
 
   DType type_;
   size_t parts_;
   uint64_t page_bytes_;
+  uint64_t state_bytes_;
+  uint64_t states_;       // number of states
+  uint64_t pages_bytes_;  // bytes of all pages
   OpsArena memory_;
   std::vector<std::byte*> pages_;
   size_t in_cache_ = 0;
   size_t first_ = 0;
+  uint64_t state_ = 0;  // states that were used so far
 };
 
 // Positions from 16 on, each `factor` times the one before.
@@ -145,7 +170,8 @@ struct AttendCall {
 
   uint64_t bytes(int64_t sequences, int64_t tokens) const {
     const Attention& shape = sample.model.layer(kOnly).attention;
-    return float_bytes(sequences * tokens * (query_width(shape) + shape.output_width())) +
+    return float_bytes(sequences * tokens *
+                       (query_width(shape) + shape.output_width() + shape.temporary_width())) +
            bench.ops.scratch_bytes({.rows = sequences * tokens,
                                     .in_width = shape.projected_width(),
                                     .head_dim = shape.query_head_width()});

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "base/bytes.h"
 #include "base/error.h"
 #include "device/testing.h"
 #include "kernels/testing.h"
 #include "probe/link.h"
 #include "probe/probe.h"
+#include "probe/repeating.h"
 #include "probe/testing.h"
 
 namespace klotski {
@@ -70,7 +73,9 @@ void expect_nothing_held() {
 }
 
 TEST(BesideDevice, WhatTheCpuTakes) {
+  const auto start = std::chrono::steady_clock::now();
   const Profile profile = measured(TinyModel("mixtral"), &cpu_processor());
+  const double all_calls = seconds_since(start);
   const MachineProfile& machine = profile.machine;
   ASSERT_TRUE(machine.has_device());
   EXPECT_EQ(machine.cpu().tier, kHostTier);
@@ -91,7 +96,7 @@ TEST(BesideDevice, WhatTheCpuTakes) {
   EXPECT_EQ(sizes_of(kind.expert_on_cpu), (std::vector<double>{1, 2, 4, 8}));
   EXPECT_EQ(sizes_of(kind.attend_decode_on_cpu), sizes_of(kind.attend_decode));
   for (const Curve* curve : {&kind.expert_on_cpu, &kind.attend_decode_on_cpu}) {
-    for (const double seconds : curve->seconds()) EXPECT_LT(seconds, 1.0);
+    for (const double seconds : curve->seconds()) EXPECT_LT(seconds, all_calls);
   }
   expect_nothing_held();
 }

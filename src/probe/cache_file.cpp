@@ -1,24 +1,23 @@
 #include "probe/cache_file.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <fstream>
 #include <system_error>
+
+#include "base/error.h"
+#include "base/new_file.h"
 
 namespace klotski {
 
-namespace fs = std::filesystem;
-
-void replace_cache_file(const fs::path& path, std::string_view text) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  const fs::path unfinished = path.native() + fmt::format(".{}", ::getpid());
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) fs::rename(unfinished, path, error);
-  if (!file || error) fs::remove(unfinished, error);
+std::string replace_cache_file(const std::filesystem::path& path, std::string_view text) {
+  std::error_code ignored;  // a folder that is not there shows as a file that cannot be created
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  try {
+    NewFile file(path);
+    file.write(text);
+    file.commit();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 }  // namespace klotski

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -75,7 +76,8 @@ std::optional<uint64_t> append(const fs::path& path, std::string line) {
 void keep_the_newest_half(const fs::path& path) {
   std::string text = tail_of(path, kMostFileBytes / 2);
   text.erase(0, text.find('\n') + 1);  // the line that was cut
-  replace_cache_file(path, text);
+  // A file that cannot be shortened stays as it is: nothing depends on it.
+  [[maybe_unused]] const std::string why_not = replace_cache_file(path, text);
 }
 
 }  // namespace
@@ -113,6 +115,27 @@ std::vector<RunRecord> remembered(std::string_view machine) {
     if (record && record->machine == machine) records.push_back(std::move(*record));
   }
   return records;
+}
+
+bool runs_contradict_profile(const std::vector<RunRecord>& runs, std::time_t measured,
+                             std::time_t now) {
+  constexpr std::time_t kLeastAge = 3600;  // seconds
+  constexpr size_t kMostRuns = 20;
+  constexpr size_t kLeastRuns = 5;
+  constexpr double kTolerance = 0.1;
+  if (now - measured < kLeastAge) return false;
+  const std::string since = utc_text(measured);  // its form sorts by time
+  std::vector<double> ratios;
+  for (auto run = runs.rbegin(); run != runs.rend() && ratios.size() < kMostRuns; ++run) {
+    if (run->when <= since) continue;
+    const auto ratio =
+        measured_over_planned(run->planned.tokens_per_second(), run->measured.tokens_per_second());
+    if (ratio) ratios.push_back(*ratio);
+  }
+  if (ratios.size() < kLeastRuns) return false;
+  std::nth_element(ratios.begin(), ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2),
+                   ratios.end());
+  return std::abs(ratios[ratios.size() / 2] - 1.0) > kTolerance;
 }
 
 }  // namespace klotski

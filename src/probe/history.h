@@ -26,4 +26,11 @@ void remember(const RunRecord& record);
 // that are broken are skipped.
 std::vector<RunRecord> remembered(std::string_view machine);
 
+// Whether a machine's runs, oldest first, say that a profile measured at that time no longer
+// foretells: it is an hour old, and of the newest runs since, at most 20 and at least 5, the median
+// generated tokens more than 10 % faster or slower than planned. The hour bounds the time that is
+// spent on measuring where not the machine but the prediction is off.
+bool runs_contradict_profile(const std::vector<RunRecord>& runs, std::time_t measured,
+                             std::time_t now);
+
 }  // namespace klotski

@@ -171,6 +171,30 @@ TEST_F(History, LinesEndAndTimesAreUtc) {
   EXPECT_EQ(utc_text(1'900'000'000), "2030-03-17T17:46:40Z");
 }
 
+TEST(ProfileAge, RunsSinceItWasMeasuredMayContradictIt) {
+  constexpr std::time_t kMeasured = 1'900'000'000;
+  constexpr std::time_t kLater = kMeasured + 2 * 3600;
+  const auto runs = [](int count, double takes) {
+    std::vector<RunRecord> made;
+    for (int64_t i = 1; i <= count; ++i) {
+      RunRecord one = record(i);
+      one.planned = {.seconds = 1, .generated_tokens = 10, .lanes = {}};
+      one.measured = {.seconds = takes, .generated_tokens = 10, .lanes = {}};
+      made.push_back(one);
+    }
+    return made;
+  };
+  EXPECT_TRUE(runs_contradict_profile(runs(5, 2.0), kMeasured, kLater));
+  EXPECT_TRUE(runs_contradict_profile(runs(5, 0.5), kMeasured, kLater));
+  EXPECT_FALSE(runs_contradict_profile(runs(4, 2.0), kMeasured, kLater)) << "too few";
+  EXPECT_FALSE(runs_contradict_profile(runs(9, 1.05), kMeasured, kLater)) << "near enough";
+  EXPECT_FALSE(runs_contradict_profile(runs(9, 2.0), kMeasured, kMeasured + 60)) << "too young";
+  EXPECT_FALSE(runs_contradict_profile(runs(9, 2.0), kMeasured + 100, kLater)) << "earlier runs";
+  std::vector<RunRecord> better = runs(20, 2.0);
+  for (const RunRecord& one : runs(20, 1.0)) better.push_back(one);
+  EXPECT_FALSE(runs_contradict_profile(better, kMeasured, kLater)) << "only the newest count";
+}
+
 TEST(MachineName, IsOfARecord) {
   const RunRecord run = record(1, machine_name(12));
   EXPECT_NE(run.machine.find(", 12 threads"), std::string::npos);

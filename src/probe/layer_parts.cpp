@@ -106,17 +106,20 @@ void measure_embedding(const PartsBench& bench, const ModelDescription& whole,
   RandomWeights weights = bench.weights(sample);
   weights.arrange(bench.precision);
   const CurveTimer time(bench.tier, bench.limits, bench.ops);
-  profile.embed =
-      time({.sizes = bench.row_counts(),
-            .bytes = [&](int64_t rows) { return float_bytes(rows * model.hidden); },
-            .make = [&](int64_t rows) -> std::function<void()> {
-              const auto hidden = random_rows(bench.ops, rows, model.hidden);
-              std::vector<TokenId> tokens;
-              for (int64_t i = 0; i < rows; ++i) {
-                tokens.push_back(static_cast<TokenId>(i * 7919 % model.vocabulary));
-              }
-              return [&, hidden, tokens] { embed(with, hidden->rows(), weights.next(), tokens); };
-            }});
+  profile.embed = time({.sizes = bench.row_counts(),
+                        .bytes = [&](int64_t rows) { return float_bytes(rows * model.hidden); },
+                        .make = [&](int64_t rows) -> std::function<void()> {
+                          const auto hidden = random_rows(bench.ops, rows, model.hidden);
+                          std::vector<TokenId> tokens;
+                          std::vector<int32_t> positions;
+                          for (int64_t i = 0; i < rows; ++i) {
+                            tokens.push_back(static_cast<TokenId>(i * 7919 % model.vocabulary));
+                            positions.push_back(static_cast<int32_t>(i));
+                          }
+                          return [&, hidden, tokens, positions] {
+                            embed(with, hidden->rows(), weights.next(), tokens, positions);
+                          };
+                        }});
   profile.logits =
       time({.sizes = bench.row_counts(),
             .bytes =

@@ -20,6 +20,7 @@ std::string layer_shape(const Layer& layer) {
                         router.top_k, router.groups, router.groups_kept,
                         static_cast<int>(router.group_score), part.selection_bias);
   }
+  if (!part.gated) text += " not gated";
   if (part.router_bias || part.expert_bias || part.scales_inputs) {
     text += fmt::format(" biases {} {} scaled {}", part.router_bias, part.expert_bias,
                         part.scales_inputs);

@@ -1,20 +1,24 @@
 #include "probe/probe.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include "base/cpu_limit.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "model/units.h"
 #include "probe/beside_device.h"
 #include "probe/cache_file.h"
 #include "probe/fingerprint.h"
+#include "probe/history.h"
 #include "probe/link.h"
 #include "probe/machine.h"
 #include "probe/model.h"
@@ -56,6 +60,15 @@ std::optional<Profile> load(const fs::path& path, std::string_view fingerprint) 
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+// Whether runs of the model since its profile was stored went otherwise than it foretells.
+bool is_outdated(const fs::path& path, const std::string& model) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return false;
+  std::vector<RunRecord> runs = remembered(machine_name(usable_cpus()));
+  std::erase_if(runs, [&](const RunRecord& run) { return run.model != model; });
+  return runs_contradict_profile(runs, status.st_mtime, std::time(nullptr));
 }
 
 // Whether a profile has all that every prediction needs.
@@ -140,11 +153,18 @@ Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
   const std::optional<fs::path> path = stored_at(print);
   if (path) {
     std::optional<Profile> found = load(*path, print);
-    if (found && is_of(*found, subject)) return done(std::move(*found), true);
+    if (found && is_of(*found, subject) &&
+        !is_outdated(*path, subject.checkpoint.folder().filename().string())) {
+      return done(std::move(*found), true);
+    }
   }
   Profile measured = measure(subject);
-  if (path) replace_cache_file(*path, write_profile(measured, print));
-  return done(std::move(measured), false);
+  const std::string why_not_kept =
+      path ? replace_cache_file(*path, write_profile(measured, print))
+           : "no cache folder: neither KLOTSKI_CACHE nor XDG_CACHE_HOME nor HOME is set";
+  Probed probed = done(std::move(measured), false);
+  probed.why_not_kept = why_not_kept;
+  return probed;
 }
 
 }  // namespace klotski

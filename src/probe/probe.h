@@ -33,13 +33,16 @@ struct Probed {
   Profile profile;
   bool cached = false;  // measured by an earlier process
   double seconds = 0;   // time to measure or to find the profile
+  // Why the next process has to measure anew; empty where it need not.
+  std::string why_not_kept{};
 };
 
 using MeasureProfile = std::function<Profile(const ProbeSubject&)>;
 
-// The stored profile where it is of this machine, model and program; otherwise measures and stores
-// it. Limits are no part of the comparison: a profile measured with little memory is used later as
-// well. A profile that cannot be stored is measured again next time, without a word.
+// The stored profile where it is of this machine, model and program, and later runs do not
+// contradict it (runs_contradict_profile()); otherwise measures and stores it. Limits are no part
+// of the comparison: a profile measured with little memory is used later as well. A profile that
+// cannot be stored is measured again next time; Probed says why.
 Probed probe(const ProbeSubject& subject, const MeasureProfile& measure = measure_profile);
 
 // The folder of profiles: $KLOTSKI_CACHE, else klotski in $XDG_CACHE_HOME or in $HOME/.cache;

@@ -3,16 +3,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
 
 #include "base/bytes.h"
+#include "base/cpu_limit.h"
 #include "device/testing.h"
 #include "kernels/testing.h"
 #include "probe/fingerprint.h"
+#include "probe/history.h"
 #include "probe/testing.h"
 
 namespace klotski {
@@ -86,6 +90,26 @@ TEST_F(Probe, MeasuresOnce) {
   EXPECT_EQ(only_file().extension(), ".json");  // no unfinished file is left
 }
 
+TEST_F(Probe, AProfileThatRunsContradictIsMeasuredAgain) {
+  probe_once();
+  fs::last_write_time(only_file(), fs::file_time_type::clock::now() - std::chrono::hours(2));
+  const std::time_t now = std::time(nullptr);
+  for (int64_t run = 0; run < 5; ++run) {
+    EXPECT_TRUE(probe_once().cached);
+    remember({.when = utc_text(now - 60 + run),
+              .command = "bench",
+              .model = tiny_.checkpoint.folder().filename().string(),
+              .machine = machine_name(usable_cpus()),
+              .strategy = "klotski",
+              .sequences = 1,
+              .planned = {.seconds = 1, .generated_tokens = 10, .lanes = {}},
+              .measured = {.seconds = 2, .generated_tokens = 10, .lanes = {}}});
+  }
+  EXPECT_FALSE(probe_once().cached);
+  EXPECT_TRUE(probe_once().cached);  // the runs are older than the new profile
+  EXPECT_EQ(measured_, 2);
+}
+
 TEST_F(Probe, AnotherPrecisionIsAnotherProfile) {
   probe_once(Precision::bf16);
   probe_once(Precision::f32);
@@ -138,7 +162,7 @@ TEST_F(Probe, OneOfAnotherMachineIsNotUsed) {
 
 TEST_F(Probe, WhatCannotBeStoredIsMeasuredEachTime) {
   ::setenv("KLOTSKI_CACHE", "/proc/no/such/folder", 1);
-  probe_once();
+  EXPECT_NE(probe_once().why_not_kept.find("/proc/no/such/folder"), std::string::npos);
   probe_once();
   EXPECT_EQ(measured_, 2);
   probe_once();
@@ -147,6 +171,9 @@ TEST_F(Probe, WhatCannotBeStoredIsMeasuredEachTime) {
   std::ofstream(folder_ / "file") << "x";
   ::setenv("KLOTSKI_CACHE", (folder_ / "file").c_str(), 1);  // no folder
   EXPECT_FALSE(probe_once().cached);
+  ::setenv("KLOTSKI_CACHE", (folder_ / "new").c_str(), 1);
+  EXPECT_EQ(probe_once().why_not_kept, "");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "new"), {}), 1);
 }
 
 TEST_F(Probe, ReallyMeasured) {

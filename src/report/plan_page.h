@@ -15,7 +15,8 @@ namespace klotski {
 
 struct PlanPage {
   std::string title;
-  std::string text;  // the plan as printed
+  std::string facts;  // model, limits and settings in one line, below every picture's heading
+  std::string text;   // the plan as printed
   std::vector<RooflinePlot> rooflines;
   std::vector<TimelineSpan> spans;  // spans of a predicted pass; a typical layer of it is drawn
   std::vector<PreviewedUnit> placement;

@@ -20,7 +20,8 @@ h3 { font-size: 15px; margin: 16px 0 8px; overflow-wrap: anywhere; }
 p { max-width: 75ch; margin: 4px 0 10px; color: var(--soft); }
 .panel { background: var(--panel); border: 1px solid var(--grid); border-radius: 6px;
   padding: 10px; overflow-x: auto; }
-.white { background: #ffffff; }
+.facts { font-size: 13px; overflow-wrap: anywhere; }
+.conclusion { color: var(--ink); font-weight: 600; margin-top: 10px; overflow-wrap: anywhere; }
 pre { margin: 0; font: 13px/1.45 ui-monospace, monospace; }
 svg { display: block; max-width: 100%; height: auto; }
 table { border-collapse: collapse; margin-top: 10px; font-size: 13px;
@@ -54,6 +55,12 @@ th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
 .s7 { fill-opacity: .70; }
 .s8 { fill-opacity: .79; }
 .s9 { fill-opacity: .88; }
+@media (max-width: 700px) {  /* drawings keep the size of their letters and scroll in their panel */
+  main { padding: 8px 10px 24px; }
+  h1 { font-size: 20px; }
+  .panel { padding: 6px; }
+  svg { max-width: none; }
+}
 )";
 }
 

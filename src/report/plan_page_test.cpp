@@ -27,6 +27,7 @@ TimelineSpan span_of(Lane lane, std::string_view work, int64_t start_us, int64_t
 PlanPage full_page(const std::string& name) {
   PlanPage page;
   page.title = name;
+  page.facts = "facts: " + name;
   page.text = "memory  8 GiB\n  " + name + "\n";
   page.rooflines = {{.title = name,
                      .upper_name = name,
@@ -36,6 +37,7 @@ PlanPage full_page(const std::string& name) {
   page.spans = {span_of(Lane::kCompute, "attention", 0, 100),
                 span_of(Lane::kDiskRead, "load expert", 0, 300),
                 span_of(Lane::kCompute, "expert", 300, 400)};
+  page.spans.back().waited_for = Lane::kDiskRead;
   page.placement = {{attention_unit(LayerId(0)), 1}, {gate_unit(LayerId(0)), 0.25}};
   return page;
 }
@@ -67,9 +69,34 @@ TEST(PlanPage, ShowsEveryPart) {
   }
 }
 
+TEST(PlanPage, EveryPictureNamesItsFactsAndEndsWithAConclusion) {
+  const std::string html = write(full_page("a plan")).html;
+  EXPECT_EQ(occurrences(html, "facts: a plan"), 3u);
+  for (const char* conclusion :
+       {"Computing waits 50 % of the time, mostly for disk read: that lane binds this layer.",
+        "0 of 0 experts and 1 of 2 other parts are found in memory by every pass"}) {
+    EXPECT_EQ(occurrences(html, conclusion), 1u) << conclusion;
+  }
+  PlanPage own = full_page("a plan");
+  own.rooflines[0].operations.pop_back();
+  EXPECT_NE(write(own).html.find("a plan: at most 160 GFLOP/s for one expert by itself"),
+            std::string::npos);
+  own.placement.pop_back();
+  EXPECT_NE(write(own).html.find("All weights stay in memory"), std::string::npos);
+}
+
+TEST(PlanPage, DrawingsAreReadableOnAPhone) {
+  const std::string html = write(full_page("a plan")).html;
+  EXPECT_NE(html.find("width=device-width"), std::string::npos);
+  EXPECT_NE(html.find("@media (max-width: 700px)"), std::string::npos);
+  EXPECT_EQ(occurrences(html, "prefers-color-scheme"), 2u);  // the page's and the timeline's
+}
+
 TEST(PlanPage, PartsWithNothingToShowAreLeftOut) {
   const std::string html =
-      write({.title = "bare", .text = "", .rooflines = {}, .spans = {}, .placement = {}}).html;
+      write(
+          {.title = "bare", .facts = "", .text = "", .rooflines = {}, .spans = {}, .placement = {}})
+          .html;
   EXPECT_EQ(html.find("<section>"), std::string::npos);
   EXPECT_EQ(html.find("<svg"), std::string::npos);
   PlanPage no_computing = full_page("x");

@@ -94,12 +94,13 @@ void FragmentBuilder::load_into(int32_t slot, const WeightUnit& unit, TierId tie
   come_from_source(load, order);
   const bool from_disk = load.source_slot < 0;
   if (from_disk) load.bytes = facts.read_bytes;
-  fragment_.push_back(load);
-  if (!from_disk || !facts.must_settle) return;
-  load.work = Work::settle;
-  load.lane = settle_lane(tier);
-  load.after.clear();
   fragment_.push_back(std::move(load));
+  if (!from_disk || !facts.must_settle) return;
+  Task settle = fragment_.back();
+  settle.work = Work::settle;
+  settle.lane = settle_lane(tier);
+  settle.after.clear();
+  fragment_.push_back(std::move(settle));
 }
 
 bool FragmentBuilder::guess(const WeightUnit& expert, double priority) {
@@ -113,8 +114,8 @@ bool FragmentBuilder::guess(const WeightUnit& expert, double priority) {
   return true;
 }
 
-// A guess that somebody has asked for since is no guess any more. One that did not leave for the
-// compute tier may still be on its way to the memory before it.
+// A guess is a guess no more once the unit was requested. A unit whose load into the compute tier
+// was withdrawn may still be on its way to that tier's source.
 void FragmentBuilder::take_back(const WeightUnit& expert, TaskSink& sink) {
   if (residency_.leased(expert)) return;
   for (const TierMemory* memory = &policy_.layout.compute(); memory;
@@ -139,7 +140,7 @@ std::vector<Resource> FragmentBuilder::of_all_batches(Place place) const {
   return resources;
 }
 
-// Whether enough units were requested ahead: a unit that is only wanted for later replaces none
+// Whether enough units were requested ahead. A unit that only a later layer needs replaces no unit
 // that is to stay.
 bool FragmentBuilder::enough_ahead(const WeightUnit& unit, LoadReason reason) const {
   if (unit.kind != UnitKind::expert || reason == LoadReason::certain) return false;

@@ -7,7 +7,8 @@
 
 namespace klotski {
 
-// Readers wait for the writers before them, so that whoever waits for readers need not.
+// A task that waits for the readers of a place need not wait for the writers before them: the
+// readers did.
 const std::vector<TaskNumber>& Dependencies::Uses::before_fill() const {
   if (!readers.empty()) return readers;
   return filling ? before : writers;
@@ -37,8 +38,8 @@ const std::vector<Edge>& Dependencies::add(const Task& task) {
   return edges_;
 }
 
-// Leaves edges to the earlier tasks that are not known to be done in edges_. What was used longest
-// ago comes first as a rule, so that few numbers find larger ones before them.
+// Leaves edges to the earlier tasks that are not known to be done in edges_. The place used longest
+// ago mostly comes first, so that few numbers have to be put before larger ones.
 void Dependencies::find_edges(const Task& task) {
   waits_.clear();
   ++asked_;
@@ -63,7 +64,7 @@ void Dependencies::find_edges(const Task& task) {
   }
 }
 
-// Puts those tasks in their places in waits_ that may not be done and that it does not have yet.
+// Adds to waits_, in ascending order, those of the tasks that may still run and that it lacks.
 void Dependencies::wait_for(const std::vector<TaskNumber>& tasks) {
   for (const TaskNumber number : tasks) {
     if (number < done_ || std::exchange(earlier(number).asked, asked_) == asked_) continue;

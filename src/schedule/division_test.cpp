@@ -158,6 +158,21 @@ TEST(Division, ManyRowsLeaveTheCpuNothing) {
   EXPECT_TRUE(divide(experts, costs, 16384, 0).cpu.empty());
 }
 
+// The seconds of a division of experts with 4 rows each, from the definition.
+double recomputed(std::span<const RoutedExpert> experts, const Division& division,
+                  const ExpertCosts& costs, double link_free) {
+  uint64_t device = 0;
+  Slice slice{.expert = 0, .share = division.slice};
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const auto& there = division.device;
+    if (std::find(there.begin(), there.end(), experts[i].expert) != there.end()) {
+      device |= uint64_t{1} << i;
+    }
+    if (experts[i].expert == division.cpu.back()) slice.expert = i;
+  }
+  return seconds_of(experts, device, costs, 4, link_free, slice);
+}
+
 // Divisions with a slice of one expert: as fast as the best of all divisions and slices, where all
 // have as many rows. Both processors end together unless the slice is as large as one may be.
 TEST(Division, TheLinkBringsWhatItCanOfOneMore) {
@@ -192,6 +207,8 @@ TEST(Division, TheLinkBringsWhatItCanOfOneMore) {
       }
     }
     EXPECT_LE(division.seconds, best + 1e-9) << "trial " << trial;
+    EXPECT_NEAR(division.seconds, recomputed(experts, division, costs, link_free), 1e-9)
+        << "trial " << trial;
   }
   EXPECT_GT(sliced, 300);
 }

@@ -54,7 +54,8 @@ class Hybrid : public Schedule {
   void experts(FragmentBuilder& build, LayerId layer, const Activated& activated) override {
     const std::vector<ExpertId> chosen = union_of(activated);
     divide_and_compute(build, layer, activated, chosen);
-    // Choices are counted afterwards: until it ran, an expert counts as one that will be used.
+    // Choices are counted after the experts ran: until then an expert counts as one that will be
+    // used.
     if (build.context().model.layer(layer).feed_forward.routed) build.count_choices(layer, chosen);
   }
 
@@ -101,8 +102,8 @@ class Hybrid : public Schedule {
     return asked;
   }
 
-  // Books the way of a layer's keys and values, once: for a pass's first layer the last pass has
-  // asked already, and this one asks again.
+  // Books the link's time for a layer's keys and values once, though two passes ask for those of a
+  // pass's first layer: the pass before it and the pass itself.
   void book_kv(const FragmentBuilder& build, const ExpertCosts& costs) {
     if (kv_booked_ || !build.loads_kv()) return;
     book_link(costs.kv);

@@ -42,7 +42,7 @@ class Klotski : public Schedule {
     for (const ExpertId expert : union_of(activated)) {
       chosen.push_back(build.expert_of(layer, expert));
     }
-    // Loads finish in the order of their requests, so that is the order of arrival.
+    // Experts arrive in the order of their requests, since loads finish in that order.
     std::vector<WeightUnit> order;
     for (const WeightUnit& unit : build.requested(layer)) {
       if (std::binary_search(chosen.begin(), chosen.end(), unit)) {
@@ -58,8 +58,8 @@ class Klotski : public Schedule {
     return order;
   }
 
-  // A slot has come free: the next experts that found none are requested, from the given one on.
-  // Returns the first that still finds none.
+  // Requests experts that found no slot before, from order[from] on, after a slot has come free.
+  // Returns the index of the first expert that still finds none.
   static size_t request_more(FragmentBuilder& build, const std::vector<WeightUnit>& order,
                              size_t from) {
     while (from < order.size() && build.request(order[from], LoadReason::demand)) ++from;

@@ -27,19 +27,31 @@ void attend(FragmentBuilder& build, LayerId layer) {
   build.done(attention_unit(layer));
 }
 
+// The layer after this one; after the last, the first layer of a pass that decodes.
 LayerId after(const ModelDescription& model, LayerId layer) {
-  return LayerId((layer.value + 1) % model.layer_count());
+  const PassLayers next_pass = model.pass_layers(/*encodes=*/false);
+  return LayerId(layer.value + 1 < next_pass.end ? layer.value + 1 : next_pass.first);
 }
 
 }  // namespace
 
 void Schedule::layers(FragmentBuilder& build, TaskSink& sink) {
   const ModelDescription& model = build.context().model;
-  prefetch(build, LayerId(0));
-  for (int64_t j = 0; j < model.layer_count(); ++j) {
+  const PassLayers layers = build.context().layers();
+  const auto bring = [&](LayerId layer) {
+    if (layers.feeds_forward(layer)) return prefetch(build, layer);
+    build.request(attention_unit(layer), LoadReason::certain);
+  };
+  bring(LayerId(layers.first));
+  for (int64_t j = layers.first; j < layers.end; ++j) {
     const LayerId layer(j);
     build.now_at(layer);
     attend(build, layer);
+    if (!layers.feeds_forward(layer)) {
+      bring(after(model, layer));
+      sink.submit(build.take());
+      continue;
+    }
     build.need(gate_unit(layer));
     for (int32_t k = 0; k < build.micro_batches(); ++k) gate(build, layer, k);
     sink.submit(build.take());
@@ -54,7 +66,7 @@ void Schedule::layers(FragmentBuilder& build, TaskSink& sink) {
     experts(build, layer, activated);
     sink.submit(build.take());
     sink.layer_submitted(layer);
-    prefetch(build, after(model, layer));
+    bring(after(model, layer));
     sink.submit(build.take());
   }
 }

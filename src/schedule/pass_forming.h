@@ -16,6 +16,8 @@ struct PassSequence {
   int64_t cached = 0;                   // tokens computed in earlier passes
   int64_t pending = 1;                  // tokens not computed yet: the rest of a prompt, or one
   std::optional<size_t> micro_batch{};  // none: it waits to be admitted
+  // Pending tokens that are an encoder's input: one pass computes all of them, and nothing else.
+  int64_t encoded = 0;
 
   bool decodes() const { return pending == 1; }
 };
@@ -47,22 +49,31 @@ class PassForming {
   // `policy` must live longer.
   explicit PassForming(const Policy& policy) : policy_(policy) {}
 
-  // Sequences that can be admitted beside those that run.
+  // Number of sequences that can be admitted in addition to the running ones.
   int64_t room(std::span<const PassSequence> sequences) const;
 
-  // Admits waiting sequences as long as the group has room and `place` finds memory for the
-  // sequence with that index: those in `order`, an index each, in that order; without an order all
-  // of them in their own. Sequences admitted together are spread so that micro-batches have about
+  // Admits waiting sequences as long as the group has room, but those for which `place` finds no
+  // memory: the sequences in `order`, an index each, in that order; without an order all of them in
+  // their own. Sequences admitted together are spread so that micro-batches have about
   // as many tokens; a sequence stays in its micro-batch.
   void admit(std::span<PassSequence> sequences, const std::function<bool(size_t)>& place,
              std::optional<std::span<const size_t>> order = {}) const;
 
   // The next pass of the admitted sequences. Each gives its one pending token, or as much of its
   // prompt as the rows that are left in its micro-batch. While all sequences decode, micro-batches
-  // are merged as the policy says.
-  FormedPass form(std::span<const PassSequence> sequences) const;
+  // are merged as the policy says. While some have an encoder's input, it alone is computed: of as
+  // many sequences as find rows for all of it, of one in a micro-batch at least.
+  // `most_rows`, where it is not 0, bounds the rows of a pass in which some sequence decodes, so
+  // that prompts do not hold up those that generate: sequences that decode come first, prompts
+  // share the other rows, at least kLeastPromptRows. The oldest prompt gets an equal share at
+  // least, so that none starves; shares that shorter prompts do not need go to longer ones.
+  FormedPass form(std::span<const PassSequence> sequences, int64_t most_rows = 0) const;
+
+  static constexpr int64_t kLeastPromptRows = 16;
 
  private:
+  FormedPass form_encoding(std::span<const PassSequence> sequences) const;
+
   const Policy& policy_;
 };
 

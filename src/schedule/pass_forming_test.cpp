@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
 namespace klotski {
@@ -81,6 +83,33 @@ TEST(PassForming, WhileAllDecodeMicroBatchesAreMerged) {
   EXPECT_EQ(PassForming(policy).form(sequences), merged) << "whoever waits does not count";
 }
 
+// Prompts of a bounded pass share the rows that decoding leaves; what short ones do not need goes
+// to longer ones, and the oldest is never behind.
+TEST(PassForming, PromptsShareTheRowsOfABoundedPass) {
+  const Policy policy = small_policy(8, 1, 1000);
+  const PassForming forming(policy);
+  std::vector<PassSequence> sequences = {{.pending = 500, .micro_batch = 0},
+                                         {.cached = 3, .micro_batch = 0},
+                                         {.pending = 400, .micro_batch = 0},
+                                         {.pending = 10, .micro_batch = 0}};
+  EXPECT_EQ(forming.form(sequences, 61).rows,
+            (std::vector<PassRows>{
+                {0, 0, 20, false}, {1, 0, 1, true}, {2, 0, 30, false}, {3, 0, 10, true}}));
+  EXPECT_EQ(forming.form(sequences, 2).rows,
+            (std::vector<PassRows>{
+                {0, 0, 6, false}, {1, 0, 1, true}, {2, 0, 5, false}, {3, 0, 5, false}}))
+      << "a page of rows at least";
+  sequences[1].micro_batch.reset();
+  EXPECT_EQ(forming.form(sequences, 61), forming.form(sequences)) << "nobody is held up";
+}
+
+TEST(PassForming, SequencesWithoutMemoryArePassedOver) {
+  const Policy policy = small_policy(2, 2, 100);
+  std::vector<PassSequence> sequences(4);
+  PassForming(policy).admit(sequences, [](size_t i) { return i != 1; });
+  EXPECT_EQ(waiting_in(sequences), std::vector<size_t>{1});
+}
+
 TEST(PassForming, NothingGivesNothing) {
   const Policy policy = small_policy(2, 2, 8);
   PassForming(policy).admit({}, [](size_t) { return true; });
@@ -105,7 +134,8 @@ TEST(PassForming, RowsFitAndNobodyWaitsForNothing) {
     }
     const PassForming forming(policy);
     forming.admit(sequences, [&](size_t) { return below(10) > 0; });
-    const FormedPass pass = forming.form(sequences);
+    const int64_t most_rows = below(3) == 0 ? 1 + below(60) : 0;
+    const FormedPass pass = forming.form(sequences, most_rows);
     std::vector<int64_t> rows(pass.micro_batches);
     std::vector<int64_t> tokens(sequences.size());
     for (const PassRows& one : pass.rows) {
@@ -114,7 +144,16 @@ TEST(PassForming, RowsFitAndNobodyWaitsForNothing) {
       rows[one.micro_batch] += one.tokens;
       ASSERT_EQ(std::exchange(tokens[one.sequence], one.tokens), 0) << "in one micro-batch only";
     }
-    bool some_micro_batch_is_full = false;
+    const int64_t decoding = std::count_if(
+        sequences.begin(), sequences.end(),
+        [](const PassSequence& sequence) { return sequence.micro_batch && sequence.decodes(); });
+    const bool bounded = most_rows > 0 && decoding > 0;
+    const int64_t of_prompts = std::accumulate(rows.begin(), rows.end(), -decoding);
+    const int64_t most_of_prompts = std::max(most_rows - decoding, PassForming::kLeastPromptRows);
+    if (bounded) {
+      ASSERT_LE(of_prompts, most_of_prompts);
+    }
+    bool some_micro_batch_is_full = bounded && of_prompts == most_of_prompts;
     for (const int64_t count : rows) {
       ASSERT_GT(count, 0);
       ASSERT_LE(count, policy.group.micro_batch_rows);
@@ -130,6 +169,28 @@ TEST(PassForming, RowsFitAndNobodyWaitsForNothing) {
       }
     }
   }
+}
+
+// An encoder's input is computed as a whole, and nothing beside it.
+TEST(PassForming, EncodersInputsComeAloneAndInOnePiece) {
+  const Policy policy = small_policy(3, 2, 10);
+  const PassForming forming(policy);
+  std::vector<PassSequence> sequences = {
+      {.cached = 8, .pending = 1, .micro_batch = 0},
+      {.pending = 7, .micro_batch = 0, .encoded = 6},
+      {.pending = 6, .micro_batch = 0, .encoded = 5},
+      {.pending = 5, .micro_batch = 1, .encoded = 4},
+      {.pending = 3, .encoded = 2},
+  };
+  const FormedPass first = forming.form(sequences);
+  EXPECT_EQ(first.micro_batches, 2u);
+  EXPECT_EQ(first.rows, (std::vector<PassRows>{{1, 0, 6, false}, {3, 1, 4, false}}))
+      << "the third has no rows left, the first decodes, the last waits";
+  sequences[1] = {.cached = 6, .pending = 1, .micro_batch = 0};
+  sequences[3] = {.cached = 4, .pending = 1, .micro_batch = 1};
+  EXPECT_EQ(forming.form(sequences).rows, (std::vector<PassRows>{{2, 0, 5, false}}));
+  sequences[2] = {.cached = 5, .pending = 1, .micro_batch = 0};
+  EXPECT_EQ(forming.form(sequences).rows.size(), 4u);
 }
 
 }  // namespace

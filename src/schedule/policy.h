@@ -37,6 +37,10 @@ struct TierMemory {
   std::array<int64_t, kUnitKinds> slots{};  // buffers, by kind of unit
   uint64_t kv_bytes = 0;                    // keys and values of a compute tier that lie in it
   uint64_t kv_spill_bytes = 0;              // keys and values that lie in its source
+  // Bytes among kv_bytes and among kv_spill_bytes for states of fixed size, which some layers keep
+  // of a sequence in place of keys and values.
+  uint64_t state_bytes = 0;
+  uint64_t state_spill_bytes = 0;
 };
 
 // The contents of every memory. Written by the memory plan, read by residency, cache and executor.

@@ -11,11 +11,11 @@ namespace klotski {
 
 namespace {
 
-// Units that every pass uses come round in a fixed order, whatever rule experts follow.
+// The eviction rule for units that every pass uses, and in one order. Experts may follow another.
 constexpr std::string_view kCyclicRule = "furthest";
 
-// Units that keep their slot in a memory that they pass through while other units are asked for:
-// one is copied to the device while the disk reads the next, and one more evens out their times.
+// Units that keep their slots in a memory on the way to a device: one is copied to the device while
+// the disk reads the next, and one more evens out the times of both.
 constexpr size_t kFetchedAhead = 3;
 
 // A rule's choice among the experts that leave first, or among all where none does. Which experts

@@ -42,10 +42,10 @@ class ExpertSet {
   bool empty_;
 };
 
-// The units in the slots of every memory, and the leases on them. The state is that after the last
-// task given out, not that of the moment: it follows from the schedule alone, never from the clock,
-// but for guesses that were withdrawn before they began (forget()).
-// Where no tier is named the first compute tier is meant.
+// The units in the slots of every memory, and the leases on them. The state is the one that will
+// hold when all tasks given out so far have run. It follows from the schedule alone, never from the
+// clock; guesses that were withdrawn before they began are the exception (forget()). Where no tier
+// is named the first compute tier is meant.
 class Residency {
  public:
   Residency(const ModelDescription& model, const Policy& policy);
@@ -85,11 +85,12 @@ class Residency {
   bool leased(const WeightUnit& unit) const { return leased_slot(unit, kComputeTier).has_value(); }
   // Whether the unit lies in the memory, under lease or not.
   bool resident(const WeightUnit& unit, TierId tier = kComputeTier) const;
-  // Whether an expert can come without one leaving that is to be kept.
+  // Whether an expert can come without evicting a kept expert.
   bool room_beside_kept() const;
   // Counts an expert as used by `rows` rows that chose it, wherever it is computed.
   void chosen(const WeightUnit& unit, int64_t rows);
-  // Whether an expert would stay in the compute tier for its use so far, were it brought there.
+  // Whether an expert has been used often enough to stay in the compute tier if it were brought
+  // there.
   bool worth_bringing(const WeightUnit& unit);
   // Experts under lease that had to be loaded.
   int64_t loads_ahead() const;

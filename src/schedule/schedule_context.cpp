@@ -26,8 +26,10 @@ std::vector<LayerProbabilities> ContextSources::coming() const {
   if (std::ssize(predictor.tokens()) > kMostGuessedRows) return {};
   std::vector<LayerProbabilities> coming = predictor.coming(kGuessedLayers);
   const size_t known = predictor.choices().known_layers();
+  const PassLayers next_pass_layers = model.pass_layers(/*encodes=*/false);
   for (size_t routed = 0; routed < known && std::ssize(coming) < kGuessedLayers; ++routed) {
     const LayerId layer = predictor.shape().layers[routed].layer;
+    if (layer.value < next_pass_layers.first) continue;
     LayerProbabilities next_pass{layer, predictor.next_pass_probabilities(layer)};
     if (next_pass.probability.empty()) break;
     coming.push_back(std::move(next_pass));

@@ -38,15 +38,18 @@ struct ScheduleContext {
   std::function<UnitFacts(const WeightUnit&)> facts;
   // Experts expected to take most tokens of a layer, likeliest first.
   std::function<std::vector<ExpertId>(LayerId)> hot;
-  // The probability that the group uses each expert, for the coming layers, the next one first, as
-  // far as anything is known; of layers that this pass is through with, in the next pass.
+  // For each coming layer, the next one first, the probability that the group uses each expert: in
+  // this pass, or in the next pass for layers that this pass has finished. The list ends where
+  // nothing is known.
   std::function<std::vector<LayerProbabilities>()> coming = [] {
     return std::vector<LayerProbabilities>();
   };
   double loads_a_layer = 1.0;  // experts that the link brings while a layer computes
   // Rows of the group that chose an expert of the layer whose gates have all finished; hybrid asks.
   std::function<double(ExpertId)> rows{};
+  bool encodes = false;  // the group's rows are an encoder's input
 
+  PassLayers layers() const { return model.pass_layers(encodes); }
   int64_t group_rows() const;
 };
 

@@ -9,6 +9,7 @@ Simulation::Simulation(Cost cost, Routing routing, Timeline& timeline)
 
 void Simulation::begin_pass() {
   play_out();
+  ++step_;
   for (const auto& [number, edges] : withdrawn_) {  // an earlier one first
     const std::chrono::nanoseconds end = *end_of(number);
     Played& over = played_[static_cast<size_t>(number - first_played_)];
@@ -56,15 +57,21 @@ void Simulation::submit(Fragment fragment) {
     const std::vector<Edge>& edges = dependencies_.add(task);
     played_.push_back({.lane = task.lane, .waiting = waiting_.size()});
     const TaskNumber number = dependencies_.next() - 1;
+    TimelineSpan span = span_of(task);
+    span.step = step_;
     if (brings_weights(task.work)) {
       queues_.at(task.lane).push(number, task.priority);
       if (is_guess(task)) remember_guess(task, number);
-      waiting_.push_back({.span = span_of(task), .cost = cost_(task), .edges = edges});
+      waiting_.push_back({.span = span,
+                          .cost = cost_(task),
+                          .first_edge = waiting_edges_.size(),
+                          .edges = edges.size()});
+      waiting_edges_.insert(waiting_edges_.end(), edges.begin(), edges.end());
       ++left_;
       continue;
     }
     for (const Edge& edge : edges) play_until(edge.task);
-    play(number, span_of(task), cost_(task), edges);
+    play(number, span, cost_(task), edges);
   }
 }
 
@@ -97,9 +104,14 @@ std::optional<Simulation::Next> Simulation::first_of_lanes() const {
 
 void Simulation::play(const Next& next) {
   const Waiting& task = waiting(next.number);
-  play(next.number, task.span, task.cost, task.edges);
+  play(next.number, task.span, task.cost, edges_of(task));
   queues_.at(next.lane).erase(next.place, next.place + 1);
-  if (--left_ == 0) waiting_.clear();
+  if (--left_ == 0) forget_waiting();
+}
+
+void Simulation::forget_waiting() {
+  waiting_.clear();
+  waiting_edges_.clear();
 }
 
 // Plays the tasks that begin before a time.
@@ -119,7 +131,7 @@ bool Simulation::is_needed(const std::vector<Guess>& chain) const {
   for (const auto& [lane, queue] : queues_) {
     for (size_t place = 0; place < queue.size(); ++place) {
       if (in_chain(queue[place])) continue;
-      const std::vector<Edge>& edges = waiting(queue[place]).edges;
+      const std::span<const Edge> edges = edges_of(waiting(queue[place]));
       if (std::any_of(edges.begin(), edges.end(),
                       [&](const Edge& edge) { return in_chain(edge.task); })) {
         return true;
@@ -146,11 +158,12 @@ bool Simulation::withdraw(const WeightUnit& unit, TierId tier) {
   if (any_over || is_needed(chain)) return false;
   for (const Guess& guess : chain) {
     dependencies_.withdraw(guess.task, guess.number);
-    withdrawn_[guess.number] = waiting(guess.number).edges;
+    const std::span<const Edge> edges = edges_of(waiting(guess.number));
+    withdrawn_[guess.number].assign(edges.begin(), edges.end());
     queues_.at(guess.task.lane).remove(guess.number);
   }
   left_ -= chain.size();
-  if (left_ == 0) waiting_.clear();
+  if (left_ == 0) forget_waiting();
   return true;
 }
 
@@ -178,7 +191,7 @@ std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& 
     const Waiting& task = waiting(queue[place]);
     std::chrono::nanoseconds start = free;
     bool known = true;
-    for (const Edge& edge : task.edges) {
+    for (const Edge& edge : edges_of(task)) {
       const std::optional<std::chrono::nanoseconds> earlier = end_of(edge.task);
       known &= earlier.has_value();
       start = std::max(start, earlier.value_or(start));
@@ -192,7 +205,7 @@ std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& 
 // A task waits until its dependencies are over, even where a device waits by itself: the later task
 // then has begun, but goes on no sooner.
 void Simulation::play(TaskNumber number, TimelineSpan span, std::chrono::nanoseconds cost,
-                      const std::vector<Edge>& edges) {
+                      std::span<const Edge> edges) {
   std::chrono::nanoseconds& lane_free = lane_free_.at(span.lane, pass_began_);
   span.start = lane_free;
   for (const Edge& edge : edges) {

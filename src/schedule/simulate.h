@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,8 @@ class Simulation : public TaskSink {
 
   // A pass begins when the pass before it has ended: its requests were not known earlier, though
   // units that the pass before asked for ahead may still be on their way. Tasks of the pass before
-  // the last count as done, since the last pass had to wait for those whose places it used.
+  // the last count as done, since the last pass had to wait for those whose places it used. Spans
+  // of its tasks count to a step of their own, 1 for the first pass that is begun.
   void begin_pass();
 
   // Plays all that waits: the timeline then has every task.
@@ -56,7 +58,8 @@ class Simulation : public TaskSink {
   struct Waiting {
     TimelineSpan span;
     std::chrono::nanoseconds cost;
-    std::vector<Edge> edges;
+    size_t first_edge;  // in waiting_edges_
+    size_t edges;
   };
   // A task that brings a unit by a guess.
   struct Guess {
@@ -85,17 +88,23 @@ class Simulation : public TaskSink {
   std::optional<Next> next_of(Lane lane, const LaneQueue& queue) const;
   std::chrono::nanoseconds lane_free(Lane lane) const;
   void play(TaskNumber number, TimelineSpan span, std::chrono::nanoseconds cost,
-            const std::vector<Edge>& edges);
+            std::span<const Edge> edges);
+  std::span<const Edge> edges_of(const Waiting& task) const {
+    return std::span(waiting_edges_).subspan(task.first_edge, task.edges);
+  }
+  void forget_waiting();
 
   Cost cost_;
   Routing routing_;
   Timeline& timeline_;
   Dependencies dependencies_;
+  int64_t step_ = 0;              // passes that were begun
   TaskNumber last_pass_ = 0;      // the first task of the last pass
   std::vector<Played> played_;    // by task number, from last_pass_ on or earlier
   TaskNumber first_played_ = 0;   // the number of the first one there
   LaneMap<LaneQueue> queues_;     // tasks that bring weights
   std::vector<Waiting> waiting_;  // tasks that bring weights, and some that are over
+  std::vector<Edge> waiting_edges_;
   // The tasks of each guess of the pass at hand, unless it was withdrawn; some are over.
   std::map<std::pair<WeightUnit, TierId>, std::vector<Guess>> guesses_;
   std::map<TaskNumber, std::vector<Edge>> withdrawn_;  // tasks of the pass, and what they wait for

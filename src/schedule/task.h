@@ -79,8 +79,8 @@ struct Task {
   int32_t buffer = -1;                // buffer of attention that the CPU computes
   uint64_t offset = 0;                // first of the unit's own bytes that are loaded
   uint64_t bytes = 0;                 // moved
-  // Other tasks bring the other parts of a place it writes: nobody can wait by itself for this one
-  // alone.
+  // Whether this task brings only a part of a place that it writes. A later task then may not begin
+  // before it is done.
   bool partial = false;
   int64_t sliced = 0;  // outputs of the expert that the device computes, the CPU the rest; 0: whole
   LoadReason reason = LoadReason::certain;

@@ -180,7 +180,8 @@ class RecordingSink : public TaskSink {
   std::vector<ExpertId> chosen(LayerId layer, int32_t micro_batch) override {
     return routing_[static_cast<size_t>(layer.value)][static_cast<size_t>(micro_batch)];
   }
-  // The tasks of a guess that has not begun never run.
+  // The tasks of a guess that has not begun never run, unless another task reads what they bring:
+  // a load that has begun needs the fetch into its source.
   bool withdraw(const WeightUnit& unit, TierId tier) override {
     if (guesses_have_begun.value_or(random_() % 2 == 0)) return false;
     const auto brings = [&](const Task& task) {
@@ -190,7 +191,13 @@ class RecordingSink : public TaskSink {
       return brings(task) && task.work != Work::settle;
     });
     if (last == tasks.rend()) return false;
-    tasks.erase(std::remove_if(last.base() - 1, tasks.end(), brings), tasks.end());
+    const auto first = last.base() - 1;
+    const Resource filled = first->writes.front();
+    const bool needed = std::any_of(first + 1, tasks.end(), [&](const Task& task) {
+      return !brings(task) && std::count(task.reads.begin(), task.reads.end(), filled) > 0;
+    });
+    if (needed) return false;
+    tasks.erase(std::remove_if(first, tasks.end(), brings), tasks.end());
     return true;
   }
   Fragment tasks;

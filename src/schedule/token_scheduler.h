@@ -25,7 +25,7 @@ struct ScheduledRequest {
   int64_t overtaken = 0;  // requests that came later and were admitted before it
 };
 
-// A request that so many have overtaken is admitted before all that came after it.
+// A request that this many later ones have overtaken is admitted before all that came after it.
 inline constexpr int64_t kMostOvertaken = 64;
 // Tokens of a request, the last of its prompt, from which its experts are predicted.
 inline constexpr size_t kPredictedTokens = 64;

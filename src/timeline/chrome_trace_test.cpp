@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "timeline/load_use.h"
 #include "timeline/testing.h"
 
 namespace klotski {
@@ -71,6 +72,53 @@ TEST(ChromeTrace, ArgumentsAndEscapes) {
   EXPECT_EQ(event["args"]["micro_batch"], 4);
   EXPECT_EQ(event["args"]["waited_for"], "host copy");
   EXPECT_EQ(event["name"], "a \"quoted\"\n\xef\xbf\xbd work");
+}
+
+// A disk read of expert 7, its copy to the device and its use, beside an unused load.
+TEST(ChromeTrace, ArrowsAndCountersFollowLoadsToTheirUse) {
+  std::vector<TimelineSpan> spans = {of_expert(span_of(Lane::kDiskRead, "load expert", 0, 10), 7),
+                                     of_expert(span_of(Lane::kDiskRead, "load expert", 10, 30), 8),
+                                     of_expert(span_of(Lane::kToDevice, "load expert", 15, 20), 7),
+                                     of_expert(span_of(Lane::kCompute, "expert", 25, 40), 7)};
+  spans[0].bytes = 100;
+  spans[1].bytes = 50;
+  spans[2].bytes = 100;
+  std::map<std::string, std::vector<double>> counters;
+  std::vector<std::pair<double, double>> arrows;
+  std::string process;
+  const Json trace = trace_of(spans);
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") process = event["args"]["name"];
+    if (event["ph"] == "C") counters[event["name"]].push_back(event["args"]["value"]);
+    if (event["ph"] == "s") arrows.emplace_back(event["ts"], -1);
+    if (event["ph"] == "f") arrows.at(event["id"].get<size_t>() - 1).second = event["ts"];
+  }
+  EXPECT_EQ(process, "klotski");
+  EXPECT_EQ(arrows, (std::vector<std::pair<double, double>>{{0, 15}, {15, 25}}));
+  EXPECT_EQ(counters["bytes: disk read"], (std::vector<double>{100, 150}));
+  EXPECT_EQ(counters["bytes: to device"], (std::vector<double>{100}));
+  EXPECT_EQ(counters["loads waiting for their use"], (std::vector<double>{1, 0, 1, 0}));
+}
+
+TEST(LoadUse, OneCallUsesAllExpertsThatHaveCome) {
+  const std::vector<TimelineSpan> spans = {
+      span_of(Lane::kCompute, "expert", 25, 40),
+      of_expert(span_of(Lane::kDiskRead, "load expert", 0, 10), 7),
+      of_expert(span_of(Lane::kDiskRead, "load expert", 10, 20), 8),
+      of_expert(span_of(Lane::kDiskRead, "load expert", 20, 30), 9)};
+  const std::vector<LoadUse> uses = uses_of_loads(spans);
+  ASSERT_EQ(uses.size(), 2u);
+  for (const LoadUse& one : uses) EXPECT_EQ(one.use, 0u);
+}
+
+TEST(LoadUse, ALoadThatIsRepeatedUnusedHasNoUse) {
+  const std::vector<TimelineSpan> spans = {
+      span_of(Lane::kDiskRead, "load gate", 0, 10), span_of(Lane::kDiskRead, "load gate", 10, 20),
+      span_of(Lane::kCompute, "gate", 20, 30), span_of(Lane::kCompute, "gate", 30, 40)};
+  const std::vector<LoadUse> uses = uses_of_loads(spans);
+  ASSERT_EQ(uses.size(), 1u);
+  EXPECT_EQ(uses[0].load, 1u);
+  EXPECT_EQ(uses[0].use, 2u);
 }
 
 TEST(ChromeTrace, NoSpans) { EXPECT_TRUE(trace_of({})["traceEvents"].empty()); }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "timeline/bubble.h"
@@ -27,5 +28,9 @@ inline bool is_of(const TimelineSpan& span, TimelineBlock block) {
 }
 
 BlockView view_block(std::span<const TimelineSpan> spans, TimelineBlock block);
+
+// How long computing waited in the block and for what, in a sentence; empty without spans. With a
+// plan, the block's time beside the planned one as well.
+std::string conclusion_of(const BlockView& view, const BlockView* planned = nullptr);
 
 }  // namespace klotski

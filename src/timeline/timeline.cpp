@@ -108,13 +108,14 @@ TimelineTotals Timeline::totals() const {
   return totals;
 }
 
-std::vector<TimelineSpan> Timeline::spans() const {
+std::vector<TimelineSpan> Timeline::spans(size_t most) const {
   std::vector<TimelineSpan> spans;
   {
     const std::lock_guard lock(mutex_);
-    spans = kept_;
     // Oldest first, so that spans of one start stay in the order of recording.
-    std::rotate(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(oldest_), spans.end());
+    for (size_t i = kept_.size() - std::min(most, kept_.size()); i < kept_.size(); ++i) {
+      spans.push_back(kept_[(oldest_ + i) % kept_.size()]);
+    }
   }
   std::stable_sort(spans.begin(), spans.end(),
                    [](const TimelineSpan& a, const TimelineSpan& b) { return a.start < b.start; });

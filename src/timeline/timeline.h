@@ -54,8 +54,9 @@ class Timeline {
   void record(const TimelineSpan& span);
 
   TimelineTotals totals() const;
-  std::vector<TimelineSpan> spans() const;  // the kept spans, by start
-  int64_t dropped() const;                  // how many were recorded and not kept
+  // The `most` latest of the kept spans, by start.
+  std::vector<TimelineSpan> spans(size_t most = SIZE_MAX) const;
+  int64_t dropped() const;  // how many were recorded and not kept
 
   std::chrono::nanoseconds now() const;  // since the timeline's start
   void restart();                        // forgets everything; the start is now

@@ -135,6 +135,13 @@ TEST(Timeline, KeepsTheLatestSpansByStart) {
       EXPECT_EQ(found[i].start, expected[i].start);
       EXPECT_EQ(found[i].lane, expected[i].lane);
     }
+    const auto latest = std::min<size_t>(kept, 3);
+    EXPECT_EQ(timeline.spans(3).size(), latest);
+    for (const TimelineSpan& span : timeline.spans(3)) {
+      const auto same = [&](const TimelineSpan& other) { return other.start == span.start; };
+      EXPECT_TRUE(
+          std::any_of(spans.end() - static_cast<std::ptrdiff_t>(latest), spans.end(), same));
+    }
     EXPECT_EQ(timeline.dropped(), 100 - static_cast<int64_t>(kept));
     expect_same(timeline.totals(), from_scratch(spans));
   }
