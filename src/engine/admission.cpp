@@ -1,6 +1,8 @@
-// Engine::admit(): which sequences that wait run next.
+// Engine::admit() and Engine::make_room(): which sequences run next, and which have to wait again.
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <utility>
 
 #include "engine/engine.h"
@@ -9,8 +11,8 @@ namespace klotski {
 
 namespace {
 
-// Sequences whose experts are predicted in a step, and as many more for each prompt that it
-// computes: little beside the step itself. A network takes 1 to 6 ms for a sequence.
+// Sequences whose experts are predicted in a step, and again this many for each prompt that the
+// step computes. A network takes 1 to 6 ms for a sequence, little compared with the step.
 constexpr int64_t kPredictionsInAStep = 2;
 
 }  // namespace
@@ -49,28 +51,81 @@ void Engine::count_overtaken(std::span<const PassSequence> admitted) {
   }
 }
 
-// Gives waiting sequences a micro-batch, as long as all keys and values that they may come to need
-// fit: an admitted sequence never lacks a page.
+// Finds memory for a waiting sequence beside `running` others.
+bool Engine::place(Sequence& sequence, int64_t running) {
+  const bool grows = options_.booking == KvBooking::as_it_grows;
+  const int64_t tokens =
+      grows ? std::ssize(sequence.tokens) + 1 : sequence.most_tokens(pipeline_.description());
+  KvPlacement placement{.spare_pages = grows ? running : 0};
+  if (options_.prefix_cache) placement.tokens = sequence.tokens;
+  return pipeline_.cache().place(sequence.kv, tokens, pipeline_.policy().group.micro_batch_rows,
+                                 placement);
+}
+
+// Gives waiting sequences a micro-batch and memory.
 std::vector<PassSequence> Engine::admit() {
   std::vector<PassSequence> sequences;
   for (const auto& sequence : sequences_) {
     sequences.push_back({.cached = sequence->kv.length(),
                          .pending = sequence->pending(),
-                         .micro_batch = sequence->micro_batch});
+                         .micro_batch = sequence->micro_batch,
+                         .encoded = sequence->encodes() ? sequence->encoded : 0});
   }
-  const auto place = [&](size_t i) {
+  int64_t running = pipeline_.policy().group.sequences() - forming_.room(sequences);
+  if (!std::exchange(room_or_requests_are_new_, false) && running > 0) return sequences;
+  bool held_up = false;  // by a sequence that too many have overtaken
+  const auto try_to_place = [&](size_t i) {
     Sequence& sequence = *sequences_[i];
-    return pipeline_.cache().place(sequence.kv, sequence.most_tokens(pipeline_.description()),
-                                   pipeline_.policy().group.micro_batch_rows);
+    if (held_up || !place(sequence, running)) {
+      held_up |= sequence.overtaken >= kMostOvertaken;
+      return false;
+    }
+    ++running;
+    sequences[i].cached = sequence.kv.length();
+    sequences[i].pending = sequence.pending();
+    return true;
   };
-  const bool some_run = forming_.room(sequences) < pipeline_.policy().group.sequences();
-  if (!std::exchange(room_or_requests_are_new_, false) && some_run) return sequences;
-  forming_.admit(sequences, place, admission_order(sequences));
+  forming_.admit(sequences, try_to_place, admission_order(sequences));
   count_overtaken(sequences);
   for (size_t i = 0; i < sequences.size(); ++i) {
     sequences_[i]->micro_batch = sequences[i].micro_batch;
   }
   return sequences;
+}
+
+// The sequence to preempt so that the formed pass finds pages: the one that came last among those
+// whose pages lie where pages are missing. None: there are enough.
+std::optional<size_t> Engine::first_to_preempt(std::span<const PassSequence> sequences) const {
+  const PagedKvCache& cache = pipeline_.cache();
+  std::array<int64_t, 2> missing = {-cache.free_pages(false), -cache.free_pages(true)};
+  for (const PassRows& rows : pass_.rows) {
+    const KvSequence& kv = sequences_[rows.sequence]->kv;
+    missing[kv.spilled() ? 1 : 0] += cache.pages_to_book(kv, rows.tokens);
+  }
+  for (size_t i = sequences.size(); i-- > 0;) {
+    if (sequences[i].micro_batch && missing[sequences_[i]->kv.spilled() ? 1 : 0] > 0) return i;
+  }
+  return std::nullopt;
+}
+
+void Engine::preempt(Sequence& sequence) {
+  pipeline_.cache().vacate(sequence.kv);
+  sequence.micro_batch.reset();
+  room_or_requests_are_new_ = true;
+  ++preemptions_;
+}
+
+// Forms the next pass, of fewer sequences where pages run out. The oldest one keeps its pages,
+// since a request that cannot fit alone was refused, unless it outgrows the memory and goes on in
+// the file.
+void Engine::make_room(std::vector<PassSequence>& sequences) {
+  pass_ = forming_.form(sequences, options_.pass_rows);
+  while (const std::optional<size_t> preempted = first_to_preempt(sequences)) {
+    Sequence& sequence = *sequences_[*preempted];
+    preempt(sequence);
+    sequences[*preempted] = {.cached = 0, .pending = sequence.pending()};
+    pass_ = forming_.form(sequences, options_.pass_rows);
+  }
 }
 
 // Predicts the experts of sequences that run and of the oldest that wait, for later admissions.

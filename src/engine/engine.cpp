@@ -6,31 +6,66 @@
 #include "base/bytes.h"
 #include "base/memory_limit.h"
 #include "engine/prompt.h"
+#include "model/rope.h"
 
 namespace klotski {
 
 namespace {
 
+// All tokens that are known before the first one is generated.
+std::vector<TokenId> known_tokens(const ModelDescription& model, const Request& request) {
+  std::vector<TokenId> tokens = request.prompt;
+  if (!model.encoder) return tokens;
+  tokens.push_back(model.encoder->start_token);
+  tokens.insert(tokens.end(), request.decoder_prompt.begin(), request.decoder_prompt.end());
+  return tokens;
+}
+
+// Positions of a sequence: those of the encoder's input besides the decoder's.
+int64_t most_positions(const ModelDescription& model, const Request& request) {
+  return model.max_positions + (model.encoder ? std::ssize(request.prompt) : 0);
+}
+
 int64_t most_tokens_of(const ModelDescription& model, const Request& request) {
-  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  return prompt + std::min(request.max_tokens, model.max_positions - prompt);
+  const int64_t known = std::ssize(known_tokens(model, request));
+  return known + std::min(request.max_tokens, most_positions(model, request) - known);
 }
 
 void check(const ModelDescription& model, const Request& request) {
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t prompt = std::ssize(request.prompt);
   if (prompt == 0) fail(ErrorKind::usage, "the prompt has no tokens; give at least one");
-  if (prompt >= model.max_positions) {
-    fail(ErrorKind::usage, "the prompt has {} tokens, but the model has {} positions", prompt,
+  const auto must_fit = [&](std::string_view what, int64_t tokens, int64_t most) {
+    if (tokens <= most) return;
+    fail(ErrorKind::usage, "the {} has {} tokens, but the model has {} positions", what, tokens,
          model.max_positions);
+  };
+  const int64_t known = std::ssize(known_tokens(model, request));
+  if (model.encoder) {
+    must_fit("prompt", prompt, model.max_positions);
+    must_fit("decoder's prompt", known - prompt, model.max_positions - 1);
+  } else {
+    must_fit("prompt", known, model.max_positions - 1);
   }
   if (request.max_tokens < 1) fail(ErrorKind::usage, "max tokens: expected at least 1");
   check_tokens(model, request.prompt, "prompt");
+  check_tokens(model, request.decoder_prompt, "decoder prompt");
   check_tokens(model, request.given_tokens, "continuation");
 }
 
 }  // namespace
 
-Engine::Engine(Pipeline& pipeline) : pipeline_(pipeline), forming_(pipeline.policy()) {}
+Engine::Engine(Pipeline& pipeline, const EngineOptions& options)
+    : pipeline_(pipeline), options_(options), forming_(pipeline.policy()) {
+  const ModelDescription& model = pipeline.description();
+  // Every position of an encoder depends on all of its input, and a decoder's on the encoder's.
+  if (model.encoder) options_.prefix_cache = false;
+  // Keys depend on the length that their sequence had when they were computed. A sequence of
+  // another length, or the same sequence computed anew, would have other keys.
+  if (frequencies_depend_on_length(model.rope)) {
+    options_.prefix_cache = false;
+    options_.booking = KvBooking::whole;
+  }
+}
 
 int64_t Engine::Sequence::most_tokens(const ModelDescription& model) const {
   return most_tokens_of(model, request);
@@ -39,7 +74,7 @@ int64_t Engine::Sequence::most_tokens(const ModelDescription& model) const {
 Workload Engine::workload(const ModelDescription& model, const Request& request) {
   check(model, request);
   const int64_t tokens = most_tokens_of(model, request);
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t prompt = std::ssize(known_tokens(model, request));
   return {.sequences = 1,
           .tokens_per_sequence = tokens,
           .prompt_tokens = prompt,
@@ -64,13 +99,21 @@ SequenceId Engine::submit(Request request) {
          format_bytes(static_cast<uint64_t>(pages) * cache.page_bytes()),
          format_bytes(static_cast<uint64_t>(most_pages) * cache.page_bytes()));
   }
+  const int64_t encoded = model.encoder ? std::ssize(request.prompt) : 0;
+  if (encoded > policy.group.micro_batch_rows) {
+    fail(ErrorKind::does_not_fit,
+         "the encoder takes an input in one piece: this one has {} tokens, the plan has room for "
+         "{}; give a shorter one or more memory",
+         encoded, policy.group.micro_batch_rows);
+  }
   const SequenceId id(next_id_++);
-  std::vector<TokenId> prompt = request.prompt;
-  Sampler sampler(request.sampling, request.prompt);
+  std::vector<TokenId> tokens_so_far = known_tokens(model, request);
+  Sampler sampler(request.sampling, std::span(tokens_so_far).subspan(static_cast<size_t>(encoded)));
   auto sequence = std::make_unique<Sequence>(Sequence{.id = id,
                                                       .request = std::move(request),
                                                       .sampler = std::move(sampler),
-                                                      .tokens = std::move(prompt),
+                                                      .tokens = std::move(tokens_so_far),
+                                                      .encoded = encoded,
                                                       .micro_batch = {},
                                                       .kv = {}});
   pipeline_.cache().number(sequence->kv);
@@ -86,17 +129,19 @@ int64_t Engine::running() const {
                        [](const auto& sequence) { return sequence->micro_batch.has_value(); });
 }
 
+EngineCounters Engine::counters() const {
+  return {.preemptions = preemptions_, .prefix = pipeline_.cache().prefix_counters()};
+}
+
 int64_t Engine::pending_tokens() const {
   int64_t pending = 0;
   for (const auto& sequence : sequences_) pending += sequence->pending();
   return pending;
 }
 
-// Every sequence of the next pass contributes its tokens that are not in the cache yet, or some of
-// them.
-std::vector<Engine::Formed> Engine::form_group(std::span<const PassSequence> sequences,
-                                               KvTransaction& step) {
-  pass_ = forming_.form(sequences);
+// The micro-batches of the formed pass: its sequences contribute their tokens that are not in the
+// cache yet, or some of them.
+std::vector<Engine::Formed> Engine::form_group(KvTransaction& step) {
   std::vector<Formed> group(pass_.micro_batches);
   for (Formed& formed : group) formed.micro_batch.only_most_likely = true;
   for (const PassRows& rows : pass_.rows) {
@@ -109,7 +154,7 @@ std::vector<Engine::Formed> Engine::form_group(std::span<const PassSequence> seq
         std::span(sequence.tokens)
             .subspan(static_cast<size_t>(sequence.kv.length()), static_cast<size_t>(rows.tokens)),
         static_cast<int64_t>(sequence.tokens.size()),
-        rows.complete ? LogitsOf::last_token : LogitsOf::none);
+        rows.complete ? LogitsOf::last_token : LogitsOf::none, sequence.encoded);
     formed.micro_batch.sequences.push_back(&sequence.kv);
     formed.micro_batch.only_most_likely &=
         sequence.sampler.takes_most_likely() && !sequence.request.logprobs;
@@ -139,7 +184,7 @@ Progress Engine::advance(Sequence& sequence, std::optional<TokenId> token) const
   if (std::find(stops.begin(), stops.end(), *token) != stops.end()) {
     progress.finish = Finish::stop_token;
   } else if (sequence.generated >= sequence.request.max_tokens ||
-             length >= pipeline_.description().max_positions) {
+             length >= most_positions(pipeline_.description(), sequence.request)) {
     progress.finish = Finish::length;
   }
   return progress;
@@ -198,9 +243,16 @@ void Engine::compute(std::vector<Formed>& group, std::vector<Progress>& progress
   });
 }
 
-std::vector<Progress> Engine::run_pass(std::span<const PassSequence> sequences) {
+void Engine::publish_prefixes(const std::vector<Formed>& group) {
+  if (!options_.prefix_cache) return;
+  for (const Formed& formed : group) {
+    for (Sequence* member : formed.members) pipeline_.cache().publish(member->kv, member->tokens);
+  }
+}
+
+std::vector<Progress> Engine::run_pass() {
   KvTransaction step(pipeline_.cache());
-  std::vector<Formed> group = form_group(sequences, step);
+  std::vector<Formed> group = form_group(step);
   std::vector<Progress> progress;
   try {
     compute(group, progress);
@@ -217,14 +269,17 @@ std::vector<Progress> Engine::run_pass(std::span<const PassSequence> sequences) 
                                    "out of memory while computing: " + describe_shortage(1)));
   }
   step.commit();
+  publish_prefixes(group);
   return progress;
 }
 
 std::vector<Progress> Engine::step() {
   if (idle()) return {};
-  const std::vector<PassSequence> sequences = admit();
+  std::vector<PassSequence> sequences = admit();
+  make_room(sequences);
+  if (pass_.rows.empty()) return {};  // the only one was preempted, to be placed elsewhere
   predict_experts(sequences);
-  std::vector<Progress> progress = run_pass(sequences);
+  std::vector<Progress> progress = run_pass();
   retire(progress);
   return progress;
 }

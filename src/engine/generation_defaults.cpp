@@ -10,9 +10,11 @@ namespace klotski {
 SamplingOptions suggested_sampling(const std::filesystem::path& model_folder) {
   SamplingOptions sampling;
   if (!has_entry(model_folder, "generation_config.json")) return sampling;
-  const std::filesystem::path path = file_in_folder(model_folder, "generation_config.json");
-  const std::string what = path_in_quotes(path);
-  const Json json = parse_json(read_text_file(path, 16 * kMiB), what);
+  const File file = open_in_folder(model_folder, "generation_config.json");
+  const std::string what = path_in_quotes(file.path());
+  const Json json = parse_json(
+      read_text_file(file, 16 * kMiB), what, ErrorKind::bad_model,
+      {.wanted = {"repetition_penalty", "do_sample", "temperature", "top_k", "top_p", "min_p"}});
   const JsonFields fields(json, what);
   sampling.repetition_penalty = fields.number_or("repetition_penalty", 1.0, 0.01, 100.0);
   if (!fields.boolean_or("do_sample", false)) return sampling;

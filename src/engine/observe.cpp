@@ -69,6 +69,8 @@ class Observation {
       for (const RoutedLayer& routed : shape.layers) {
         ObservedLayer& layer = observed_[i].layers.emplace_back();
         layer.choices = routed.top_k;
+        const bool decodes = routed.layer.value >= pipeline.description().encoder_layers();
+        layer.first = decodes ? static_cast<size_t>(prompts[i].encoded) : 0;
         layer.experts.reserve(positions * static_cast<size_t>(routed.top_k));
         layer.gaps.reserve(positions);
       }
@@ -95,7 +97,11 @@ class Observation {
     while (wave_->size() < most) {
       const ReferencePrompt& prompt = prompts_[first_of_wave_ + wave_->size()];
       const size_t tokens = prompt.input.size() + prompt.greedy.size();
-      if (!wave_->place(static_cast<int64_t>(tokens), static_cast<int64_t>(kPieceTokens))) break;
+      const auto encoded = static_cast<size_t>(prompt.encoded);
+      if (!wave_->place(static_cast<int64_t>(tokens),
+                        static_cast<int64_t>(std::max(kPieceTokens, encoded)))) {
+        break;
+      }
     }
     if (wave_->size() == 0) fail(ErrorKind::internal, "the verification's KV cache is too small");
   }
@@ -128,7 +134,7 @@ class Observation {
     const int64_t past = sequence.length();
     pass.step.reserve(sequence, static_cast<int64_t>(tokens.size()));
     MicroBatch& to = pass.group[micro_batch];
-    to.batch.append(past, tokens, std::max(prompt, past + 1), wanted);
+    to.batch.append(past, tokens, std::max(prompt, past + 1), wanted, prompts_[i].encoded);
     to.sequences.push_back(&sequence);
     pass.prompts.push_back(i);
   }
@@ -138,8 +144,9 @@ class Observation {
     int64_t row = 0;  // index in the group
     auto prompt = pass.prompts.begin();
     for (const MicroBatch& micro_batch : pass.group) {
+      const PassLayers ran = pipeline_.description().pass_layers(micro_batch.batch.encodes());
       for (const BatchSequence& rows : micro_batch.batch.sequences) {
-        take_routing(observed_[*prompt++], row, rows.tokens);
+        take_routing(observed_[*prompt++], ran, row, rows.tokens);
         row += rows.tokens;
       }
     }
@@ -163,15 +170,19 @@ class Observation {
     }
   }
 
-  // Takes the choices of a prompt's next positions: these rows of the last pass.
-  void take_routing(ObservedPrompt& observed, int64_t first_row, int64_t rows) {
+  // Takes the choices of a prompt's next positions: these rows of the last pass, in the routed
+  // layers that it ran.
+  void take_routing(ObservedPrompt& observed, PassLayers ran, int64_t first_row, int64_t rows) {
     const GroupChoices& choices = pipeline_.choices();
+    const std::vector<RoutedLayer>& routed = pipeline_.predictor().shape().layers;
+    size_t number = 0;  // number among the layers that ran
     for (size_t i = 0; i < observed.layers.size(); ++i) {
+      if (routed[i].layer.value < ran.first || !ran.feeds_forward(routed[i].layer)) continue;
       ObservedLayer& layer = observed.layers[i];
       for (int64_t row = first_row; row < first_row + rows; ++row) {
-        take_choice(layer, choices.token(i, row), pipeline_.router_weights()[i], row);
+        take_choice(layer, choices.token(i, row), pipeline_.router_weights()[number], row);
       }
-      const std::vector<float>& gaps = pipeline_.router_gaps()[i];
+      const std::vector<float>& gaps = pipeline_.router_gaps()[number++];
       if (gaps.empty()) fail(ErrorKind::internal, "the pipeline keeps no router gaps");
       layer.gaps.insert(layer.gaps.end(), gaps.begin() + first_row,
                         gaps.begin() + first_row + rows);
@@ -183,10 +194,21 @@ class Observation {
     observed_[i].margins[position] = margin_of(logits);
   }
 
+  // Runs the input of a prompt's encoder in one piece.
+  void encode_prompt(size_t i) {
+    const ReferencePrompt& prompt = prompts_[i];
+    Pass pass{KvTransaction(pipeline_.cache()), std::vector<MicroBatch>(1), {}};
+    append(pass, 0, i, std::span(prompt.input).first(static_cast<size_t>(prompt.encoded)),
+           LogitsOf::none);
+    run_pass(pass, [](size_t, Rows) {});
+  }
+
   // Runs a prompt in pieces, so that the logits of every position need little memory at a time.
   void run_prompt(size_t i) {
     const ReferencePrompt& prompt = prompts_[i];
-    for (size_t begin = 0; begin < prompt.input.size(); begin += kPieceTokens) {
+    if (prompt.encoded > 0) encode_prompt(i);
+    for (auto begin = static_cast<size_t>(prompt.encoded); begin < prompt.input.size();
+         begin += kPieceTokens) {
       const auto piece = std::span(prompt.input)
                              .subspan(begin, std::min(kPieceTokens, prompt.input.size() - begin));
       const bool every = !prompt.argmax_all.empty();
@@ -236,7 +258,7 @@ class Observation {
 }  // namespace
 
 bool ObservedLayer::chose_as(const ObservedLayer& other, size_t position) const {
-  const auto begin = static_cast<std::ptrdiff_t>(position) * choices;
+  const auto begin = static_cast<std::ptrdiff_t>(position - first) * choices;
   const auto nearly = [](float a, float b) { return std::abs(a - b) < 0.1f; };
   return std::equal(experts.begin() + begin, experts.begin() + begin + choices,
                     other.experts.begin() + begin) &&
@@ -259,7 +281,9 @@ Workload observe_workload(const std::vector<ReferencePrompt>& prompts,
     workload.tokens_per_sequence =
         std::max(workload.tokens_per_sequence, input + static_cast<int64_t>(prompt.greedy.size()));
   }
-  workload.prompt_tokens = std::min(workload.prompt_tokens, static_cast<int64_t>(kPieceTokens));
+  if (!model.encoder) {
+    workload.prompt_tokens = std::min(workload.prompt_tokens, static_cast<int64_t>(kPieceTokens));
+  }
 
   uint64_t position_bytes = sizeof(TokenId) + sizeof(double);
   for (const RoutedLayer& layer : routing_shape(model).layers) {

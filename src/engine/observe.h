@@ -13,7 +13,9 @@ namespace klotski {
 
 // The choices of the gates of one routed layer at the positions of one sequence.
 struct ObservedLayer {
-  int64_t choices = 0;            // experts a position
+  int64_t choices = 0;  // experts a position
+  size_t first = 0;     // first position: not 0 in the decoder of a model with an encoder
+  // Experts, weights and gaps are those of the positions from the first one on.
   std::vector<ExpertId> experts;  // [position][choices], rising: the set matters, not its order
   std::vector<float> weights;     // [position][choices], of these experts
   std::vector<float> gaps;        // [position], as in RouteArguments; needs options.router_gaps
@@ -21,6 +23,9 @@ struct ObservedLayer {
   // Whether the experts at a position are another run's, and their weights nearly so: some routers
   // give the same experts clearly other weights where a logit crosses a bound.
   bool chose_as(const ObservedLayer& other, size_t position) const;
+  // Whether the layer's gates chose for this position.
+  bool has(size_t position) const { return position >= first && position - first < gaps.size(); }
+  float gap(size_t position) const { return gaps[position - first]; }
 };
 
 // A model's results on the tokens of a reference prompt and its continuation.

@@ -58,16 +58,22 @@ class Pipeline::Sink : public TaskSink {
 
 namespace {
 
+// Pages and states share the memory that is planned for caches.
 KvLimits kv_limits(const Policy& policy, const ComputeMemory& memory,
                    const PipelineOptions& options) {
-  KvLimits limits{.type = kv_type(policy.precision),
-                  .memory_bytes = policy.layout.compute().kv_bytes,
-                  .spill_bytes = policy.layout.compute().kv_spill_bytes,
-                  .streaming = {policy.visible.sinks, policy.visible.window}};
+  const TierMemory& planned = policy.layout.compute();
+  KvLimits limits{
+      .type = kv_type(policy.precision),
+      .memory_bytes = planned.kv_bytes - planned.state_bytes,
+      .spill_bytes = planned.kv_spill_bytes - planned.state_spill_bytes,
+      .streaming = {policy.visible.sinks, policy.visible.window},
+      .states = {.memory_bytes = planned.state_bytes, .spill_bytes = planned.state_spill_bytes}};
   if (memory.device) {
-    limits.memory = memory.device->take("KV cache", policy.layout.compute().kv_bytes).data();
+    std::byte* const caches = memory.device->take("KV cache", planned.kv_bytes).data();
+    limits.states.memory = caches;  // first: states take whole lines, pages may leave a rest
+    limits.memory = caches + planned.state_bytes;
     limits.spill_store = [&memory](uint64_t bytes) -> std::unique_ptr<SpillStore> {
-      return std::make_unique<DeviceSpill>(memory.device->device(), *memory.below, bytes);
+      return std::make_unique<DeviceSpill>(memory.device->device(), *memory.host, bytes);
     };
   } else {
     limits.spill_store = [&options](uint64_t bytes) -> std::unique_ptr<SpillStore> {
@@ -101,6 +107,10 @@ PredictorChoice with_routing(PredictorChoice choice,
 
 // Whether these tokens are the one that a sequence computes after its prompt.
 bool decodes(const BatchSequence& rows) { return rows.tokens == 1 && rows.past > 0; }
+
+bool encodes(std::span<const MicroBatch> group) {
+  return !group.empty() && group[0].batch.encodes();
+}
 
 MicroBatchShape shape_of(const MicroBatch& micro_batch) {
   MicroBatchShape shape{.rows = micro_batch.batch.rows(), .decodes = true};
@@ -183,6 +193,7 @@ ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
   std::vector<MicroBatchShape> shapes;
   for (const MicroBatch& micro_batch : group) shapes.push_back(shape_of(micro_batch));
   ScheduleContext context = sources_.context(std::move(shapes));
+  context.encodes = encodes(group);
   context.hot = [this](LayerId layer) {
     std::vector<ExpertId> hot = sources_.hot(layer);
     prediction_audit_.predicted(layer, hot);
@@ -196,7 +207,7 @@ ScheduleContext Pipeline::context(std::span<const MicroBatch> group) {
 }
 
 std::vector<ExpertId> Pipeline::chosen(LayerId layer, int32_t micro_batch) {
-  // Prompts make tens of thousands of choices, and the device waits for this.
+  // Marks instead of sorting: prompts make tens of thousands of choices, and the device waits.
   std::vector<bool> is_chosen(static_cast<size_t>(model_.layer(layer).feed_forward.experts));
   for (const ExpertId expert : tasks_.choices(micro_batch)) {
     is_chosen[static_cast<size_t>(expert.value)] = true;
@@ -228,14 +239,16 @@ void Pipeline::take_choices(LayerId layer) {
   if (trial_) trial_->chosen(layer, expert_rows_, pace_.pace());
 }
 
-// Before the layer's experts get their slots: one that was chosen does not leave for another.
+// Tells the eviction rule, before the layer's experts get their slots, which experts were chosen,
+// so that none of them leaves for another.
 void Pipeline::tell_choices(LayerId layer) {
   LayerProbabilities certain{layer, {}};
   for (const int64_t rows : expert_rows_) certain.probability.push_back(rows > 0 ? 1.0 : 0.0);
   residency_.expect(certain);
 }
 
-// Learning takes time, and the device waits for a layer's experts: they are on their way first.
+// Lets the predictors learn from the layer's choices. Called once the layer's experts are on their
+// way: the device waits for these, and learning takes time.
 void Pipeline::observe_choices() {
   if (not_observed_.choices.empty()) return;
   prediction_audit_.chosen(not_observed_.layer, not_observed_.choices);
@@ -288,8 +301,9 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   lend_slots(rows);
   tasks_.begin(group);
   std::vector<PassToken> tokens = tokens_of(group);
-  if (own_predictor_) own_predictor_->begin_pass(tokens);
-  correlation_->begin_pass(std::move(tokens));
+  const LayerId first(model_.pass_layers(encodes(group)).first);
+  if (own_predictor_) own_predictor_->begin_pass(tokens, first);
+  correlation_->begin_pass(std::move(tokens), first);
   coming_.clear();
   if (follows_predictor()) {
     coming_ = sources_.coming();

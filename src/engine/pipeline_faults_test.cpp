@@ -1,18 +1,21 @@
 // A disk that fails, stalls, answers short or loses its files under a running model.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <new>
 #include <thread>
 
 #include "base/error.h"
+#include "base/testing.h"
 #include "engine/engine.h"
 #include "engine/testing/pipeline_runs.h"
+#include "weights/testing.h"
 
 namespace klotski {
 namespace {
@@ -167,24 +170,45 @@ TEST_P(FaultyDisk, ASlowDiskGivesTheSame) {
   EXPECT_EQ(run(prepared), expected_);
 }
 
+// A model whose files a test may change while it runs.
+class CopiedModel {
+ public:
+  explicit CopiedModel(ReadMethod method)
+      : test_(copied()),
+        texts_(random_texts(random_, 3, test_.description.vocabulary)),
+        prepared_(test_.prepare({.expert_slots = 2}, texts_.workload(), options(method))) {}
+
+  std::vector<Logits> run() { return run_pipeline(prepared_.pipeline(), texts_, random_); }
+  std::vector<Logits> resident() const { return run_resident(test_, texts_); }
+  std::filesystem::path weights() const { return folder_ / "model.safetensors"; }
+
+ private:
+  std::filesystem::path copied() const {
+    std::filesystem::copy(test_model("qwen3_moe"), folder_);
+    return folder_;
+  }
+  static PipelineOptions options(ReadMethod method) {
+    PipelineOptions options;
+    options.disk.method = method;
+    return options;
+  }
+
+  testing_files::ScratchFolder scratch_;
+  std::filesystem::path folder_ = scratch_.path() / "model";
+  TestModel test_;
+  std::mt19937_64 random_{5};
+  Texts texts_;
+  PreparedModel prepared_;
+};
+
 TEST_P(FaultyDisk, AFileThatShrinksIsNamed) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / ("shrinking" + std::to_string(::getpid()));
-  std::filesystem::remove_all(folder);
-  std::filesystem::copy(test_model("qwen3_moe"), folder);
-  const TestModel test(folder);
-  PipelineOptions options;
-  options.disk.method = GetParam();
-  std::mt19937_64 random(5);
-  const Texts texts = random_texts(random, 3, test.description.vocabulary);
-  PreparedModel prepared = test.prepare({.expert_slots = 2}, texts.workload(), options);
-  const std::vector<Logits> before = run_pipeline(prepared.pipeline(), texts, random);
-  EXPECT_EQ(before, run_resident(test, texts));
+  CopiedModel model(GetParam());
+  EXPECT_EQ(model.run(), model.resident());
   for (const uint64_t bytes : {uint64_t{20'000}, uint64_t{0}}) {
-    std::filesystem::resize_file(folder / "model.safetensors", bytes);
+    std::filesystem::resize_file(model.weights(), bytes);
     for (int round = 0; round < 2; ++round) {
       try {
-        run_pipeline(prepared.pipeline(), texts, random);
+        model.run();
         FAIL() << "a file of " << bytes << " bytes was enough";
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::bad_model);
@@ -192,7 +216,22 @@ TEST_P(FaultyDisk, AFileThatShrinksIsNamed) {
       }
     }
   }
-  std::filesystem::remove_all(folder);
+}
+
+// Weights of the same size that somebody copied over the old ones would give other answers.
+TEST_P(FaultyDisk, AFileThatIsRewrittenIsNamed) {
+  CopiedModel model(GetParam());
+  model.run();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // times of files have such steps
+  {
+    std::fstream file(model.weights(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  }
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_NE(refusal([&] { model.run(); }).find("model.safetensors': changed on disk"),
+              std::string::npos);
+  }
 }
 
 struct Outcome {

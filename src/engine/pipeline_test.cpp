@@ -7,6 +7,7 @@
 #include <array>
 
 #include "engine/testing/pipeline_runs.h"
+#include "schedule/testing.h"
 #include "weights/testing.h"
 
 namespace klotski {
@@ -16,10 +17,6 @@ struct Settings {
   RunLimits limits;
   PipelineOptions options;
 };
-
-int64_t between(std::mt19937_64& random, int64_t least, int64_t most) {
-  return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
-}
 
 // Any predictor but the oracle, which needs recorded routing; the network of "path" has not been
 // trained, so that it is mostly wrong.
@@ -84,6 +81,10 @@ INSTANTIATE_TEST_SUITE_P(Latent, PipelineEquals,
                          ::testing::Values("deepseek_v2", "deepseek_v3",
                                            "variants/deepseek_v2_yarn_groups",
                                            "variants/deepseek_v3_uneven"));
+INSTANTIATE_TEST_SUITE_P(GatedDeltaNet, PipelineEquals,
+                         ::testing::Values("variants/qwen3_next", "variants/qwen3_next_bias_dense",
+                                           "variants/qwen3_next_uneven",
+                                           "variants/qwen3_next_states_alone"));
 INSTANTIATE_TEST_SUITE_P(Quantised, PipelineEquals,
                          ::testing::Values(kFp8, kFp8Latent, kInt4, kGptq, kAwq));
 // Layers that are not routed, windows, tied embeddings, clipped and biased projections.
@@ -115,10 +116,9 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
     Settings settings = random_settings(random, test.description);
     const std::vector<Logits> expected = run_resident(test, texts, settings.limits.precision);
     settings.options.spill_folder = ::testing::TempDir();
-    const auto pages = static_cast<uint64_t>(PagedKvCache::pages_for(texts.longest()));
     settings.limits.kv_bytes =
-        (1 + random() % 2) * pages *
-        PagedKvCache::page_bytes(test.description, kv_type(settings.limits.precision));
+        (1 + random() % 2) *
+        sequence_cache_bytes(test.description, settings.limits.precision, texts.longest());
     SCOPED_TRACE(std::string(strategy_name(*settings.limits.strategy)));
     PreparedModel prepared = test.prepare(settings.limits, texts.workload(), settings.options);
     ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random, &spilled), expected)
@@ -127,13 +127,13 @@ TEST_P(SpillingPipelineEquals, TheResidentRunBitForBit) {
   EXPECT_GT(spilled, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, SpillingPipelineEquals,
-                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe",
-                                           "deepseek_v3", "variants/deepseek_v2_uneven",
-                                           "variants/qwen2_windows_dense",
-                                           "variants/qwen3_dense_bias", "gpt_oss",
-                                           "variants/llama4_chunks_dense", "variants/arctic",
-                                           "variants/dbrx_clip"));
+INSTANTIATE_TEST_SUITE_P(
+    Families, SpillingPipelineEquals,
+    ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3",
+                      "variants/deepseek_v2_uneven", "variants/qwen3_next",
+                      "variants/qwen3_next_uneven", "variants/qwen3_next_states_alone",
+                      "variants/qwen2_windows_dense", "variants/qwen3_dense_bias", "gpt_oss",
+                      "variants/llama4_chunks_dense", "variants/arctic", "variants/dbrx_clip"));
 
 // No tensor is aligned: all of them have to be settled.
 TEST(UnalignedPipelineEquals, TheResidentRunBitForBit) {

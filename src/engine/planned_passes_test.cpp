@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "engine/testing/models.h"
+#include "schedule/testing.h"
 
 namespace klotski {
 namespace {

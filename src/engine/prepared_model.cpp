@@ -10,13 +10,13 @@ PreparedModel::PreparedModel(const ModelDescription& model, const TensorSource& 
   reservations_.push_back(compute_tier_->reserve("program", memory.process_bytes));
   ComputeMemory computing{.tier = *compute_tier_};
   if (target.device) {
-    take_memory_below(target);
+    take_host_memory(target);
     device_memory_ = std::make_unique<DeviceMemory>(*target.device, *compute_tier_,
                                                     memory.total_bytes() - memory.process_bytes);
     ops_arena_.emplace(target.ops, device_memory_->take("activations", memory.activation_bytes));
     computing.device = device_memory_.get();
-    computing.below = &below_->tier;
-    computing.host_slots = &below_->weights;
+    computing.host = &host_->tier;
+    computing.host_slots = &host_->weights;
     computing.cpu = target.cpu;
   } else {
     reservations_.push_back(compute_tier_->reserve("activations", memory.activation_bytes));
@@ -26,18 +26,18 @@ PreparedModel::PreparedModel(const ModelDescription& model, const TensorSource& 
                                          target.ops, options);
 }
 
-void PreparedModel::take_memory_below(Target& target) {
-  const MemoryPlan& plan = *plan_.below;
-  const bool same = target.below && target.below->slots == plan.slots &&
-                    plan.total_bytes() <= target.below->tier.limit_bytes();
+void PreparedModel::take_host_memory(Target& target) {
+  const MemoryPlan& plan = *plan_.host;
+  const bool same = target.host && target.host->slots == plan.slots &&
+                    plan.total_bytes() <= target.host->tier.limit_bytes();
   if (!same) {
-    target.below.reset();  // gives its memory back before more is taken
-    target.below =
-        std::make_shared<MemoryBelow>(*target.device, plan.limit_bytes, layouts_, plan.slots);
+    target.host.reset();  // gives its memory back before more is taken
+    target.host =
+        std::make_shared<HostTier>(*target.device, plan.limit_bytes, layouts_, plan.slots);
   }
-  below_ = target.below;
-  reservations_.push_back(below_->tier.reserve("program", plan.process_bytes));
-  reservations_.push_back(below_->tier.reserve("activations", plan.activation_bytes));
+  host_ = target.host;
+  reservations_.push_back(host_->tier.reserve("program", plan.process_bytes));
+  reservations_.push_back(host_->tier.reserve("activations", plan.activation_bytes));
 }
 
 }  // namespace klotski

@@ -26,16 +26,16 @@ class PreparedModel {
   const Policy& policy() const { return plan_.policy; }
   const Tier& compute_tier() const { return *compute_tier_; }
   // Host memory, where the target is a device.
-  const MemoryBelow* below() const { return below_.get(); }
+  const HostTier* host() const { return host_.get(); }
   Pipeline& pipeline() { return *pipeline_; }
 
  private:
-  void take_memory_below(Target& target);
+  void take_host_memory(Target& target);
 
   UnitLayouts layouts_;
   RunPlan plan_;
   std::unique_ptr<Tier> compute_tier_;
-  std::shared_ptr<MemoryBelow> below_;
+  std::shared_ptr<HostTier> host_;
   std::vector<Reservation> reservations_;  // memory that is not taken as one piece
   std::unique_ptr<DeviceMemory> device_memory_;
   std::optional<ArenaUse> ops_arena_;  // a part of device_memory_

@@ -60,7 +60,8 @@ TEST_P(PreparedModelTest, RandomLimitsAreKeptOrRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PreparedModelTest,
                          ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe",
-                                           "variants/qwen2_windows_dense"));
+                                           "variants/qwen2_windows_dense", "variants/qwen3_next",
+                                           "variants/qwen3_next_states_alone"));
 
 // Staging buffers are large compared with the pages of a small model: where they do not fit, it
 // runs without them, as it would had no folder been named.
@@ -92,6 +93,41 @@ TEST(PreparedModelPrecision, KeysAndValuesInBf16TakeHalfTheMemory) {
   const PreparedModel f32 = test.prepare({.precision = Precision::f32}, workload);
   const PreparedModel bf16 = test.prepare({.precision = Precision::bf16}, workload);
   EXPECT_EQ(f32.plan().memory.kv_bytes, 2 * bf16.plan().memory.kv_bytes);
+}
+
+// Each sequence of a full group has a state, in memory or in the file, whatever the limit of the
+// cache; the longest sequence fits.
+TEST(PreparedModelStates, TakeTheirShareOfTheCache) {
+  constexpr Precision kPrecision = Precision::f32;
+  for (const char* name : {"variants/qwen3_next", "variants/qwen3_next_states_alone"}) {
+    SCOPED_TRACE(name);
+    const TestModel test(test_model(name));
+    const uint64_t state = SequenceStates::sequence_bytes(test.description);
+    const uint64_t sequence = sequence_cache_bytes(test.description, kPrecision, 64);
+    const Workload workload{.sequences = 8, .tokens_per_sequence = 64, .prompt_tokens = 8};
+    const RunLimits all{.precision = kPrecision, .micro_batch = 4, .micro_batches = 2};
+    const PreparedModel roomy = test.prepare(all, workload);
+    EXPECT_EQ(roomy.plan().memory.kv_bytes, 8 * sequence);
+    EXPECT_EQ(roomy.policy().layout.compute().state_bytes, 8 * state);
+    EXPECT_EQ(roomy.policy().layout.compute().state_spill_bytes, 0u);
+
+    RunLimits few = all;
+    few.kv_bytes = 3 * sequence + sequence / 2;
+    EXPECT_EQ(test.prepare(few, workload).policy().layout.compute().state_bytes, 3 * state);
+    PipelineOptions options;
+    options.spill_folder = ::testing::TempDir();
+    const PreparedModel spilling = test.prepare(few, workload, options);
+    const TierMemory& planned = spilling.policy().layout.compute();
+    uint64_t spilled_state = 0;
+    for (const uint64_t bytes : SequenceStates::spilled_version_bytes(test.description)) {
+      spilled_state += 2 * bytes;
+    }
+    EXPECT_EQ(planned.state_bytes, 3 * state);
+    EXPECT_EQ(planned.state_spill_bytes, 5 * spilled_state);
+
+    few.kv_bytes = sequence - 1;
+    EXPECT_THROW(test.prepare(few, workload), Error);
+  }
 }
 
 // A request longer than the plan foresaw cannot pass through the stages.

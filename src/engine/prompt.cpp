@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "text/utf8.h"
 
 namespace klotski {
@@ -95,15 +96,37 @@ std::vector<Span> literal_spans(const Unmarked& unmarked, const Tokenizer& token
 std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConfig& config,
                                  const ModelDescription& model, std::string_view text,
                                  bool parse_special) {
+  parse_special = parse_special || model.encoder;
   std::vector<TokenId> tokens =
       tokenizer.encode(text, {.add_special = true, .parse_special = parse_special});
   const bool tokenizer_adds = tokens != tokenizer.encode(text, {.parse_special = parse_special});
+  if (model.encoder) {
+    if (!tokenizer_adds && !model.end_tokens.empty()) tokens.push_back(model.end_tokens[0]);
+    return tokens;
+  }
   const bool distinct_begin =
       model.begin_token && !config.bos_token.empty() && config.bos_token != config.eos_token;
   if (!tokenizer_adds && config.add_bos_token.value_or(distinct_begin) && model.begin_token) {
     tokens.insert(tokens.begin(), *model.begin_token);
   }
   return tokens;
+}
+
+std::vector<TokenId> language_prompt(const Tokenizer& tokenizer, const ModelDescription& model,
+                                     const std::string& language) {
+  if (language.empty()) return {};
+  if (!model.encoder || !model.encoder->translates) {
+    fail(ErrorKind::usage,
+         "--target-language: expected a model that translates, such as NLLB-MoE; leave it out");
+  }
+  const std::optional<TokenId> token = tokenizer.id_of(language);
+  if (!token) {
+    fail(ErrorKind::usage,
+         "--target-language: expected the code of a language that the tokenizer has as a token, "
+         "such as fra_Latn, found {}",
+         in_quotes(language));
+  }
+  return {*token};
 }
 
 void check_tokens(const ModelDescription& model, std::span<const TokenId> tokens,

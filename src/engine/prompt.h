@@ -16,10 +16,16 @@ namespace klotski {
 
 // Tokens of a plain text that the model is to continue, begun as the model expects: with the tokens
 // that the tokenizer adds, or with the begin token where the tokenizer adds nothing and is not told
-// not to. The text of special tokens inside it stays text unless `parse_special`.
+// not to. The text of special tokens inside it stays text unless `parse_special`. For a model with
+// an encoder it is the encoder's input: sentinels in it are tokens, and it ends with an end token.
 std::vector<TokenId> encode_text(const Tokenizer& tokenizer, const TokenizerConfig& config,
                                  const ModelDescription& model, std::string_view text,
                                  bool parse_special);
+
+// The tokens that the decoder of a translating model begins with for a language, such as fra_Latn;
+// empty: none. Refuses (usage) a code that is no token, and a model that does not translate.
+std::vector<TokenId> language_prompt(const Tokenizer& tokenizer, const ModelDescription& model,
+                                     const std::string& language);
 
 // Refuses (usage) tokens outside the model's vocabulary; `what` names them.
 void check_tokens(const ModelDescription& model, std::span<const TokenId> tokens,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "base/file.h"
 
 namespace klotski {
@@ -101,6 +102,30 @@ TEST(EncodeText, SpecialTokenTextStaysTextUnlessAsked) {
   const TokenizerConfig config;
   EXPECT_EQ(count(encode_text(tokenizer(), config, model, "a</s>b", false), 2), 0);
   EXPECT_EQ(count(encode_text(tokenizer(), config, model, "a</s>b", true), 2), 1);
+}
+
+// An encoder's input ends with an end token, and special tokens in its text are tokens.
+TEST(EncodeText, OfAnEncoderEndsAndHasSentinels) {
+  ModelDescription model;
+  model.encoder.emplace();
+  model.begin_token = 1;
+  model.end_tokens = {2};
+  const TokenizerConfig config;
+  const std::vector<TokenId> tokens = encode_text(tokenizer(), config, model, "a<s>b", false);
+  EXPECT_EQ(tokens.back(), 2);
+  EXPECT_EQ(count(tokens, 1), 1);
+  EXPECT_NE(tokens.front(), 1);
+}
+
+TEST(LanguagePrompt, IsTheTokenOfALanguage) {
+  ModelDescription model;
+  EXPECT_TRUE(language_prompt(tokenizer(), model, "").empty());
+  EXPECT_THROW(language_prompt(tokenizer(), model, "<s>"), Error) << "no encoder";
+  model.encoder.emplace();
+  EXPECT_THROW(language_prompt(tokenizer(), model, "<s>"), Error) << "does not translate";
+  model.encoder->translates = true;
+  EXPECT_EQ(language_prompt(tokenizer(), model, "<s>"), std::vector<TokenId>{1});
+  EXPECT_THROW(language_prompt(tokenizer(), model, "fra_Latn"), Error) << "no such token";
 }
 
 }  // namespace

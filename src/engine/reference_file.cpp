@@ -1,5 +1,6 @@
 #include "engine/reference_file.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -27,6 +28,10 @@ ReferencePrompt parse_prompt(const JsonFields& fields, const ModelDescription& m
   prompt.margins = fields.numbers("margins", 0.0, kAny).value_or(std::vector<double>());
 
   if (prompt.input.empty()) fields.refuse("input_ids", "at least one token id");
+  if (model.encoder) {
+    prompt.encoded = static_cast<int64_t>(prompt.input.size());
+    prompt.input.push_back(model.encoder->start_token);
+  }
   const auto size_must_be = [&](std::string_view key, size_t found, size_t expected) {
     if (found != 0 && found != expected) fields.refuse(key, fmt::format("{} entries", expected));
   };
@@ -37,7 +42,7 @@ ReferencePrompt parse_prompt(const JsonFields& fields, const ModelDescription& m
     fields.refuse("greedy", "last_logits, argmax_all or greedy to compare with");
   }
   const auto positions = static_cast<int64_t>(prompt.input.size() + prompt.greedy.size());
-  if (positions > model.max_positions) {
+  if (std::max(positions - prompt.encoded, prompt.encoded) > model.max_positions) {
     fields.refuse("greedy",
                   fmt::format("prompt and continuation within {} positions", model.max_positions));
   }
@@ -45,6 +50,11 @@ ReferencePrompt parse_prompt(const JsonFields& fields, const ModelDescription& m
 }
 
 }  // namespace
+
+std::string reference_version(std::string_view json_text, std::string_view what) {
+  const Json json = parse_json(json_text, what);
+  return JsonFields(json, std::string(what)).string_or("transformers", "");
+}
 
 std::vector<ReferencePrompt> parse_reference(std::string_view json_text, std::string_view what,
                                              const ModelDescription& model) {

@@ -24,9 +24,9 @@ MachineMemory machine_memory(const Target& target, const PipelineOptions& option
   MachineMemory memory{.left = memory_left(),
                        .resident_bytes = resident_bytes(),
                        .stack_bytes = stacks_of_a_run(target, options)};
-  if (target.below) {
-    memory.held_weight_bytes = target.below->weights.bytes();
-    memory.pinned_bytes = target.below->weights.pinned_bytes();
+  if (target.host) {
+    memory.held_weight_bytes = target.host->weights.bytes();
+    memory.pinned_bytes = target.host->weights.pinned_bytes();
   }
   if (target.device) {
     memory.device = {.own_bytes = target.device->own_bytes(),

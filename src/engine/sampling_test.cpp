@@ -55,6 +55,18 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatHoldsTheShare) {
   EXPECT_EQ(shares(logits, {.temperature = 1.0, .top_p = 0.0}).size(), 1u);
 }
 
+// Where the share is reached exactly nothing more is taken; of equal logits the lower ids are.
+TEST(Sampler, TheEdgesOfTopPAndMinP) {
+  const std::vector<float> equal(4, 1.0f);
+  const auto half = shares(equal, {.temperature = 1.0, .top_p = 0.5});
+  EXPECT_EQ(half.size(), 2u);
+  EXPECT_TRUE(half.contains(0) && half.contains(1));
+  EXPECT_EQ(shares(equal, {.temperature = 1.0, .top_p = 0.51}).size(), 3u);
+  EXPECT_EQ(shares(equal, {.temperature = 1.0, .min_p = 1.0}).size(), 4u);
+  const auto two = shares({2, 1, 2, 2}, {.temperature = 1.0, .top_k = 2});
+  EXPECT_TRUE(two.contains(0) && two.contains(2) && two.size() == 2);
+}
+
 TEST(Sampler, MinPIsRelativeToTheBest) {
   const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
   EXPECT_EQ(shares(logits, {.temperature = 1.0, .min_p = 0.5}).size(), 2u);

@@ -7,9 +7,9 @@
 namespace klotski {
 
 // Host memory of a device's weights, keys and values, kept from run to run.
-struct MemoryBelow {
-  MemoryBelow(Device& device, uint64_t limit_bytes, const UnitLayouts& layouts,
-              const HostSlots::Slots& weight_slots)
+struct HostTier {
+  HostTier(Device& device, uint64_t limit_bytes, const UnitLayouts& layouts,
+           const HostSlots::Slots& weight_slots)
       : tier("RAM", limit_bytes), slots(weight_slots), weights(device, tier, layouts, slots) {}
 
   Tier tier;
@@ -24,8 +24,8 @@ struct Target {
   const Processor* cpu = nullptr;  // the CPU's, where it may compute for a device
   // Device::own_bytes before anything ran there: plans of a device count on it.
   uint64_t device_own_bytes = 0;
-  uint64_t ops_bytes = 0;                   // device memory of the operations besides their arena
-  std::shared_ptr<MemoryBelow> below = {};  // the last run's
+  uint64_t ops_bytes = 0;               // device memory of the operations besides their arena
+  std::shared_ptr<HostTier> host = {};  // the last run's
 };
 
 }  // namespace klotski

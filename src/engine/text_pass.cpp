@@ -35,6 +35,10 @@ class TextGroup {
       const auto tokens = static_cast<int64_t>(texts[first + size()].size());
       if (!sequences_.place(tokens, pipeline.policy().group.micro_batch_rows)) break;
     }
+    if (pipeline.description().encoder) {
+      fail(ErrorKind::usage,
+           "texts are read through by models without an encoder; this model has one");
+    }
     if (size() == 0) {
       fail(ErrorKind::does_not_fit, "a text of {} tokens does not fit the KV cache; raise --ram",
            texts[first].size());

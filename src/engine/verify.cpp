@@ -12,8 +12,8 @@ bool routing_tie(const ObservedPrompt& exact, const ObservedPrompt& run, size_t 
   for (size_t i = 0; i < exact.layers.size(); ++i) {
     bool differs = false;
     for (size_t p = 0; p <= position; ++p) {
-      if (run.layers[i].chose_as(exact.layers[i], p)) continue;
-      if (!(static_cast<double>(exact.layers[i].gaps[p]) < tie)) return false;
+      if (!exact.layers[i].has(p) || run.layers[i].chose_as(exact.layers[i], p)) continue;
+      if (!(static_cast<double>(exact.layers[i].gap(p)) < tie)) return false;
       differs = true;
     }
     if (differs) return true;

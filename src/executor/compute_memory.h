@@ -13,7 +13,7 @@ struct ComputeMemory {
   // A device's memory, host memory and its slots of weights. Null: the compute tier is the
   // program's memory.
   DeviceMemory* device = nullptr;
-  Tier* below = nullptr;
+  Tier* host = nullptr;
   HostSlots* host_slots = nullptr;
   const Processor* cpu = nullptr;  // the CPU's processor on a machine with a device
 

@@ -11,7 +11,7 @@ CpuAttention::CpuAttention(const Arithmetic& with, const PagedKvCache& cache,
       attended_at_(most_rows * widest_attention_input(with.model)),
       rows_(memory, "attention on the CPU", kAttentionBuffers,
             attention_row_bytes(with.model, most_rows)),
-      sinks_(with.model.layers.size()) {}
+      weights_(with.model.layers.size()) {}
 
 AttentionRows CpuAttention::inputs(float* at, LayerId layer, int64_t rows) const {
   AttentionRows all;
@@ -34,14 +34,19 @@ Rows CpuAttention::attended_on_device(const Task& task, int64_t rows) const {
   return attended(rows_.on_device(task.buffer), task.layer, rows);
 }
 
-void CpuAttention::keep_sinks(LayerId layer, const TensorView& sinks, ProcessorMemory& device) {
-  Sinks& kept = sinks_[static_cast<size_t>(layer.value)];
-  if (sinks.shape.empty() || !kept.bytes.empty()) return;
-  std::vector<std::byte> bytes(
-      static_cast<size_t>(sinks.shape[0] * bytes_per_element(sinks.dtype)));
-  device.download(bytes.data(), sinks.data, bytes.size());
-  kept.bytes = std::move(bytes);
-  kept.view = {.data = kept.bytes.data(), .dtype = sinks.dtype, .shape = sinks.shape};
+void CpuAttention::keep_weights(LayerId layer, const WeightSet& weights, ProcessorMemory& device) {
+  std::optional<std::vector<KeptWeight>>& kept = weights_[static_cast<size_t>(layer.value)];
+  if (kept) return;
+  std::vector<KeptWeight> copies;
+  for (const Role role : kAttendingRoles) {
+    const TensorView& view = weights[role];
+    if (view.shape.empty()) continue;
+    KeptWeight& copy = copies.emplace_back(KeptWeight{.role = role, .bytes = {}, .view = view});
+    copy.bytes.resize(planes_of(view).front().bytes());
+    device.download(copy.bytes.data(), view.data, copy.bytes.size());
+    copy.view.data = copy.bytes.data();
+  }
+  kept = std::move(copies);
 }
 
 void CpuAttention::queries_down(const Task& task, int64_t rows) {
@@ -50,10 +55,12 @@ void CpuAttention::queries_down(const Task& task, int64_t rows) {
 
 void CpuAttention::run(const Task& task, const MicroBatch& micro_batch) {
   const int64_t rows = micro_batch.batch.rows();
-  float* at = rows_.below(task.buffer);
+  float* at = rows_.on_host(task.buffer);
   WeightSet weights;
-  const Sinks& kept = sinks_[static_cast<size_t>(task.layer.value)];
-  if (!kept.bytes.empty()) weights.set(Role::sinks, kept.view);
+  const auto& of_layer = weights_[static_cast<size_t>(task.layer.value)];
+  for (const KeptWeight& kept : *of_layer) {
+    weights.set(kept.role, kept.view);
+  }
   attend(with_, cache_, weights,
          {.micro_batch = micro_batch,
           .layer = task.layer,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "executor/compute_memory.h"
@@ -22,15 +23,17 @@ class CpuAttention {
   // The device's buffers: for inputs that come down, and for results that went up.
   AttentionRows inputs_on_device(const Task& task, int64_t rows) const;
   Rows attended_on_device(const Task& task, int64_t rows) const;
-  // Keeps the layer's sinks, if it has any, for the CPU: they lie on the device.
-  void keep_sinks(LayerId layer, const TensorView& sinks, ProcessorMemory& device);
+  // Keeps copies of the layer's weights that attention reads besides projections, if it has any,
+  // for the CPU: they lie on the device.
+  void keep_weights(LayerId layer, const WeightSet& weights, ProcessorMemory& device);
 
   void queries_down(const Task& task, int64_t rows);
   void run(const Task& task, const MicroBatch& micro_batch);
   void attended_up(const Task& task, int64_t rows);
 
  private:
-  struct Sinks {
+  struct KeptWeight {
+    Role role;
     std::vector<std::byte> bytes;
     TensorView view;
   };
@@ -42,7 +45,9 @@ class CpuAttention {
   const PagedKvCache& cache_;
   int64_t attended_at_;  // floats of a buffer before the rows that attention gives
   SharedRows rows_;
-  std::vector<Sinks> sinks_;  // by layer; empty until they are kept
+  // Copies by layer, written once before the layer's first attention: the CPU may read them while
+  // the device runs tasks of later micro-batches.
+  std::vector<std::optional<std::vector<KeptWeight>>> weights_;
 };
 
 }  // namespace klotski

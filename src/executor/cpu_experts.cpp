@@ -22,8 +22,8 @@ CpuExperts::CpuExperts(const Arithmetic& with, WeightSlots& slots, const Compute
     : with_(with),
       slots_(slots),
       rows_(memory, "experts on the CPU", shared_row_bytes(with.model, most_rows)),
-      computed_(new (rows_.below(0) + exchanged_expert_row_bytes(with.model, most_rows) /
-                                          sizeof(float)) std::atomic<uint32_t>(0)) {}
+      computed_(new (rows_.on_host(0) + exchanged_expert_row_bytes(with.model, most_rows) /
+                                            sizeof(float)) std::atomic<uint32_t>(0)) {}
 
 void CpuExperts::begin(int64_t rows, float* on_device) {
   to_come_up_ = computed_->load();  // experts given up in the pass before never came up
@@ -53,7 +53,7 @@ void CpuExperts::finish_rows_down(std::span<const RoutedRows> parts, LayerId lay
 }
 
 void CpuExperts::run(std::span<const Task* const> tasks) {
-  // Copies that wait for the count go on, however this ends.
+  // Counts the experts even where computing them throws: copies to the device wait for the count.
   const CountedAtEnd<uint32_t> counted{*computed_, static_cast<uint32_t>(tasks.size())};
   std::vector<ChosenExpert> chosen;
   chosen.reserve(tasks.size());
@@ -69,7 +69,7 @@ void CpuExperts::run(std::span<const Task* const> tasks) {
                       .in_scales = scales});
   }
   const int64_t width = with_.model.hidden;
-  const Rows rows{rows_.below(0), count_, width};
+  const Rows rows{rows_.on_host(0), count_, width};
   const Rows outputs{rows.row(count_), std::ssize(sorted_.in_rows), width};
   run_experts(with_, outputs, rows, chosen, tasks[0]->layer);
 }

@@ -69,8 +69,9 @@ void Executor::wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const 
   }
 }
 
-// Wakes lane threads while a task runs that will set all lanes going, or while the task before it
-// does where the former has begun ahead: waking takes as long as a short task.
+// Wakes sleeping lane threads while a task runs whose end gives work to all lanes
+// (TaskKind::wakes_lanes) or, where that task has begun ahead, while the task before it runs.
+// Waking a thread takes as long as a short task.
 void Executor::wake_sleepers(const std::deque<Call>& calls) {
   const auto wakes = [](const Call& call) { return kind_of(call.tasks[0]->work).wakes_lanes; };
   const auto next = calls.begin() + std::min<std::ptrdiff_t>(std::ssize(calls), 2);
@@ -166,7 +167,8 @@ bool Executor::withdraw(std::span<const TaskNumber> numbers) {
     dependencies_.withdraw(taken.task, number);
     queue_of(taken.task.lane).bell.ring();  // another task may be the first of its priority now
   }
-  // One that waits for no other is done; those that wait for it are done with it.
+  // A withdrawn task is done as soon as it waits for no other task; finish() looks at the withdrawn
+  // tasks that wait for it.
   for (const TaskNumber number : numbers) {
     if (number >= first_ && !node(number).done && node(number).waits_for == 0) {
       finish(number, node(number).ready_at);
@@ -213,8 +215,8 @@ void Executor::throw_if_failed() const {
   if (error_) std::rethrow_exception(error_);
 }
 
-// The index of the task that the lane takes next; none where none may begin. Once something has
-// failed every task may begin: it is given up unrun.
+// The index of the task that the lane takes next; none where none may begin. After a failure every
+// task may begin, and is given up without being run.
 std::optional<size_t> Executor::first_that_may_begin(const LaneQueue& queue) {
   const auto may_begin = [&](size_t place) { return error_ || node(queue[place]).held_by == 0; };
   if (!options_.stress_seed) {
@@ -251,7 +253,7 @@ size_t Executor::join(const LaneQueue& queue, size_t begin) {
   std::vector<const Task*> together = {&first.task};
   for (; end < queue.size(); ++end) {
     const Node& next = node(queue[end]);
-    // Tasks that may run do not wait for tasks that wait by themselves.
+    // A task whose dependencies are over joins no call that still waits for its own.
     const bool alike =
         (next.waits_for == 0) == (first.waits_for == 0) && next.begins_ahead == first.begins_ahead;
     if (next.held_by > 0 || !alike || next.step != first.step) break;
@@ -315,7 +317,7 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
   return call;
 }
 
-// Lets tasks begin that wait by themselves for these.
+// Lets the tasks begin that may begin once these tasks have begun (After::begun).
 void Executor::have_begun(const Numbers& numbers) {
   for (const TaskNumber number : numbers) {
     node(number).begun = true;
@@ -325,7 +327,7 @@ void Executor::have_begun(const Numbers& numbers) {
   }
 }
 
-// One task less keeps it from beginning.
+// Counts one task less that keeps `waiting` from beginning; after the last one its lane is told.
 void Executor::let_go(Node& waiting) {
   if (--waiting.held_by == 0) queue_of(waiting.task.lane).bell.ring();
 }
@@ -365,7 +367,8 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
   for (const TaskNumber number : call.numbers) finish(number, call.span.end);
 }
 
-// The call is one span. It began when its first task could.
+// Carries a call out and records it as one span. The work of a call that has begun ahead counts
+// from the moment when all its tasks could run.
 void Executor::carry_out(Call& call) {
   (call.begun ? calls_.finish : calls_.run)(call.tasks);
   call.span.end = timeline_.now();
@@ -378,7 +381,7 @@ void Executor::carry_out(Call& call) {
   }
 }
 
-// A withdrawn task whose last wait this was is done as well.
+// Withdrawn tasks that waited for this task alone are done as well.
 void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
   Numbers finished = {number};
   while (!finished.empty()) {

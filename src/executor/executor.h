@@ -23,8 +23,8 @@ namespace klotski {
 struct ExecutorOptions {
   // Lanes that get a worker each: the lanes of the machine that the schedule is for.
   std::vector<Lane> lanes = device_over_host().lanes();
-  // Lets every lane take any of its tasks that may run, instead of the first, after a random delay:
-  // places that were not declared as read or written then go wrong. For tests.
+  // Seed of random delays, after which a lane takes any of its tasks that may run, not only the
+  // first. A place that a task uses without declaring it then shows as a wrong result. For tests.
   std::optional<uint64_t> stress_seed;
   std::chrono::microseconds stress_delay{200};  // the longest random delay
   // Time that a waiting thread spins before it sleeps, and again when it was woken early. Waking up
@@ -115,8 +115,8 @@ class Executor {
 
   bool may_withdraw(std::span<const TaskNumber> numbers);
 
-  // Rung, under the lock, for a thread when something has changed for it; a thread that spins
-  // leaves the lock alone until then.
+  // A signal to a thread that something has changed for it, given under the lock. A spinning thread
+  // takes the lock only after the bell has rung.
   struct alignas(64) Bell {  // a cache line or more of its own
     std::condition_variable wake;
     std::atomic<uint64_t> rung{0};
@@ -143,7 +143,8 @@ class Executor {
   Numbers pick(Queue& of_lane);
   std::optional<size_t> first_that_may_begin(const LaneQueue& queue);
   size_t join(const LaneQueue& queue, size_t begin);
-  // A call on its way: its tasks, which stay where they are since only done ones are removed.
+  // A call that a lane carries out. The addresses in `tasks` stay valid: only tasks that are done
+  // leave nodes_.
   struct Call {
     Numbers numbers;
     std::vector<const Task*> tasks;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/testing.h"
 #include "schedule/testing.h"
 
 namespace klotski {
@@ -212,7 +213,7 @@ class RandomSchedules {
 };
 
 void run_random_schedules(int schedules, const ExecutorOptions& options) {
-  RandomSchedules(options).play(schedules);
+  RandomSchedules(options).play(trials(schedules));
 }
 
 TEST(Executor, TenThousandRandomSchedulesInOrder) { run_random_schedules(10000, {}); }
@@ -617,6 +618,44 @@ TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
     EXPECT_EQ(begun, waited_for);
     executor.wait(executor.submit({task(Lane::kCompute, {place(3)}, {})}));
   }
+}
+
+// A call that has begun reads what another lane still writes: it ends after that, though a third
+// lane has failed.
+TEST(ExecutorBegins, WhatHasBegunOutlivesTheFailureOfAnotherLane) {
+  Timeline timeline(0);
+  std::atomic<bool> begun{false};
+  std::atomic<bool> failing{false};
+  std::atomic<bool> written{false};
+  std::atomic<int> finished{0};
+  const auto wait_for = [](const std::atomic<bool>& flag) {
+    while (!flag) std::this_thread::yield();
+  };
+  Executor executor({.run =
+                         [&](Executor::Tasks tasks) {
+                           if (tasks[0]->lane == Lane::kDiskRead) {
+                             wait_for(begun);
+                             failing = true;
+                             fail(ErrorKind::internal, "the read failed");
+                           }
+                           wait_for(failing);
+                           std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                           written = true;
+                         },
+                     .begin = [&](Executor::Tasks) { begun = true; },
+                     .finish =
+                         [&](Executor::Tasks) {
+                           EXPECT_TRUE(written);
+                           ++finished;
+                         }},
+                    timeline, {}, begin_ahead());
+  const TaskNumber last =
+      executor.submit({task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                       task(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
+                       task(Work::fetch, Lane::kDiskRead, {}, {place(3)})});
+  EXPECT_THROW(executor.wait(last), Error);
+  executor.recover();
+  EXPECT_EQ(finished, 1);
 }
 
 // Loads on one lane behind one that keeps it busy until all were submitted.

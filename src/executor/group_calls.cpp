@@ -11,8 +11,8 @@ namespace klotski {
 namespace {
 
 // Bytes of the weights of experts that run in one call, at most. With much less, waking threads and
-// waiting for them would show; with more, the first expert's slot would be held, and its buffer
-// given back, later than need be: all of a call are done together.
+// waiting for them would take a visible share of the time. With more, the first expert's slot would
+// be given back later than necessary, since all experts of a call end together.
 constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
 
 }  // namespace
@@ -21,8 +21,8 @@ constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
 enum class GroupTasks::Joins {
   none,
   all,
-  few_weights,      // tasks of kJoinedBytes together
-  few_slots_below,  // like few_weights, and all where every expert has a host slot: none waits
+  few_weights,     // tasks of kJoinedBytes together
+  few_host_slots,  // like few_weights, and all where every expert has a host slot: none waits
 };
 
 // A function that takes one task, or all of a call.
@@ -73,7 +73,7 @@ struct GroupTasks::Carriers {
        .run = &G::rows_down,
        .begin = &G::begin_rows_down,
        .finish = &G::finish_rows_down},
-      {.work = Work::expert_on_cpu, .run = &G::experts_on_cpu, .joins = Joins::few_slots_below},
+      {.work = Work::expert_on_cpu, .run = &G::experts_on_cpu, .joins = Joins::few_host_slots},
       {.work = Work::rows_up,
        .run = &G::rows_up,
        .begin = &G::begin_rows_up,
@@ -121,7 +121,7 @@ bool GroupTasks::may_join(Tasks together, const Task& next) const {
   }
   const Joins joins = carrier_of(together).joins;
   if (joins == Joins::none || joins == Joins::all) return joins == Joins::all;
-  if (joins == Joins::few_slots_below && all_experts_below_) return true;
+  if (joins == Joins::few_host_slots && all_experts_in_host_slots_) return true;
   return (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
 }
 

@@ -14,9 +14,9 @@ GroupTasks::GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache&
       cache_(cache),
       policy_(policy),
       recorded_(recorded),
-      all_experts_below_(policy.layout.host() &&
-                         policy.layout.host()->slots[index_of(UnitKind::expert)] >=
-                             std::ssize(units_of(with.model, UnitKind::expert))),
+      all_experts_in_host_slots_(policy.layout.host() &&
+                                 policy.layout.host()->slots[index_of(UnitKind::expert)] >=
+                                     std::ssize(units_of(with.model, UnitKind::expert))),
       most_choices_(most_choices(with.model)) {
   if (policy.division.shared_rows > 0) {
     cpu_experts_.emplace(Arithmetic{with.model, *memory.cpu, with.precision}, slots, memory,
@@ -69,8 +69,8 @@ float* GroupTasks::memory_of_rows(int64_t rows) {
   return reinterpret_cast<float*>(slots.data());
 }
 
-// Memory of the rows, taken once for the largest group there may be: given back and taken again,
-// other pieces taken meanwhile could be in its way.
+// Memory of the rows, taken once for the largest possible group. If it were given back between
+// groups, pieces taken meanwhile could lie in its way.
 float* GroupTasks::own_rows(int64_t rows) {
   const auto floats = [&](int64_t of) {
     return static_cast<int64_t>(group_row_bytes(with_.model, policy_, of) / sizeof(float));
@@ -110,30 +110,45 @@ KvStage* GroupTasks::stage(const Task& task) {
 void GroupTasks::embed(const Task& task) {
   const Member& here = member(task);
   klotski::embed(with_, rows_of(hidden_, here), slots_.weights(task.unit, task.slot),
-                 here.micro_batch->batch.tokens);
+                 here.micro_batch->batch.tokens, here.micro_batch->batch.positions);
 }
 
 void GroupTasks::attention(const Task& task) {
   Member& here = member(task);
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   const Rows hidden = rows_of(hidden_, here);
-  norm_beside_attention(with_, rows_of(normed_, here), hidden, weights, task.layer);
-  AttentionInputs inputs = pre_attention(with_, hidden, weights, task.layer, rotation(here));
-  Buffer attended(with_.ops, hidden.count, with_.model.layer(task.layer).attention.output_width());
-  attend(with_, cache_, weights,
-         {.micro_batch = *here.micro_batch,
-          .layer = task.layer,
-          .inputs = inputs.rows(),
-          .attended = attended.rows(),
-          .stage = stage(task)});
-  post_attention(with_, hidden, attended.rows(), weights, task.layer);
+  AttentionOf attention{.micro_batch = *here.micro_batch,
+                        .layer = task.layer,
+                        .inputs = {},
+                        .attended = hidden,
+                        .stage = stage(task)};
+  if (here.micro_batch->batch.encodes() && task.layer.value >= with_.model.encoder_layers()) {
+    const Attending encoded(cache_, attention);
+    return keep_encoded(with_, hidden, encoded.sequences(), weights, task.layer);
+  }
+  self_attention(here, attention, weights);
+  if (!with_.model.encoder) return;
+  const Attending attending(cache_, attention);
+  cross_attention(with_, hidden, attending.sequences(), weights, task.layer);
+}
+
+void GroupTasks::self_attention(Member& of, AttentionOf attention, const WeightSet& weights) {
+  const Rows hidden = rows_of(hidden_, of);
+  const LayerId layer = attention.layer;
+  norm_beside_attention(with_, rows_of(normed_, of), hidden, weights, layer);
+  AttentionInputs inputs = pre_attention(with_, hidden, weights, layer, rotation(of));
+  Buffer attended(with_.ops, hidden.count, with_.model.layer(layer).attention.output_width());
+  attention.inputs = inputs.rows();
+  attention.attended = attended.rows();
+  attend(with_, cache_, weights, attention);
+  post_attention(with_, hidden, attended.rows(), weights, layer);
 }
 
 // The device's part of attention that the CPU computes: before it, and after it.
 void GroupTasks::project(const Task& task) {
   Member& here = member(task);
   const WeightSet weights = slots_.weights(task.unit, task.slot);
-  cpu_attention_->keep_sinks(task.layer, weights[Role::sinks], with_.ops.memory);
+  cpu_attention_->keep_weights(task.layer, weights, with_.ops.memory);
   norm_beside_attention(with_, rows_of(normed_, here), rows_of(hidden_, here), weights, task.layer);
   pre_attention(with_, cpu_attention_->inputs_on_device(task, rows_of(task)),
                 rows_of(hidden_, here), weights, task.layer, rotation(here));
@@ -230,7 +245,7 @@ const GroupTasks::SortedChoices& GroupTasks::sorted(const Task& task) {
 RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> experts,
                                    std::span<const float> scales) const {
   return {.experts = experts,
-          .slots = of.routing->slots,
+          .top_k = of.routing->top_k,
           .first_row = of.first_row,
           .first_output = first_output(of),
           .scales = scales};
@@ -253,9 +268,9 @@ void GroupTasks::rows_down(const Task& task) {
   finish_rows_down(task);
 }
 
-// The copy waits for all operations up to the latest gate. These may be a few calls more than the
-// rows depend on, but none of them waits for the rows: the CPU's results are awaited once the CPU
-// has begun.
+// The copy waits for all operations up to the latest gate. Some of these operations may be later
+// than those that write the rows, but none of them waits for the copy: an operation waits for
+// results of the CPU only after the CPU has begun to compute them.
 void GroupTasks::begin_rows_down(const Task&) {
   cpu_experts_->begin_rows_down(with_.ops.memory, gated_);
 }
@@ -295,7 +310,7 @@ void GroupTasks::combine(const Task& task) {
   const Member& here = member(task);
   const Rows hidden = rows_of(hidden_, here);
   const Routing& routing = *here.routing;
-  const Rows outputs = {outputs_.row(first_output(here)), hidden.count * routing.slots,
+  const Rows outputs = {outputs_.row(first_output(here)), hidden.count * routing.top_k,
                         hidden.width};
   add_shared_expert(with_, hidden, rows_of(normed_, here), slots_.weights(task.unit, task.slot),
                     task.layer);

@@ -101,6 +101,7 @@ class GroupTasks {
   void settle(const Task& task) { slots_.settle(task); }
   void embed(const Task& task);
   void attention(const Task& task);
+  void self_attention(Member& of, AttentionOf attention, const WeightSet& weights);
   void project(const Task& task);
   void queries_down(const Task& task);
   void attention_on_cpu(const Task& task);
@@ -136,14 +137,14 @@ class GroupTasks {
   PagedKvCache& cache_;
   const Policy& policy_;
   const RecordedRouting* recorded_;
-  bool all_experts_below_;  // every expert has a slot in host memory
+  bool all_experts_in_host_slots_;  // every expert has a slot in host memory
   std::optional<BufferPool> stage_buffers_;
   std::vector<KvStage> stages_;                // stages of spilled keys and values
   std::optional<CpuExperts> cpu_experts_;      // where the CPU shares the experts
   std::optional<CpuAttention> cpu_attention_;  // where the CPU attends
   // Marks of the stream (ProcessorMemory::mark()): after each call that has begun ahead, and after
-  // the latest gate. Rows that wait behind the gate may wait for a few calls more, of which none
-  // waits for those rows: the CPU's results are awaited once the CPU has begun.
+  // the latest gate. Rows for the CPU are copied behind the latest gate. Some operations before
+  // that gate may be later than those that write the rows, but none of them waits for the copy.
   std::deque<StreamMark> under_way_;
   StreamMark gated_;
   std::vector<Member> members_;

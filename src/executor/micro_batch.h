@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "forward/batch.h"
@@ -22,6 +23,18 @@ struct AttentionOf {
   AttentionRows inputs;
   Rows attended;                   // [rows][Attention::output_width()]
   const KvStage* stage = nullptr;  // holds spilled keys and values; null: they are in their place
+};
+
+// The sequences of a micro-batch with the layer's data of each.
+class Attending {
+ public:
+  Attending(const PagedKvCache& cache, const AttentionOf& attention);
+
+  std::span<const AttendingSequence> sequences() const { return sequences_; }
+
+ private:
+  std::vector<KvView> views_;
+  std::vector<AttendingSequence> sequences_;
 };
 
 // Puts the new rows into the cache and attends to all. Reads only the weights that attention needs

@@ -28,7 +28,7 @@ void begin_or_finish(const Calls& calls, const Finish& finish) {
   }
 }
 
-// Adds `more` to the count at its end, whichever way that comes.
+// Adds `more` to the count when it is destroyed, after an exception too.
 template <typename Number>
 struct CountedAtEnd {
   std::atomic<Number>& count;

@@ -23,13 +23,13 @@ SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind, uint6
 SharedRows::SharedRows(const ComputeMemory& memory, std::string_view kind,
                        std::optional<BufferPool> on_device, int64_t count, uint64_t bytes_each)
     : on_device_(std::move(on_device)),
-      below_(*memory.below, kind, count, bytes_each),
+      on_host_(*memory.host, kind, count, bytes_each),
       down_(memory.device->device().new_queue(CopySize::small)),
       up_(memory.device->device().new_queue(CopySize::small)),
-      pinning_(memory.device->device(), pieces_to_pin(below_.bytes(), below_.buffer_bytes())) {}
+      pinning_(memory.device->device(), pieces_to_pin(on_host_.bytes(), on_host_.buffer_bytes())) {}
 
 void SharedRows::copy_down(int64_t index, FloatRange range) {
-  down_->to_host(bytes_of(below(index) + range.first), bytes_of(on_device(index) + range.first),
+  down_->to_host(bytes_of(on_host(index) + range.first), bytes_of(on_device(index) + range.first),
                  static_cast<uint64_t>(range.count) * sizeof(float));
 }
 
@@ -49,7 +49,7 @@ void SharedRows::begin_up(int64_t index, std::span<const FloatRange> ranges,
 
 void SharedRows::copy_up(int64_t index, std::span<const FloatRange> ranges) {
   for (const auto [first, count] : ranges) {
-    up_->to_device(bytes_of(on_device(index) + first), bytes_of(below(index) + first),
+    up_->to_device(bytes_of(on_device(index) + first), bytes_of(on_host(index) + first),
                    static_cast<uint64_t>(count) * sizeof(float));
   }
 }

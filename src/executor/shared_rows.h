@@ -32,7 +32,7 @@ class SharedRows {
   float* on_device(int64_t index) const {
     return on_device_ ? floats(on_device_->buffer(index)) : lies_at_;
   }
-  float* below(int64_t index) const { return floats(below_.buffer(index)); }
+  float* on_host(int64_t index) const { return floats(on_host_.buffer(index)); }
 
   // Copy floats of a buffer; they have arrived on return.
   void down(int64_t index, FloatRange range) {
@@ -74,7 +74,7 @@ class SharedRows {
 
   std::optional<BufferPool> on_device_;
   float* lies_at_ = nullptr;  // the buffer's place without a pool
-  BufferPool below_;
+  BufferPool on_host_;
   std::unique_ptr<CopyQueue> down_;
   std::unique_ptr<CopyQueue> up_;
   Pinning pinning_;  // last: it refers to the memory

@@ -39,10 +39,11 @@ int64_t MeasuredWork::longest_prompt() const {
   return static_cast<int64_t>(longest);
 }
 
-Workload MeasuredWork::workload() const {
+Workload MeasuredWork::workload(const ModelDescription& model) const {
+  const int64_t known = longest_prompt() + (model.encoder ? 1 : 0);
   return {.sequences = static_cast<int64_t>(prompts.size()),
-          .tokens_per_sequence = longest_prompt() + generate,
-          .prompt_tokens = longest_prompt(),
+          .tokens_per_sequence = known + generate,
+          .prompt_tokens = known,
           .generated_tokens = generate};
 }
 
@@ -102,7 +103,7 @@ LearntChoices learn_choices(Session& session, const MeasuredWork& work) {
   MeasuredWork sample = work;
   sample.prompts.resize(std::min(kSampledPrompts, sample.prompts.size()));
   sample.generate = work.generate < kSampledGenerated ? 1 : kSampledGenerated;
-  session.plan(sample.workload());
+  session.plan(sample.workload(session.description()));
   session.load();
   CorrelationTable& table = session.pipeline().correlations();
   Engine& engine = session.engine();
@@ -134,7 +135,7 @@ Measurement measure(Session& session, const MeasuredWork& work, const LearntChoi
   using Clock = std::chrono::steady_clock;
   // While prompts are computed nearly all experts are used: a plan turns on the choices of decoding
   // rows.
-  session.plan(work.workload(), PlanBy::prediction, &learnt.of_generated);
+  session.plan(work.workload(session.description()), PlanBy::prediction, &learnt.of_generated);
   Measurement result;
   const Clock::time_point begin = Clock::now();
   session.load();
@@ -168,8 +169,9 @@ Measurement measure(Session& session, const MeasuredWork& work, const LearntChoi
   result.plan = session.prepared().plan();
   result.report = pipeline.report();
   if (const Foresight* foresight = session.foresight_or_none()) {
-    PlannedWork planned = planned_work(work.workload());
-    planned.at_once = sequences_at_once(session.description(), result.plan, work.workload());
+    PlannedWork planned = planned_work(work.workload(session.description()));
+    planned.at_once =
+        sequences_at_once(session.description(), result.plan, work.workload(session.description()));
     planned.weights_in_place = holds_all;
     result.predicted = foresight->predict(result.plan, planned);
   }

@@ -18,7 +18,9 @@ struct MeasuredWork {
   std::vector<std::vector<TokenId>> continuations{};
 
   int64_t longest_prompt() const;
-  Workload workload() const;
+  // The work as a model of this description plans it: a decoder with an encoder begins with a token
+  // of its own.
+  Workload workload(const ModelDescription& model) const;
 };
 
 // Overlapping stretches of a text, all of one length.

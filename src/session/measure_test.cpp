@@ -21,10 +21,13 @@ TEST(MeasureTest, WorkIsCutFromAText) {
   EXPECT_EQ(work.prompts.front(), std::vector<TokenId>(all.begin(), all.begin() + 12));
   for (const auto& prompt : work.prompts) EXPECT_EQ(prompt.size(), 12u);
   EXPECT_NE(work.prompts[1], work.prompts[4]);
-  const Workload workload = work.workload();
+  ModelDescription model;
+  const Workload workload = work.workload(model);
   EXPECT_EQ(workload.sequences, 5);
   EXPECT_EQ(workload.tokens_per_sequence, 15);
   EXPECT_EQ(workload.generated_tokens, 3);
+  model.encoder.emplace();
+  EXPECT_EQ(work.workload(model).tokens_per_sequence, 16) << "the decoder's first token";
   EXPECT_NE(refusal([&] { work_from_text(tokenizer, "a", 1, 1000, 1); }).find("--text"),
             std::string::npos);
 }

@@ -34,17 +34,17 @@ Profile measure_within(uint64_t allowed, const ProbeSubject& subject) {
 
 }  // namespace
 
-std::shared_ptr<const OpenedModel> open_model(const std::string& name) {
+std::shared_ptr<OpenedModel> open_model(const std::string& name) {
   const std::filesystem::path folder = find_model(name);
   // The error of a folder without config.json names this file, whatever weights the folder has.
   if (!is_gguf_file(folder)) file_in_folder(folder, "config.json");
   Checkpoint checkpoint = Checkpoint::open(folder);
   ModelDescription description = describe_model(checkpoint);
-  return std::make_shared<const OpenedModel>(OpenedModel{.folder = folder,
-                                                         .description = std::move(description),
-                                                         .checkpoint = std::move(checkpoint),
-                                                         .source = {},
-                                                         .home = {}});
+  return std::make_shared<OpenedModel>(OpenedModel{.folder = folder,
+                                                   .description = std::move(description),
+                                                   .checkpoint = std::move(checkpoint),
+                                                   .source = {},
+                                                   .home = {}});
 }
 
 std::shared_ptr<const OpenedModel> open_synthetic_model(const SyntheticChoice& choice) {

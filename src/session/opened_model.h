@@ -27,7 +27,7 @@ struct OpenedModel {
 };
 
 // Opens a model on disk. `name` is a folder, a GGUF file, a bundled name or a repository id.
-std::shared_ptr<const OpenedModel> open_model(const std::string& name);
+std::shared_ptr<OpenedModel> open_model(const std::string& name);
 
 // A model of random weights, which are generated in memory when they are asked for.
 struct SyntheticChoice {

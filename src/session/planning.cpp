@@ -77,8 +77,11 @@ std::vector<Reason> Planning::reasons() const {
   const Choice& choice = candidates().front().choice;
   const auto against = [&](const Candidate* other, const std::string& name) {
     if (other == nullptr) return std::string("fixed, or nothing else fits");
-    return fmt::format("{} would reach {:.2f} tokens/s", name,
-                       other->prediction.tokens_per_second());
+    const double rate = other->prediction.tokens_per_second();
+    return fmt::format("{} would reach {:.2f} tokens/s{}", name, rate,
+                       rate > prediction().tokens_per_second()
+                           ? ", within 1 %: then the smaller group and the usual settings are kept"
+                           : "");
   };
   const Candidate* size = best_other(candidates(), [&](const Choice& c) {
     return c.group() != choice.group() && c.strategy == choice.strategy;
@@ -105,7 +108,7 @@ std::vector<Reason> Planning::reasons() const {
        format_bytes(plan.memory.kv_bytes) + " in memory" +
            (plan.policy.layout.compute().kv_spill_bytes > 0
                 ? fmt::format(", {} {}", format_bytes(plan.policy.layout.compute().kv_spill_bytes),
-                              plan.below ? "in RAM" : "in a file")
+                              plan.host ? "in RAM" : "in a file")
                 : ""),
        fmt::format("room for {} sequences of {} tokens at once, {} wanted", at_once,
                    workload_.usual_tokens(), std::min(choice.group(), workload_.sequences))});
@@ -187,21 +190,23 @@ std::vector<WhatIf> Planning::find_what_ifs() const {
   const Profile& profile = foresight_.probed().profile;
   RunLimits same = limits_;
   same.hypothetical = true;
-  const std::optional<MemoryPlan>& below = run().below;
-  same.ram_bytes = below ? below->limit_bytes : run().memory.limit_bytes;
-  if (below) same.vram_bytes = run().memory.limit_bytes;
+  const std::optional<MemoryPlan>& host = run().host;
+  same.ram_bytes = host ? host->limit_bytes : run().memory.limit_bytes;
+  if (host) same.vram_bytes = run().memory.limit_bytes;
   const std::vector<Choice> choices = best_sizes();
   const auto rough_rate = [&](const Profile& machine, const RunLimits& limits) {
     return best_rough_rate(foresight_.inputs(machine), limits, workload_, choices);
   };
   const double scale = prediction().tokens_per_second() / rough_rate(profile, same);
+  // A better machine can carry out the plan for this one: rates below its own are inaccuracies of
+  // rough predictions.
   const auto rate_on = [&](const Profile& machine, const RunLimits& limits) {
-    return scale * rough_rate(machine, limits);
+    return std::max(scale * rough_rate(machine, limits), prediction().tokens_per_second());
   };
   RunLimits more_ram = same;
   *more_ram.ram_bytes *= 2;
   std::vector<WhatIf> found;
-  if (below) {
+  if (host) {
     RunLimits more_vram = same;
     *more_vram.vram_bytes *= 2;
     found.push_back({"twice the VRAM", rate_on(profile, more_vram)});
@@ -211,7 +216,7 @@ std::vector<WhatIf> Planning::find_what_ifs() const {
     }
     found.push_back({"a link twice as fast", rate_on(faster, same)});
   }
-  found.push_back({below ? "twice the RAM" : "twice the memory", rate_on(profile, more_ram)});
+  found.push_back({host ? "twice the RAM" : "twice the memory", rate_on(profile, more_ram)});
   if (profile.machine.disk().bytes_per_second > 0) {
     Profile disk = profile;
     for (double DiskProfile::*rate : kDiskRates) disk.machine.disk().*rate *= 2;

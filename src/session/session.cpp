@@ -12,6 +12,7 @@
 #include "executor/disk_source.h"
 #include "executor/packing_source.h"
 #include "model/compact_model.h"
+#include "planner/preview.h"
 
 namespace klotski {
 
@@ -24,6 +25,8 @@ constexpr int64_t kWarmUpTokens = 512;
 // Packing experts takes a while, and the predictions are as good as they are: a packed form must
 // be predicted to be this many times as fast.
 constexpr double kWorthPacking = 1.03;
+// The share of its bytes that a checkpoint takes at the least once it is packed: 12 of 16 bits.
+constexpr double kLeastPackedShare = 0.75;
 
 // Whether a memory has room for every unit that may be packed.
 bool has_all_experts(const MemoryPlan& memory, const ModelDescription& model) {
@@ -37,18 +40,17 @@ bool has_all_experts(const MemoryPlan& memory, const ModelDescription& model) {
 OpenedTarget target_for(const OpenedModel& model, const SessionOptions& options,
                         const SessionEvents& events) {
   check_options(options);
+  const auto opened = [&] { return open_target(options.device, options.kernels, events); };
+  const bool only_cpu = options.device == "auto" && list_devices().devices.empty();
+  if (options.device == "cpu" || only_cpu) return opened();
   const std::string types = types_of_cpu_alone(weight_types(model));
-  if (types.empty() || options.device == "cpu") {
-    return open_target(options.device, options.kernels, events);
-  }
+  if (types.empty()) return opened();
   const std::string why = fmt::format("no GPU computes with weights of {} yet", types);
   if (options.device != "auto") {
     fail(ErrorKind::bad_model, "{}: {}; expected --device cpu, found {}",
          path_in_quotes(model.folder), why, in_quotes(options.device));
   }
-  if (!list_devices().devices.empty()) {
-    events.tell(Remark::Topic::computes_on_cpu, fmt::format("computing on the CPU: {}", why));
-  }
+  events.tell(Remark::Topic::computes_on_cpu, fmt::format("computing on the CPU: {}", why));
   return open_target("cpu", options.kernels, events);
 }
 
@@ -92,9 +94,11 @@ void Session::measure(Form& form) {
   if (table_) form.foresight->assume_popularity(&*table_);
   const Probed& probed = form.foresight->probed();
   if (!probed.cached) {
-    events_.tell(
-        Remark::Topic::machine_measured,
-        fmt::format("measured the machine in {:.1f} s; kept for the next time", probed.seconds));
+    const std::string kept = probed.why_not_kept.empty()
+                                 ? "kept for the next time"
+                                 : "not kept for the next time: " + one_line(probed.why_not_kept);
+    events_.tell(Remark::Topic::machine_measured,
+                 fmt::format("measured the machine in {:.1f} s; {}", probed.seconds, kept));
   }
 }
 
@@ -125,16 +129,21 @@ bool Session::plans_by_prediction(PlanBy by) {
 
 void Session::use(Form& form) {
   // Weights that a run before left in host slots have the other form.
-  if (form_ != &form) target_.target.below.reset();
+  if (form_ != &form) target_.target.host.reset();
   form_ = &form;
 }
 
 Session::Form* Session::form_to_pack(const RunPlan& plain) {
   if (options_.packing == Packing::never || has_all_experts(plain.memory, description()))
     return nullptr;
+  const OpenedModel& model = *plain_.model;
+  const uint64_t ram =
+      ram_limit(options_.limits, machine_memory(target_.target, options_.pipeline));
+  const double least_bytes =
+      kLeastPackedShare * static_cast<double>(model.checkpoint.total_bytes());
+  if (least_bytes >= static_cast<double>(ram)) return nullptr;
   if (!packed_) {
     packed_.emplace();
-    const OpenedModel& model = *plain_.model;
     if (auto checkpoint = packed_in_memory(description(), model.checkpoint)) {
       packed_->model =
           std::make_shared<const OpenedModel>(OpenedModel{.folder = model.folder,
@@ -149,8 +158,6 @@ Session::Form* Session::form_to_pack(const RunPlan& plain) {
     }
   }
   if (!packed_->model) return nullptr;
-  const uint64_t ram =
-      ram_limit(options_.limits, machine_memory(target_.target, options_.pipeline));
   return packed_->model->checkpoint.total_bytes() < ram ? &*packed_ : nullptr;
 }
 
@@ -166,7 +173,7 @@ Session::FormPlan Session::fastest_form(const Workload& workload,
   try {
     measure(*form);
     ChosenPlan packed = planned(*form);
-    const MemoryPlan& ram = packed.run.below ? *packed.run.below : packed.run.memory;
+    const MemoryPlan& ram = packed.run.host ? *packed.run.host : packed.run.memory;
     const bool worth =
         options_.packing == Packing::always || packed.rate() >= kWorthPacking * plain.rate();
     if (has_all_experts(ram, description()) && worth) {
@@ -183,6 +190,7 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
   unload();
   plan_.reset();
   plain_plan_.reset();
+  workload_ = workload;
   if (plans_by_prediction(by)) {
     FormPlan fastest = fastest_form(workload, popularity);
     use(fastest.form);
@@ -206,6 +214,13 @@ const RunPlan& Session::plan(const Workload& workload, PlanBy by,
   return *plan_;
 }
 
+std::vector<TimelineSpan> Session::predicted_spans() const {
+  if (!plan_ || !form_->foresight) return {};
+  PlannedWork work = planned_work(workload_);
+  work.at_once = std::min(work.sequences, plan_->policy.group.sequences());
+  return preview(form_->foresight->prediction_inputs(), plan_->policy, work).spans;
+}
+
 Planning Session::explain(const Workload& workload) {
   unload();
   measure(plain_);
@@ -218,7 +233,8 @@ std::unique_ptr<Session::Loaded> Session::loaded_form() {
   PipelineOptions options = pipeline_options(*form_);
   options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
   history_ = options.predictor.history;
-  auto loaded = std::make_unique<Loaded>(*form_->model, target_.target, *plan_, options);
+  auto loaded =
+      std::make_unique<Loaded>(*form_->model, target_.target, *plan_, options, options_.engine);
   if (table_) loaded->prepared.pipeline().correlations() = *table_;
   // A device's weights are in place before it begins, and all are packed or none.
   if (on_device() || form_ != &plain_) preload(loaded->prepared.pipeline());

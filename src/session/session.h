@@ -48,7 +48,8 @@ class Session {
   const OpenedModel& model() const { return *plain_.model; }
   const ModelDescription& description() const { return plain_.model->description; }
   const SessionOptions& options() const { return options_; }
-  bool on_device() const { return target_.target.device != nullptr; }
+  bool on_device() const { return device() != nullptr; }
+  const Device* device() const { return target_.target.device; }  // null: the CPU computes
 
   // Limits of the plans made from now on.
   void set_limits(const RunLimits& limits);
@@ -68,6 +69,9 @@ class Session {
   // Reads no weight.
   const RunPlan& plan(const Workload& workload, PlanBy by = PlanBy::rules,
                       const CorrelationTable* popularity = nullptr);
+  // Spans that a prediction of the last plan gives, of its last passes, in which all sequences
+  // decode; none where the machine was not measured for the plan.
+  std::vector<TimelineSpan> predicted_spans() const;
   // A plan by prediction with its reasons, to look at: the session's own plan stays as it is. The
   // session must live longer.
   Planning explain(const Workload& workload);
@@ -100,9 +104,9 @@ class Session {
   // A prepared model with the engine that uses it.
   struct Loaded {
     Loaded(const OpenedModel& model, Target& target, const RunPlan& plan,
-           const PipelineOptions& options)
+           const PipelineOptions& options, const EngineOptions& engine_options)
         : prepared(model.description, model.checkpoint, target, plan, options),
-          engine(prepared.pipeline()) {}
+          engine(prepared.pipeline(), engine_options) {}
 
     PreparedModel prepared;
     Engine engine;
@@ -143,6 +147,7 @@ class Session {
   std::string why_no_foresight_;  // empty: not tried, or there is one
   bool told_why_ = false;         // no foresight
   std::optional<RunPlan> plan_;
+  Workload workload_{};  // of the last plan
   // The plan for the plain form, where plan_ is for the other, whose weights may turn out not to be
   // packable.
   std::optional<RunPlan> plain_plan_;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <set>
 #include <string_view>
 
@@ -11,6 +13,46 @@
 #include "tensor/format.h"
 
 namespace klotski {
+
+namespace {
+
+// Place of a name among those that an option has; refuses (usage) others.
+size_t place_of(std::string_view option, std::string_view name,
+                std::span<const std::string_view> names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) {
+    fail(ErrorKind::usage, "{}: expected {} or {}, found {}", option,
+         fmt::join(names.first(names.size() - 1), ", "), names.back(), in_quotes(name));
+  }
+  return static_cast<size_t>(found - names.begin());
+}
+
+}  // namespace
+
+std::optional<Strategy> strategy_choice(std::string_view option, std::string_view name) {
+  std::array<std::string_view, 1 + kStrategies> names{"auto"};
+  for (size_t i = 0; i < kStrategies; ++i) names[1 + i] = strategy_name(static_cast<Strategy>(i));
+  const size_t place = place_of(option, name, names);
+  if (place == 0) return std::nullopt;
+  return static_cast<Strategy>(place - 1);
+}
+
+std::optional<bool> cpu_attention_choice(std::string_view option, std::string_view name) {
+  constexpr std::array<std::string_view, 3> kNames{"auto", "cpu", "gpu"};
+  constexpr std::array<std::optional<bool>, 3> kChoices{std::nullopt, true, false};
+  return kChoices[place_of(option, name, kNames)];
+}
+
+Precision precision_choice(std::string_view option, std::string_view name) {
+  constexpr std::array<std::string_view, 2> kNames{"bf16", "f32"};
+  constexpr std::array kChoices{Precision::bf16, Precision::f32};
+  return kChoices[place_of(option, name, kNames)];
+}
+
+std::string kernels_choice(std::string_view option, std::string_view name) {
+  constexpr std::array<std::string_view, 2> kNames{"cpu", "reference"};
+  return std::string(kNames[place_of(option, name, kNames)]);
+}
 
 void check_options(const SessionOptions& options) {
   const RunLimits& limits = options.limits;
@@ -26,6 +68,9 @@ void check_options(const SessionOptions& options) {
 
 void check_options_on_target(const SessionOptions& options, const Target& target) {
   if (target.device) return;
+  if (options.limits.vram_bytes) {
+    fail(ErrorKind::usage, "--vram: expected a GPU, found none that computes; see klotski doctor");
+  }
   const std::optional<Strategy>& strategy = options.limits.strategy;
   if (strategy && properties_of(*strategy).needs_device) {
     fail(ErrorKind::usage, "--strategy {} divides work between a GPU and the CPU: expected a GPU",
@@ -41,6 +86,7 @@ SessionOptions on_cpu(SessionOptions options) {
   options.device = "cpu";
   RunLimits& limits = options.limits;
   limits.cpu_attention.reset();
+  limits.vram_bytes.reset();
   if (limits.strategy && properties_of(*limits.strategy).needs_device) limits.strategy.reset();
   return options;
 }

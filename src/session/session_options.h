@@ -3,8 +3,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/run_inputs.h"
 #include "experts/correlation_table.h"
 #include "session/opened_model.h"
@@ -24,6 +26,7 @@ enum class Packing {
 struct SessionOptions {
   RunLimits limits;
   PipelineOptions pipeline;  // the session itself sets its source of weights and predictor
+  EngineOptions engine{};
   Packing packing = Packing::where_faster;
   std::string predictor;         // see make_predictor; empty: see read_predictor
   std::string device = "auto";   // see open_target
@@ -34,6 +37,13 @@ struct SessionOptions {
   // the file exists, and written by save_activation_history(). Empty: none are kept.
   std::string activation_file;
 };
+
+// Values of options by their names, for command lines and other programs. An unknown name is
+// refused (usage) by a message that begins with `option`, as its user writes it.
+std::optional<Strategy> strategy_choice(std::string_view option, std::string_view name);
+std::optional<bool> cpu_attention_choice(std::string_view option, std::string_view name);
+Precision precision_choice(std::string_view option, std::string_view name);
+std::string kernels_choice(std::string_view option, std::string_view name);
 
 // Refuses (usage) options that contradict each other, whatever the target is.
 void check_options(const SessionOptions& options);

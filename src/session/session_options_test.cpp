@@ -33,12 +33,30 @@ TEST(SessionOptionsTest, ContradictionsAreRefused) {
             std::string::npos);
 }
 
+TEST(SessionOptionsTest, ChoicesHaveNames) {
+  EXPECT_EQ(strategy_choice("strategy", "auto"), std::nullopt);
+  EXPECT_EQ(strategy_choice("strategy", "simple"), Strategy::simple);
+  EXPECT_EQ(strategy_choice("strategy", "hybrid"), Strategy::hybrid);
+  EXPECT_EQ(cpu_attention_choice("attention", "auto"), std::nullopt);
+  EXPECT_EQ(cpu_attention_choice("attention", "cpu"), true);
+  EXPECT_EQ(cpu_attention_choice("attention", "gpu"), false);
+  EXPECT_EQ(precision_choice("precision", "f32"), Precision::f32);
+  EXPECT_EQ(precision_choice("precision", "bf16"), Precision::bf16);
+  EXPECT_EQ(kernels_choice("kernels", "reference"), "reference");
+  EXPECT_EQ(refusal([] { strategy_choice("--strategy", "fast"); }),
+            "--strategy: expected auto, simple, multi-batch, hot-prefetch, klotski, "
+            "activation-aware, predictive, cgopipe or hybrid, found 'fast'");
+  EXPECT_EQ(refusal([] { kernels_choice("kernels", ""); }),
+            "kernels: expected cpu or reference, found ''");
+}
+
 TEST(SessionOptionsTest, OptionsOfAGpuNeedOne) {
   const Target cpu{.ops = reference_processor()};
   testing::HostDevice device;
   const Target gpu{.ops = reference_processor(), .device = &device};
   for (const RunLimits& limits :
-       {RunLimits{.strategy = Strategy::hybrid}, RunLimits{.cpu_attention = true}}) {
+       {RunLimits{.strategy = Strategy::hybrid}, RunLimits{.cpu_attention = true},
+        RunLimits{.vram_bytes = 1 << 30}}) {
     const SessionOptions options = with_limits(limits);
     EXPECT_NE(refusal([&] { check_options_on_target(options, cpu); }).find("expected a GPU"),
               std::string::npos);

@@ -51,6 +51,14 @@ inline std::string plain_model(const std::string& name) {
   return name == kCompact ? std::string(KLOTSKI_MODELS) + "/tiny-mixtral" : test_model(name);
 }
 
+// Bytes that the cache of one sequence of `tokens` tokens takes in memory.
+inline uint64_t sequence_cache_bytes(const ModelDescription& model, Precision precision,
+                                     int64_t tokens) {
+  return static_cast<uint64_t>(PagedKvCache::pages_for(tokens)) *
+             PagedKvCache::page_bytes(model, kv_type(precision)) +
+         SequenceStates::sequence_bytes(model);
+}
+
 struct TestModel {
   explicit TestModel(const std::string& folder) : TestModel(Checkpoint::open(folder)) {}
   explicit TestModel(Checkpoint opened)

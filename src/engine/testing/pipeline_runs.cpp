@@ -123,8 +123,9 @@ Texts random_texts(std::mt19937_64& random, size_t count, int64_t vocabulary, in
 std::vector<Logits> run_resident(const TestModel& test, const Texts& texts, Precision precision,
                                  const Processor& ops) {
   const ResidentModel model = test.resident();
-  PagedKvCache cache(test.description,
-                     {.type = kv_type(precision), .memory_bytes = uint64_t{1} << 28});
+  PagedKvCache cache(test.description, {.type = kv_type(precision),
+                                        .memory_bytes = uint64_t{1} << 28,
+                                        .states = {.memory_bytes = uint64_t{1} << 28}});
   std::vector<Logits> results(texts.tokens.size());
   for (size_t i = 0; i < texts.tokens.size(); ++i) {
     PlacedSequences placed(cache);

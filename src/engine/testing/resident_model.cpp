@@ -11,7 +11,7 @@ ResidentModel::ResidentModel(ModelDescription description, const TensorSource& c
     storage_.push_back(std::make_unique_for_overwrite<std::byte[]>(entry.bytes));
     checkpoint.read(entry, std::span(storage_.back().get(), entry.bytes));
     const std::byte* data = storage_.back().get();
-    if (!spec.slice) return {.data = data, .dtype = entry.dtype, .shape = entry.shape};
+    if (!spec.slice) return {.data = data, .dtype = entry.dtype, .shape = spec.shape};
     // Some rows of a stored matrix.
     const int64_t row_bytes = bytes_per_row(entry.dtype, spec.shape.at(1));
     return {.data = data + spec.slice->first_row * row_bytes,
@@ -57,7 +57,7 @@ Buffer ResidentModel::forward(const Batch& batch, std::span<KvSequence* const> s
   const Arithmetic with{description_, ops, precision};
   Buffer hidden(ops, batch.rows(), description_.hidden);
   Buffer normed(ops, batch.rows(), description_.hidden);
-  embed(with, hidden.rows(), model_weights_, batch.tokens);
+  embed(with, hidden.rows(), model_weights_, batch.tokens, batch.positions);
   for (int64_t i = 0; i < description_.layer_count(); ++i) {
     const LayerId layer(i);
     norm_beside_attention(with, normed.rows(), hidden.rows(), layer_weights_[size_t(i)], layer);
@@ -96,7 +96,7 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, Rows norme
 
   // Each expert runs once over all rows that chose it. Its results wait in the slot of their row,
   // so that the sum does not depend on the order in which experts ran.
-  Buffer slots(with.ops, hidden.count * routing.slots, hidden.width);
+  Buffer slots(with.ops, hidden.count * routing.top_k, hidden.width);
   for (size_t e = 0; e < experts.size(); ++e) {
     std::vector<int32_t> in_rows;
     std::vector<int32_t> out_rows;
@@ -104,7 +104,7 @@ void ResidentModel::feed_forward(const Arithmetic& with, Rows hidden, Rows norme
     for (size_t slot = 0; slot < routing.chosen.size(); ++slot) {
       if (routing.chosen[slot] != ExpertId(static_cast<int64_t>(e))) continue;
       out_rows.push_back(static_cast<int32_t>(slot));
-      in_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.slots));
+      in_rows.push_back(static_cast<int32_t>(static_cast<int64_t>(slot) / routing.top_k));
       if (!routing.chosen_scales.empty()) scales.push_back(routing.chosen_scales[slot]);
     }
     const ChosenExpert chosen{
