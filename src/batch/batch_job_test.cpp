@@ -1,8 +1,10 @@
 #include "batch/batch_job.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <map>
 
@@ -17,6 +19,8 @@ class BatchJobTest : public testing::Test {
   std::filesystem::path folder_ =
       std::filesystem::path(testing::TempDir()) / (std::to_string(::getpid()) + "_batch_job_test");
 
+  static constexpr int64_t kCreated = 1700000000;
+
   void SetUp() override { std::filesystem::create_directory(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
@@ -24,23 +28,37 @@ class BatchJobTest : public testing::Test {
     BatchCounts counts;
     std::vector<Json> rows;
     std::map<std::string, Json> by_id;
+    std::map<int64_t, std::string> reasons;
   };
 
-  Result run(const std::string& input_text, BatchWindow window = {}, int most_steps = 1 << 30) {
+  Result run(const std::string& input_text, BatchWindow window = {}, int most_steps = 1 << 30,
+             ReadHook* hook = nullptr) {
     std::ofstream(folder_ / "in") << input_text;
     Result result;
     {
       InputFile input(folder_ / "in");
-      ResultFile output(folder_ / "out", true, input.descriptor());
+      JobResults output({.output = folder_ / "out", .overwrite = true}, input.descriptor(), {});
+      output.begin({{"input", "in"}}, measure_rows(input).rows, kCreated);
+      PipelineOptions options;
+      options.disk.hook = hook;
+      RunLimits limits;
+      if (hook) {  // few experts are read before a row has chosen them
+        limits.expert_slots = 4;
+        limits.strategy = Strategy::activation_aware;
+      }
       PreparedModel prepared = tiny().model.prepare(
-          {}, {.sequences = 64, .tokens_per_sequence = 512, .prompt_tokens = 512});
+          limits, {.sequences = 64, .tokens_per_sequence = 512, .prompt_tokens = 512}, options);
       Engine engine(prepared.pipeline());
       const RowDefaults defaults = tiny().defaults();
       BatchJob job(engine, defaults, "tiny", input, output, window);
       int steps = 0;
-      result.counts = job.run({.stop_asked = [&] { return steps >= most_steps; },
-                               .after_step = [&](const BatchCounts&) { ++steps; }});
+      result.counts = job.run(
+          {.stop_asked = [&] { return steps >= most_steps; },
+           .after_step = [&](const BatchCounts&) { ++steps; },
+           .row_failed = [&](int64_t line,
+                             const std::string& reason) { result.reasons[line] = reason; }});
       EXPECT_TRUE(engine.idle());
+      if (output.rows_done() == output.rows()) output.finish();
     }
     std::ifstream out(folder_ / "out");
     for (std::string line; std::getline(out, line);) {
@@ -79,7 +97,7 @@ TEST_F(BatchJobTest, ResultsHaveTheDocumentedForm) {
   const Result result = run(row("a", R"({"prompt":"My fellow citizens,","max_tokens":5})"));
   ASSERT_EQ(result.rows.size(), 1u);
   Json found = result.rows[0];
-  EXPECT_GT(found["response"]["body"]["created"].get<int64_t>(), 1600000000);
+  EXPECT_EQ(found["response"]["body"]["created"], kCreated);
   found["response"]["body"].erase("created");
   EXPECT_EQ(found, Json::parse(R"({"id":"batch_req_1","custom_id":"a","error":null,"response":{
       "status_code":200,"request_id":"req_1","body":{"id":"cmpl-1","object":"text_completion",
@@ -110,6 +128,8 @@ TEST_F(BatchJobTest, BadRowsGiveErrorRowsAndTheJobGoesOn) {
     EXPECT_TRUE(bad["error"].is_null());
   }
   EXPECT_EQ(result.by_id.at("a")["response"]["body"]["error"]["param"], "n");
+  EXPECT_EQ(result.reasons.size(), 5u);
+  EXPECT_EQ(result.reasons.at(2), "n: only 1 is supported");
   EXPECT_EQ(result.by_id.at("good")["response"]["status_code"], 200);
 }
 
@@ -142,6 +162,17 @@ TEST_F(BatchJobTest, TheWindowDoesNotChangeTheResults) {
   }
 }
 
+// Prompts of many tokens fill the window sooner than rows do.
+TEST_F(BatchJobTest, TheWindowIsBoundedByRowsAndByTokens) {
+  std::string input;
+  for (int i = 0; i < 10; ++i) {
+    input += row(std::to_string(i), R"({"prompt":[5,6,7,8],"max_tokens":4})");
+  }
+  EXPECT_EQ(run(input, {.rows = 100, .pending_tokens = 8}, 1).counts.rows_begun, 2);
+  std::filesystem::remove(folder_ / "out");
+  EXPECT_EQ(run(input, {.rows = 3, .pending_tokens = 1000}, 1).counts.rows_begun, 3);
+}
+
 TEST_F(BatchJobTest, StoppingKeepsWholeRows) {
   const std::string input = row("short", R"({"prompt":"Once","max_tokens":1})") +
                             row("long", R"({"prompt":"Once","max_tokens":500})");
@@ -149,6 +180,99 @@ TEST_F(BatchJobTest, StoppingKeepsWholeRows) {
   EXPECT_EQ(result.rows.size(), 1u);
   EXPECT_EQ(result.counts.rows_ok, 1);
   EXPECT_EQ(result.by_id.count("short"), 1u);
+}
+
+TEST_F(BatchJobTest, AStoppedJobGoesOnToTheBytesOfAnUndisturbedOne) {
+  std::string input;
+  for (int i = 0; i < 40; ++i) {
+    input += row(
+        std::to_string(i),
+        fmt::format(R"({{"prompt":"Number {}","max_tokens":{},"temperature":1}})", i, 1 + i % 9));
+  }
+  const Result whole = run(input);
+  std::filesystem::remove(folder_ / "out");
+  size_t before = 0;
+  for (int runs = 0; before < 40; ++runs) {
+    ASSERT_LT(runs, 40);
+    const Result part = run(input, {8, 1 << 20}, 12);
+    EXPECT_GT(part.rows.size(), before);
+    EXPECT_EQ(part.counts.rows_done(), static_cast<int64_t>(part.rows.size() - before));
+    before = part.rows.size();
+    if (before == 40) {
+      EXPECT_EQ(part.by_id, whole.by_id);
+    }
+  }
+}
+
+// Fails reads of one expert's weights.
+class BrokenExpert : public ReadHook {
+ public:
+  BrokenExpert(const Checkpoint& checkpoint, const std::string& part) {
+    for (const TensorEntry& tensor : checkpoint.tensors()) {
+      if (tensor.name.find(part) == std::string::npos) continue;
+      // Reads of other experts are of whole pages, and may begin or end in this one.
+      broken_.push_back({inode_of(checkpoint.file(tensor.shard)->descriptor()),
+                         tensor.offset + kMostAlignment,
+                         tensor.offset + tensor.bytes - kMostAlignment});
+    }
+  }
+  int64_t completed(const ReadRequest& request, int64_t result) noexcept override {
+    const ino_t inode = inode_of(request.descriptor);
+    for (const Range& range : broken_) {
+      const bool hit = range.inode == inode && request.offset < range.end &&
+                       request.offset + request.bytes > range.begin;
+      if (hit) return -EIO;
+    }
+    return result;
+  }
+  size_t tensors() const { return broken_.size(); }
+
+ private:
+  static constexpr uint64_t kMostAlignment = 4096;
+  struct Range {
+    ino_t inode;
+    uint64_t begin;
+    uint64_t end;
+  };
+  static ino_t inode_of(int descriptor) {
+    struct stat status {};
+    return ::fstat(descriptor, &status) == 0 ? status.st_ino : 0;
+  }
+  std::vector<Range> broken_;
+};
+
+TEST_F(BatchJobTest, AnExpertThatCannotBeReadCostsTheRowsThatNeedIt) {
+  std::string input;
+  for (int i = 0; i < 24; ++i) {
+    input += row(std::to_string(i), fmt::format(R"({{"prompt":[{}],"max_tokens":2}})", 5 + 7 * i));
+  }
+  const Result whole = run(input);
+  BrokenExpert broken(tiny().model.checkpoint, "layers.1.block_sparse_moe.experts.3.");
+  ASSERT_GT(broken.tensors(), 0u);
+  const Result result = run(input, {}, 1 << 30, &broken);
+  ASSERT_EQ(result.rows.size(), 24u);
+  EXPECT_GT(result.counts.rows_failed, 0);
+  EXPECT_GT(result.counts.rows_ok, 0) << result.reasons.begin()->second;
+  // Tokens of rows that failed later do not count.
+  int64_t generated = 0;
+  for (const auto& [id, found] : result.by_id) {
+    if (!found["error"].is_null()) continue;
+    generated += found["response"]["body"]["usage"]["completion_tokens"].get<int64_t>();
+  }
+  EXPECT_EQ(result.counts.generated_tokens, generated);
+  EXPECT_EQ(result.counts.rows_begun, result.counts.rows_ok);
+  EXPECT_EQ(result.counts.prompt_tokens, result.counts.rows_ok) << "prompts of one token";
+  for (int i = 0; i < 24; ++i) {
+    const std::string id = std::to_string(i);
+    const size_t end = input.find('\n');
+    std::filesystem::remove(folder_ / "out");
+    const Result alone = run(input.substr(0, end + 1), {}, 1 << 30, &broken);
+    input.erase(0, end + 1);
+    EXPECT_EQ(alone.counts.rows_ok, result.by_id.at(id)["error"].is_null()) << id;
+    if (alone.counts.rows_ok == 1) {
+      EXPECT_EQ(result.by_id.at(id), whole.by_id.at(id));
+    }
+  }
 }
 
 TEST_F(BatchJobTest, NoRowsGiveNoResults) {

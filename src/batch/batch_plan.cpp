@@ -8,7 +8,8 @@ namespace klotski {
 
 namespace {
 
-constexpr uint64_t kCopiesOfARow = 4;        // its line, its JSON, its prompt, its tokens
+constexpr uint64_t kCopiesOfALine = 2;       // in the piece of the input, and by itself
+constexpr uint64_t kCopiesOfText = 3;        // in the row's JSON, its prompt, its tokens
 constexpr uint64_t kLeastBytesOfAToken = 2;  // bytes of JSON, or nearly so
 constexpr int64_t kUsualBytesOfAToken = 4;   // bytes of English text
 
@@ -27,8 +28,10 @@ void plan_and_load(Session& session, const Workload& workload) {
 }  // namespace
 
 Workload workload_of(const BatchRows& rows, const ModelDescription& model) {
+  // An encoder has positions of its own.
+  const int64_t positions = (model.encoder ? 2 : 1) * model.max_positions;
   const auto bound = [&](int64_t tokens) {
-    return std::min({tokens, model.max_positions, rows.context.value_or(INT64_MAX)});
+    return std::min({tokens, positions, rows.context.value_or(INT64_MAX)});
   };
   const int64_t generated = std::max<int64_t>(1, rows.usual.generated_tokens);
   const int64_t most = bound(static_cast<int64_t>(rows.size.longest_bytes / kLeastBytesOfAToken) +
@@ -36,7 +39,8 @@ Workload workload_of(const BatchRows& rows, const ModelDescription& model) {
   return {.sequences = std::max<int64_t>(1, rows.size.rows),
           .tokens_per_sequence = most,
           .prompt_tokens = most,
-          .input_bytes = kCopiesOfARow * rows.size.longest_bytes,
+          .input_bytes = kCopiesOfALine * rows.size.longest_bytes +
+                         std::max(kCopiesOfText * rows.size.longest_bytes, rows.size.json_bytes),
           .typical_tokens = std::min(most, bound(rows.usual.prompt_tokens + generated)),
           .generated_tokens = generated};
 }

@@ -27,8 +27,8 @@ Workload workload_of(const BatchRows& rows, const ModelDescription& model);
 // error rows.
 Workload load_for_batch(Session& session, const BatchRows& rows);
 
-// The window of a policy: as many rows waiting in the engine as let a whole group always find some
-// to choose from.
+// The window of a policy: enough rows wait in the engine that a whole group always finds some to
+// choose from.
 BatchWindow window_for(const Policy& policy, const UsualRow& usual);
 
 }  // namespace klotski

@@ -22,7 +22,7 @@ TEST(BatchPlanTest, TheWorkloadHasRoomForTheLongestRow) {
   EXPECT_EQ(workload.prompt_tokens, workload.tokens_per_sequence);
   EXPECT_EQ(workload.typical_tokens, 25);
   EXPECT_EQ(workload.generated_tokens, 5);
-  EXPECT_EQ(workload.input_bytes, 4000u);
+  EXPECT_EQ(workload.input_bytes, 5000u);
 }
 
 TEST(BatchPlanTest, ContextAndPositionsBoundRows) {

@@ -6,7 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "base/content_hash.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "batch/row.h"
 
 namespace klotski {
@@ -16,26 +18,20 @@ namespace {
 constexpr uint64_t kPieceBytes = 256 * kKiB;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-File open_input(const std::filesystem::path& path) {
-  try {
-    return File(path);
-  } catch (const Error& error) {
-    fail(ErrorKind::usage, "{}", error.what());
-  }
-}
-
 struct IdHash {
   uint64_t hash;
   uint64_t offset;  // offset of the line
 };
 
-// The custom_id of a line; nothing where it has none, which is an error of that row alone.
-std::optional<std::string> id_of(const InputLine& line) {
+// The row of a line; nothing where it is none, which is an error of that row alone.
+std::optional<RowEnvelope> row_of(const InputLine& line, const std::filesystem::path& path) {
   if (line.too_long) return std::nullopt;
   try {
-    return parse_envelope(line.text).custom_id;
+    return parse_envelope(line.text);
   } catch (const BadRow&) {
     return std::nullopt;
+  } catch (const Error& error) {
+    fail(error.kind(), "{}, line {}: {}", path_in_quotes(path), line.number, error.what());
   }
 }
 
@@ -49,7 +45,8 @@ void refuse_equal_ids(InputFile& input, std::span<const IdHash> same_hash) {
   input.rewind();
   for (InputLine line; seen.size() < same_hash.size() && input.next(line);) {
     if (line.offset != same_hash[seen.size()].offset) continue;
-    const auto id = id_of(line);
+    const auto row = row_of(line, input.path());
+    const auto id = row ? std::optional(row->custom_id) : std::nullopt;
     for (const Seen& other : seen) {
       if (other.id != id) continue;
       fail(ErrorKind::usage, "{}: custom_id {} is on lines {} and {}; each row needs its own",
@@ -62,10 +59,15 @@ void refuse_equal_ids(InputFile& input, std::span<const IdHash> same_hash) {
 }  // namespace
 
 InputFile::InputFile(const std::filesystem::path& path, uint64_t max_line_bytes)
-    : file_(open_input(path)), max_line_bytes_(max_line_bytes) {}
+    : path_(path),
+      file_(open_input(path)),
+      bytes_(bytes_of(file_)),
+      max_line_bytes_(max_line_bytes) {}
 
 void InputFile::rewind() {
+  bytes_->rewind();
   read_ = 0;
+  rows_ = 0;
   buffer_.clear();
   at_ = 0;
   lines_ = 0;
@@ -74,10 +76,14 @@ void InputFile::rewind() {
 bool InputFile::read_piece() {
   buffer_.erase(0, at_);
   at_ = 0;
-  const uint64_t bytes = std::min(kPieceBytes, file_.size() - read_);
   const size_t before = buffer_.size();
+  // A long line lies in two places while the buffer grows to twice its size, then in a line's text.
+  if (before > kMiB && before + kPieceBytes > buffer_.capacity()) {
+    require_memory(3 * before, allowed_memory_left(), path_in_quotes(path_));
+  }
+  buffer_.resize(before + kPieceBytes);
+  const size_t bytes = bytes_->read(std::span(buffer_).subspan(before));
   buffer_.resize(before + bytes);
-  file_.read_at(read_, std::as_writable_bytes(std::span(buffer_).subspan(before)));
   read_ += bytes;
   return bytes > 0;
 }
@@ -110,7 +116,9 @@ bool InputFile::read_line(InputLine& line) {
 
 bool InputFile::next(InputLine& line) {
   while (read_line(line)) {
-    if (line.too_long || line.text.find_first_not_of(" \t") != std::string::npos) return true;
+    if (!line.too_long && line.text.find_first_not_of(" \t") == std::string::npos) continue;
+    line.row = rows_++;
+    return true;
   }
   return false;
 }
@@ -118,11 +126,17 @@ bool InputFile::next(InputLine& line) {
 InputSize measure_rows(InputFile& input) {
   InputSize size;
   std::vector<IdHash> hashes;
+  ContentHash content;
   input.rewind();
   for (InputLine line; input.next(line); ++size.rows) {
+    content.add(static_cast<uint64_t>(line.number));
+    content.add(line.text);
     size.bytes += line.text.size();
     size.longest_bytes = std::max<uint64_t>(size.longest_bytes, line.text.size());
-    if (const auto id = id_of(line)) hashes.push_back({std::hash<std::string>()(*id), line.offset});
+    const auto row = row_of(line, input.path());
+    if (!row) continue;
+    hashes.push_back({std::hash<std::string>()(row->custom_id), line.offset});
+    size.json_bytes = std::max(size.json_bytes, row->json_bytes);
   }
   std::sort(hashes.begin(), hashes.end(), [](const IdHash& a, const IdHash& b) {
     return a.hash != b.hash ? a.hash < b.hash : a.offset < b.offset;
@@ -132,6 +146,7 @@ InputSize measure_rows(InputFile& input) {
     if (end - begin > 1) refuse_equal_ids(input, std::span(hashes).subspan(begin, end - begin));
   }
   input.rewind();
+  size.hash = content.text();
   return size;
 }
 

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "batch/zstandard.h"
 
 namespace klotski {
 namespace {
@@ -86,6 +89,60 @@ TEST_F(InputFileTest, CountsRowsAndRefusesEqualIds) {
 
   write("{\"custom_id\":\"a\"}\n\n{\"custom_id\":\"b\"}\n{\"custom_id\": \"\\u0061\"}\n");
   EXPECT_NE(refusal().find("'a' is on lines 1 and 4"), std::string::npos) << refusal();
+}
+
+TEST_F(InputFileTest, RowsAreNumberedWithoutBlankLinesAndHashed) {
+  write("{1}\n\n{2}\n");
+  InputFile input(path_);
+  const std::string hash = measure_rows(input).hash;
+  for (int64_t row = 0; row < 2; ++row) {
+    InputLine line;
+    ASSERT_TRUE(input.next(line));
+    EXPECT_EQ(line.row, row);
+  }
+  const auto hash_of = [&](const std::string& bytes) {
+    write(bytes);
+    InputFile other(path_);
+    return measure_rows(other).hash;
+  };
+  EXPECT_EQ(hash_of("{1}\r\n\n{2}"), hash);
+  EXPECT_NE(hash_of("{1}\n{2}\n"), hash) << "lines name results";
+  EXPECT_NE(hash_of("{1}\n\n{3}\n"), hash);
+}
+
+// Writes with the tools that users have.
+TEST_F(InputFileTest, CompressedInputsGiveTheSameLines) {
+  std::string bytes;
+  for (int i = 0; i < 30000; ++i) bytes += fmt::format("{{\"row\":{}}}\n", i * 7919);
+  write(bytes + bytes);
+  const Lines expected = lines();
+  const std::string packed = path_.string() + ".packed";
+  const auto pack = [&](const std::string& tool) {
+    return std::system(
+               fmt::format("{0} -c '{1}' > '{2}' && {0} -c '{1}' >> '{2}' && mv '{2}' '{1}'", tool,
+                           path_.string(), packed)
+                   .c_str()) == 0;
+  };
+  for (const std::string tool : {"gzip", "zstd -q"}) {
+    write(bytes);
+    if (tool != "gzip" && (!have_zstandard() || std::system("zstd --version > /dev/null") != 0)) {
+      GTEST_SKIP() << "no Zstandard here";
+    }
+    ASSERT_TRUE(pack(tool));  // twice the same text, in two members or frames
+    const std::string whole = read_text_file(path_, 1 << 24);
+    EXPECT_TRUE(lines() == expected) << tool;
+    InputFile input(path_);
+    EXPECT_EQ(measure_rows(input).rows, 60000);
+    EXPECT_EQ(measure_rows(input).rows, 60000) << "rewound";
+    for (const size_t size : {size_t{5}, whole.size() / 3, whole.size() - 1}) {
+      write(whole.substr(0, size));
+      EXPECT_NE(refusal().find("damaged or incomplete"), std::string::npos) << tool << size;
+    }
+    std::string damaged = whole;
+    damaged[whole.size() / 2] = static_cast<char>(damaged[whole.size() / 2] ^ 0x55);
+    write(damaged);
+    EXPECT_NE(refusal(), "") << tool;
+  }
 }
 
 TEST_F(InputFileTest, WhatIsNoFileIsRefused) {

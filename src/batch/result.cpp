@@ -1,7 +1,5 @@
 #include "batch/result.h"
 
-#include "base/json.h"
-
 namespace klotski {
 
 namespace {
@@ -28,6 +26,10 @@ OrderedJson response_with(const ResultHead& head, int status, OrderedJson body) 
 
 }  // namespace
 
+std::string response_line(const ResultHead& head, int status, OrderedJson body) {
+  return result_line(head, response_with(head, status, std::move(body)), nullptr);
+}
+
 std::string completion_line(const ResultHead& head, const Completion& completion) {
   OrderedJson choice = {{"index", 0}};
   if (completion.chat) {
@@ -48,17 +50,17 @@ std::string completion_line(const ResultHead& head, const Completion& completion
         {"completion_tokens", completion.completion_tokens},
         {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
   if (!completion.lossy.empty()) body["klotski"] = {{"lossy", completion.lossy}};
-  return result_line(head, response_with(head, 200, body), nullptr);
+  return response_line(head, 200, std::move(body));
 }
 
 std::string refusal_line(const ResultHead& head, const std::string& message,
                          const std::string& param) {
-  const OrderedJson body = {{"error",
-                             {{"message", fmt::format("line {}: {}", head.line, message)},
-                              {"type", "invalid_request_error"},
-                              {"param", or_null(param)},
-                              {"code", nullptr}}}};
-  return result_line(head, response_with(head, 400, body), nullptr);
+  OrderedJson body = {{"error",
+                       {{"message", fmt::format("line {}: {}", head.line, message)},
+                        {"type", "invalid_request_error"},
+                        {"param", or_null(param)},
+                        {"code", nullptr}}}};
+  return response_line(head, 400, std::move(body));
 }
 
 std::string failure_line(const ResultHead& head, const std::string& message) {

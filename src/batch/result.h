@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+
 namespace klotski {
 
 // The row of a result and its date.
@@ -26,6 +28,8 @@ struct Completion {
 
 // Rows of the output in OpenAI's batch format, each a line with its end.
 std::string completion_line(const ResultHead& head, const Completion& completion);
+// A row that was answered with this status and body.
+std::string response_line(const ResultHead& head, int status, OrderedJson body);
 // The result of a refused row, as the service answers with status 400.
 std::string refusal_line(const ResultHead& head, const std::string& message,
                          const std::string& param);

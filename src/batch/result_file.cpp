@@ -1,7 +1,6 @@
 #include "batch/result_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,76 +12,88 @@ namespace klotski {
 
 namespace {
 
-[[noreturn]] void refuse(ErrorKind kind, const std::filesystem::path& path,
-                         std::string_view problem) {
-  fail(kind, "{}: {}: {}", path_in_quotes(path), problem, std::strerror(errno));
+WrittenFile open_results(const std::filesystem::path& path, ResultFile::Writing writing) {
+  if (path == "-") {
+    const int descriptor = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (descriptor < 0) {
+      fail(ErrorKind::usage, "standard output: cannot be used: {}", std::strerror(errno));
+    }
+    return {path, TakenDescriptor{descriptor}};
+  }
+  if (!can_last(path)) return {path, O_WRONLY};
+  return {writing == ResultFile::Writing::beside ? beside(path) : path, O_RDWR | O_CREAT};
 }
 
 }  // namespace
 
-ResultFile::ResultFile(const std::filesystem::path& path, bool overwrite, int input_descriptor)
-    : path_(path) {
-  const int flags = O_WRONLY | O_APPEND | O_CLOEXEC;
-  descriptor_ = ::open(path.c_str(), flags | O_CREAT | O_EXCL, 0666);
-  if (descriptor_ >= 0) return;
-  if (errno == EEXIST) descriptor_ = ::open(path.c_str(), flags | O_NONBLOCK);
-  if (descriptor_ < 0) refuse(ErrorKind::usage, path, "cannot be opened for writing");
-  try {
-    open(overwrite, input_descriptor);
-  } catch (const Error&) {
-    ::close(descriptor_);
-    throw;
+std::filesystem::path beside(const std::filesystem::path& path) {
+  std::filesystem::path name = path;
+  return name += ".part";
+}
+
+bool can_last(const std::filesystem::path& path) {
+  if (path == "-") return false;
+  std::error_code unknown;
+  const auto type = std::filesystem::status(path, unknown).type();
+  return type == std::filesystem::file_type::not_found ||
+         type == std::filesystem::file_type::regular;
+}
+
+ResultFile::ResultFile(const std::filesystem::path& path, Writing writing)
+    : path_(path),
+      file_(open_results(path, writing)),
+      lasts_(path != "-" && file_.regular()),
+      comparing_(lasts_) {
+  if (!lasts_) {
+    file_.write_some("");  // /dev/full takes no byte: no row is run for it
+    return;
+  }
+  there_ = file_.size();
+  if (!file_.lock()) {
+    fail(ErrorKind::usage, "{}: another process writes to it; wait for it or choose another name",
+         path_in_quotes(file_.path()));
   }
 }
 
-// Examines the file that was there before and empties it.
-void ResultFile::open(bool overwrite, int input_descriptor) {
-  struct stat there {};
-  struct stat input {};
-  if (::fstat(descriptor_, &there) != 0 || ::fstat(input_descriptor, &input) != 0) {
-    refuse(ErrorKind::internal, path_, "cannot be examined");
-  }
-  regular_ = S_ISREG(there.st_mode);
-  if (there.st_dev == input.st_dev && there.st_ino == input.st_ino) {
-    fail(ErrorKind::usage, "{}: is the input; give the results another name",
-         path_in_quotes(path_));
-  }
-  if (regular_ && !overwrite) {
-    fail(ErrorKind::usage, "{}: is there already; give another name or --overwrite",
-         path_in_quotes(path_));
-  }
-  if (regular_ && ::ftruncate(descriptor_, 0) != 0) {
-    refuse(ErrorKind::internal, path_, "cannot be emptied");
-  }
-  // O_NONBLOCK was only there so that opening a pipe without reader does not wait.
-  if (::fcntl(descriptor_, F_SETFL, O_APPEND) != 0) {
-    refuse(ErrorKind::internal, path_, "cannot be made ready");
-  }
+bool ResultFile::agrees(std::string_view line) const {
+  if (line.size() > there_ - size_) return false;
+  std::string found(line.size(), '\0');
+  file_.read_at(size_, found);
+  return found == line;
 }
 
-ResultFile::~ResultFile() { ::close(descriptor_); }
-
-void ResultFile::append(std::string_view line) {
-  const off_t begin = regular_ ? ::lseek(descriptor_, 0, SEEK_END) : 0;
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int error = errno;
-      if (regular_ && begin >= 0) {
-        [[maybe_unused]] const int as_well_as_we_can = ::ftruncate(descriptor_, begin);
-      }
-      errno = error;
-      refuse(ErrorKind::internal, path_, "writing a result failed; results before it are kept");
-    }
-    rest.remove_prefix(static_cast<size_t>(written));
+void ResultFile::put(std::string_view line) {
+  if (comparing_ && agrees(line)) {
+    size_ += line.size();
+    return;
   }
+  settle();
+  waiting_ += line;
+}
+
+void ResultFile::settle() {
+  if (comparing_ && there_ > size_) file_.truncate(size_);
+  comparing_ = false;
 }
 
 void ResultFile::flush() {
-  if (regular_ && ::fsync(descriptor_) != 0) {
-    refuse(ErrorKind::internal, path_, "the results may not be on the disk");
+  if (lasts_) {
+    file_.write_at(size_, waiting_);
+    size_ += waiting_.size();
+    waiting_.clear();
   }
+  while (!waiting_.empty()) waiting_.erase(0, file_.write_some(waiting_));
+}
+
+void ResultFile::finish() {
+  if (!lasts_) return;
+  file_.sync();
+  if (file_.path() != path_ && file_.named()) rename_file(file_.path(), path_);
+  sync_folder_of(path_);
+}
+
+void ResultFile::discard() {
+  if (lasts_ && size_ == 0) remove_file(file_.path());
 }
 
 }  // namespace klotski

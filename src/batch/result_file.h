@@ -1,31 +1,58 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
+
+#include "base/written_file.h"
 
 namespace klotski {
 
-// The results of a job, appended line by line. Each line is one write, so that a process that is
-// killed leaves whole lines; a write that fails half-way is taken back.
+// A file of results, which is made of the journal's rows: lines that an earlier run has written are
+// compared with these and kept as far as both agree. Pipes and devices are written to as they are.
 class ResultFile {
  public:
-  // Refuses (usage) a file that is there already, unless told to overwrite it, and the file that
-  // `input_descriptor` reads. Pipes and devices are written to as they are.
-  ResultFile(const std::filesystem::path& path, bool overwrite, int input_descriptor);
-  ~ResultFile();
-  ResultFile(const ResultFile&) = delete;
-  ResultFile& operator=(const ResultFile&) = delete;
+  enum class Writing {
+    itself,
+    beside,  // under another name until it is complete: an older file stays until then
+  };
 
-  void append(std::string_view line);
-  // Makes sure that all written results are on the disk.
+  // "-" is standard output. Refuses (usage) what cannot be written and a file that another process
+  // has locked.
+  ResultFile(const std::filesystem::path& path, Writing writing);
+
+  // Whether a job can go on with the file after a crash: neither a pipe nor a device.
+  bool lasts() const { return lasts_; }
+
+  // Adds a line with its end, which flush() may still have to write.
+  void put(std::string_view line);
+  // The lines of earlier runs are complete: cuts off what the file has beyond them.
+  void settle();
+  uint64_t waiting_bytes() const { return waiting_.size(); }
+  // Writes all lines. Where this fails for want of space it may be called again.
   void flush();
+  // Waits until the disk has the file, and gives it its name.
+  void finish();
+  // Removes a file without results.
+  void discard();
 
  private:
-  void open(bool overwrite, int input_descriptor);
+  bool agrees(std::string_view line) const;
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
-  bool regular_ = true;
+  WrittenFile file_;
+  bool lasts_;
+  bool comparing_;      // lines so far were found in the file
+  uint64_t there_ = 0;  // bytes that the file had at first
+  uint64_t size_ = 0;   // bytes written or found
+  std::string waiting_;
 };
+
+// The name of a file of results that is not complete yet.
+std::filesystem::path beside(const std::filesystem::path& path);
+
+// Whether results under this name last: it is new or a regular file. "-" is none.
+bool can_last(const std::filesystem::path& path);
 
 }  // namespace klotski

@@ -191,8 +191,11 @@ bool is_chat(const OrderedJson& document) {
 RowEnvelope parse_envelope(std::string_view line) {
   RowEnvelope row;
   try {
-    row.document = parse_ordered_json(line, "row", ErrorKind::usage);
+    row.document = parse_ordered_json(
+        line, "row", ErrorKind::usage,
+        {.wanted = {"custom_id", "method", "url", "body"}, .bytes = &row.json_bytes});
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::does_not_fit) throw;
     throw BadRow(error.what());
   }
   if (!row.document.is_object()) throw BadRow("row: expected a JSON object");
@@ -220,6 +223,7 @@ RowRequest build_request(const RowEnvelope& row, const RowDefaults& defaults) {
     request.max_tokens = body.integer(key, 1, 1 << 30).value_or(request.max_tokens);
   }
   request.stop_tokens = defaults.model.end_tokens;
+  request.decoder_prompt = defaults.decoder_prompt;
   request.prompt = result.chat ? chat_prompt(body, defaults) : text_prompt(body, defaults);
   return result;
 }

@@ -29,9 +29,11 @@ class BadRow : public Error {
 struct RowEnvelope {
   std::string custom_id;
   OrderedJson document;
+  uint64_t json_bytes = 0;  // most bytes that reading the line held at once
 };
 
-// Throws BadRow for a line that is not a JSON object with a custom_id.
+// Throws BadRow for a line that is not a JSON object with a custom_id; does_not_fit where there is
+// no memory to read it.
 RowEnvelope parse_envelope(std::string_view line);
 
 // The tokenizer and template of rows, and the values of fields that a row leaves out.
@@ -42,7 +44,8 @@ struct RowDefaults {
   const ChatTemplate* chat_template = nullptr;  // null: chat rows are refused
   SamplingOptions sampling;
   int64_t max_tokens = 256;
-  std::vector<std::string> lossy{};  // written into every result
+  std::vector<std::string> lossy{};       // written into every result
+  std::vector<TokenId> decoder_prompt{};  // of every request
 };
 
 // A row that can be submitted.
