@@ -34,6 +34,18 @@ std::string percent_decoded(std::string_view text) {
   return decoded;
 }
 
+// Whether the path is the pattern's, in which a segment "*" stands for any other.
+bool matches(std::string_view pattern, std::string_view path) {
+  for (;;) {
+    const std::string_view wanted = pattern.substr(0, pattern.find('/', 1));
+    const std::string_view found = path.substr(0, path.find('/', 1));
+    if (wanted == "/*" ? found.size() < 2 : wanted != found) return false;
+    pattern.remove_prefix(wanted.size());
+    path.remove_prefix(found.size());
+    if (pattern.empty() || path.empty()) return pattern.empty() && path.empty();
+  }
+}
+
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return boost::beast::iequals({a.data(), a.size()}, {b.data(), b.size()});
 }
@@ -58,24 +70,52 @@ Api::Api(const ServedModel& served, EngineThread& engine, Metrics& metrics,
       options_(std::move(options)) {}
 
 // The page of `/` holds no figures; it asks for the key that /stats wants.
-const Api::Route* Api::find_route(std::string_view path) {
+const Api::Route* Api::find_route(const HttpHeader& header) {
+  using http::verb;
   static constexpr std::array kRoutes = {
-      Route{"/v1/chat/completions", http::verb::post, true, &Api::chat},
-      Route{"/v1/completions", http::verb::post, true, &Api::completions},
-      Route{kModelsPath, http::verb::get, true, &Api::models},
-      Route{"/tokenize", http::verb::post, true, &Api::tokenize},
-      Route{"/detokenize", http::verb::post, true, &Api::detokenize},
-      Route{"/health", http::verb::get, false, &Api::health},
-      Route{"/ready", http::verb::get, false, &Api::ready},
-      Route{"/metrics", http::verb::get, true, &Api::prometheus},
-      Route{"/stats", http::verb::get, true, &Api::stats},
-      Route{"/", http::verb::get, false, &Api::dashboard},
+      Route{"/v1/chat/completions", verb::post, true, &Api::chat, Body::json},
+      Route{"/v1/completions", verb::post, true, &Api::completions, Body::json},
+      Route{kModelsPath, verb::get, true, &Api::models},
+      Route{"/v1/files", verb::get, true, &Api::list_files},
+      Route{"/v1/files", verb::post, true, &Api::upload_file, Body::form},
+      Route{"/v1/files/*", verb::get, true, &Api::retrieve_file},
+      Route{"/v1/files/*", verb::delete_, true, &Api::delete_file},
+      Route{"/v1/files/*/content", verb::get, true, &Api::download_file},
+      Route{"/v1/batches", verb::get, true, &Api::list_batches},
+      Route{"/v1/batches", verb::post, true, &Api::create_batch, Body::json},
+      Route{"/v1/batches/*", verb::get, true, &Api::retrieve_batch},
+      Route{"/v1/batches/*/cancel", verb::post, true, &Api::cancel_batch},
+      Route{"/tokenize", verb::post, true, &Api::tokenize, Body::json},
+      Route{"/detokenize", verb::post, true, &Api::detokenize, Body::json},
+      Route{"/health", verb::get, false, &Api::health},
+      Route{"/ready", verb::get, false, &Api::ready},
+      Route{"/metrics", verb::get, true, &Api::prometheus},
+      Route{"/stats", verb::get, true, &Api::stats},
+      Route{"/", verb::get, false, &Api::dashboard},
   };
+  const std::string_view path = path_of(header);
   const bool one_model = path.starts_with(kModelsPath) && path.substr(kModelsPath.size(), 1) == "/";
+  const verb method = header.method() == verb::head ? verb::get : header.method();
+  const Route* of_path = nullptr;
   for (const Route& route : kRoutes) {
-    if (route.path == path || (one_model && route.path == kModelsPath)) return &route;
+    if (!matches(route.path, path) && !(one_model && route.path == kModelsPath)) continue;
+    if (route.method == method) return &route;
+    of_path = &route;
   }
-  return nullptr;
+  return of_path;
+}
+
+// The methods that the path of a request takes, with commas between.
+std::string Api::methods_of(HttpHeader header) {
+  std::string methods;
+  for (const http::verb method : {http::verb::get, http::verb::post, http::verb::delete_}) {
+    header.method(method);
+    const Route* const route = find_route(header);
+    if (!route || route->method != method) continue;
+    methods += methods.empty() ? "" : ", ";
+    methods += text_of(to_string(method));
+  }
+  return methods;
 }
 
 void Api::check_key(const HttpHeader& header) const {
@@ -95,12 +135,14 @@ void Api::check_key(const HttpHeader& header) const {
   }
 }
 
-void Api::check_body(const HttpHeader& header) const {
+void Api::check_body(const HttpHeader& header, Body expected) const {
   const std::string_view type = text_of(header[http::field::content_type]);
   const std::string_view essence = type.substr(0, type.find_first_of("; \t"));
-  if (!equal_ignoring_case(essence, "application/json")) {
+  const std::string_view wanted =
+      expected == Body::json ? "application/json" : "multipart/form-data";
+  if (!equal_ignoring_case(essence, wanted)) {
     throw ApiError(Status::unsupported_media_type,
-                   "expected the header Content-Type: application/json");
+                   fmt::format("expected the header Content-Type: {}", wanted));
   }
   const std::string_view encoding = text_of(header[http::field::content_encoding]);
   if (!encoding.empty() && !equal_ignoring_case(encoding, "identity")) {
@@ -111,7 +153,7 @@ void Api::check_body(const HttpHeader& header) const {
 bool Api::ready_now() const { return engine_.state() == EngineState::ready && !stopping_; }
 
 void Api::check(const HttpHeader& header) const {
-  const Route* const route = find_route(path_of(header));
+  const Route* const route = find_route(header);
   if (!route || route->needs_key) check_key(header);
   if (!route) {
     throw ApiError(Status::not_found,
@@ -121,13 +163,13 @@ void Api::check(const HttpHeader& header) const {
   const bool reads = route->method == http::verb::get && header.method() == http::verb::head;
   if (header.method() != route->method && !reads) {
     throw ApiError(Status::method_not_allowed,
-                   fmt::format("expected the method {}", text_of(to_string(route->method))));
+                   fmt::format("expected the method {}", methods_of(header)));
   }
   const std::string_view expectation = text_of(header[http::field::expect]);
   if (!expectation.empty() && !equal_ignoring_case(expectation, "100-continue")) {
     throw ApiError(Status::expectation_failed, "expected 100-continue as the value of Expect");
   }
-  if (route->method == http::verb::post) check_body(header);
+  if (route->body != Body::none) check_body(header, route->body);
   if (route->handle == &Api::chat || route->handle == &Api::completions) {
     if (!ready_now()) {
       throw ApiError(Status::unavailable, "the model is not loaded", "", "not_ready");
@@ -144,13 +186,18 @@ std::optional<HttpResponse> Api::refuse(const HttpHeader& header) {
     check(header);
     return std::nullopt;
   } catch (const ApiError& error) {
-    const Route* const route = find_route(path_of(header));
+    const Route* const route = find_route(header);
     HttpResponse response = error_response(route ? route->path : "other", error);
     if (error.status() == Status::method_not_allowed) {
-      response.fields.emplace_back("Allow", std::string(to_string(route->method)));
+      response.fields.emplace_back("Allow", methods_of(header));
     }
     return response;
   }
+}
+
+uint64_t Api::body_limit(const HttpHeader& header, const HttpLimits& limits) {
+  const Route* const route = find_route(header);
+  return route && route->body == Body::form ? limits.upload_bytes : limits.body_bytes;
 }
 
 HttpResponse Api::unreadable(const ApiError& error) { return error_response("other", error); }
@@ -169,7 +216,7 @@ HttpResponse Api::error_response(std::string_view path, const ApiError& error) {
 }
 
 asio::awaitable<void> Api::handle(Connection& connection, HttpRequest request) {
-  const Route* const route = find_route(path_of(request));
+  const Route* const route = find_route(request);
   co_await (this->*route->handle)(connection, request);
 }
 

@@ -98,7 +98,7 @@ asio::awaitable<bool> Connection::serve_one() {
   head_only_ = false;
   Parser parser;
   parser.header_limit(limits_.header_bytes);
-  parser.body_limit(limits_.body_bytes);
+  parser.body_limit(std::max(limits_.body_bytes, limits_.upload_bytes));
   allow(limits_.header);
   auto [error, bytes] = co_await http::async_read_header(socket_, buffer_, parser, kAwait);
   if (error) {
@@ -114,6 +114,12 @@ asio::awaitable<bool> Connection::serve_one() {
     if (!keep_alive_) co_await linger();
     co_return keep_alive_;
   }
+  const uint64_t most_bytes = handler_.body_limit(parser.get().base(), limits_);
+  if (parser.content_length().value_or(0) > most_bytes) {
+    co_await refuse_unreadable(http::error::body_limit);
+    co_return false;
+  }
+  parser.body_limit(most_bytes);
   const bool complete = co_await read_body(parser);
   if (!complete) co_return false;
   co_await answer(parser.release());

@@ -44,6 +44,8 @@ class HttpHandler {
   virtual ~HttpHandler() = default;
   // Refuses a request by its head alone, before its body is read.
   virtual std::optional<HttpResponse> refuse(const HttpHeader& header) = 0;
+  // The most bytes that the body of a request may have.
+  virtual uint64_t body_limit(const HttpHeader& header, const HttpLimits& limits) = 0;
   // Writes one response to the connection.
   virtual asio::awaitable<void> handle(Connection& connection, HttpRequest request) = 0;
   // The response for a request that cannot be read.

@@ -24,25 +24,6 @@ ApiError as_api_error(ErrorKind kind, const std::string& message) {
   return {Status::unavailable, message, "", "engine_failed"};
 }
 
-EngineFigures figures_of(Session& session) {
-  const PipelineReport report = session.report();
-  EngineFigures figures{.running = session.engine().running(),
-                        .waiting = session.engine().waiting(),
-                        .passes = report.passes,
-                        .experts_found = report.experts.hits,
-                        .experts_asked = report.experts.requests()};
-  for (const Lane lane : report.totals.used_lanes()) {
-    const uint64_t bytes = report.totals.lane(lane).bytes;
-    if (bytes > 0) figures.lanes.push_back({lane_name(lane), bytes});
-  }
-  const auto add_memory = [&](const Tier& tier) {
-    figures.memories.push_back({tier.name(), tier.used_bytes(), tier.limit_bytes()});
-  };
-  add_memory(session.prepared().compute_tier());
-  if (const MemoryBelow* below = session.prepared().below()) add_memory(below->tier);
-  return figures;
-}
-
 }  // namespace
 
 EngineThread::EngineThread(const ServedModel& served, Metrics& metrics, Options options)

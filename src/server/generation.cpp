@@ -4,10 +4,10 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <ctime>
-#include <random>
 
+#include "base/random_bits.h"
 #include "server/api.h"
-#include "server/choice_progress.h"
+#include "server/generation.h"
 #include "server/run_in.h"
 
 namespace klotski {
@@ -16,65 +16,16 @@ namespace {
 
 constexpr auto kWait = asio::as_tuple(asio::use_awaitable);
 
-uint64_t random_seed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32U) | device();
-}
-
 }  // namespace
-
-struct Api::Generation {
-  GenerationCall call;
-  std::string_view path;
-  std::vector<PreparedChoice> prepared;  // until they are submitted
-  std::vector<std::string> echoes;       // by choice
-  std::vector<ChoiceProgress> choices;
-  std::shared_ptr<GenerationStream> stream;
-  TokenUsage usage;
-  std::optional<ResponseWriter> writer;
-
-  ResponseChoice next(ChoiceUpdate update) {
-    usage.completion_tokens += update.tokens;
-    ChoiceProgress& choice = choices[update.choice];
-    return choice.next(std::move(update));
-  }
-};
-
-Api::Generation Api::prepare(const std::string& body, Endpoint endpoint) {
-  Generation generation{
-      .call = parse_generation(body, endpoint, served_.sampling),
-      .path = endpoint == Endpoint::chat ? "/v1/chat/completions" : "/v1/completions",
-      .prepared = {},
-      .echoes = {},
-      .choices = {},
-      .stream = {},
-      .usage = {},
-      .writer = {}};
-  const GenerationCall& call = generation.call;
-  if (call.model && *call.model != served_.name) {
-    throw ApiError(Status::not_found,
-                   fmt::format("model: there is no {}; this server has {}", in_quotes(*call.model),
-                               in_quotes(served_.name)),
-                   "model", "model_not_found");
-  }
-  generation.prepared = prepare_choices(call, served_, random_seed());
-  const bool reads_calls = !call.tools.is_null() && served_.writes_tool_calls;
-  for (size_t i = 0; i < generation.prepared.size(); ++i) {
-    PreparedChoice& choice = generation.prepared[i];
-    generation.echoes.push_back(std::move(choice.echo));
-    generation.choices.emplace_back(reads_calls);
-    if (i % static_cast<size_t>(call.choices) != 0) continue;  // a prompt counts once
-    generation.usage.prompt_tokens += std::ssize(choice.request.prompt);
-  }
-  return generation;
-}
 
 asio::awaitable<void> Api::generate(Connection& connection, HttpRequest& request,
                                     Endpoint endpoint) {
   const auto arrival = GenerationJob::Clock::now();
   const uint64_t number = ++requests_;
   std::optional<Generation> generation;
-  const std::function<void()> work = [&] { generation.emplace(prepare(request.body(), endpoint)); };
+  const std::function<void()> work = [&] {
+    generation.emplace(prepare_generation(served_, request.body(), endpoint, random_bits()));
+  };
   std::optional<ApiError> error = co_await run_in(preparation_, work);
   if (!error) {
     generation->writer.emplace(
@@ -127,10 +78,7 @@ asio::awaitable<std::vector<ChoiceUpdate>> Api::next_updates(Connection& connect
 }
 
 asio::awaitable<void> Api::collect(Connection& connection, Generation& generation) {
-  std::vector<ResponseChoice> whole;
-  for (const std::string& echo : generation.echoes) {
-    whole.push_back({.index = whole.size(), .text = echo});
-  }
+  std::vector<ResponseChoice> whole = echoed_choices(generation);
   std::vector<ChoiceUpdate> updates = co_await next_updates(connection, generation);
   while (!updates.empty()) {
     for (ChoiceUpdate& update : updates) {
@@ -168,10 +116,13 @@ asio::awaitable<void> Api::stream(Connection& connection, Generation& generation
     if (!echo.empty()) events += generation.writer->event({.index = i, .text = echo});
   }
   while (!updates.empty() && !connection.gone()) {
+    const ChoiceUpdate::Clock::time_point made = updates.front().made;
     for (ChoiceUpdate& update : updates) {
       const ResponseChoice choice = generation.next(std::move(update));
       if (says_something(choice)) events += generation.writer->event(choice);
     }
+    metrics_.delivered_after(
+        std::chrono::duration<double>(ChoiceUpdate::Clock::now() - made).count());
     if (!events.empty()) co_await connection.send_events(events);
     events.clear();
     updates = co_await next_updates(connection, generation);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,11 +25,14 @@ struct TokenDetail {
 
 // Something that became certain about one choice of a request.
 struct ChoiceUpdate {
+  using Clock = std::chrono::steady_clock;
+
   size_t choice = 0;
   std::string text;
   std::vector<TokenDetail> details{};
   int64_t tokens = 0;  // generated since the update before
   std::optional<FinishReason> finish{};
+  Clock::time_point made = Clock::now();
 };
 
 // The way of one request's text from the engine's thread to the thread that sends it. What is

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "server/engine_figures.h"
 
 namespace klotski {
 
@@ -28,26 +29,6 @@ class DurationHistogram {
   double sum_ = 0.0;
 };
 
-// State of the engine after a pass.
-struct EngineFigures {
-  struct Lane {
-    std::string name;
-    uint64_t bytes = 0;  // moved so far
-  };
-  struct Memory {
-    std::string name;
-    uint64_t used_bytes = 0;
-    uint64_t limit_bytes = 0;
-  };
-  int64_t running = 0;
-  int64_t waiting = 0;
-  int64_t passes = 0;
-  int64_t experts_found = 0;  // in memory when a pass asked for them
-  int64_t experts_asked = 0;
-  std::vector<Lane> lanes{};
-  std::vector<Memory> memories{};
-};
-
 // Everything that a server counts. Any thread may call every member.
 class Metrics {
  public:
@@ -59,6 +40,8 @@ class Metrics {
   void count_cancelled();
   void first_token_after(double seconds);
   void next_token_after(double seconds);
+  // The server's own delay of a streamed event: from the engine's token to the socket.
+  void delivered_after(double seconds);
   void set_engine(EngineFigures figures);
 
   // Prometheus' text format, version 0.0.4.
@@ -76,6 +59,7 @@ class Metrics {
   int64_t cancelled_ = 0;
   DurationHistogram first_token_;
   DurationHistogram next_token_;
+  DurationHistogram delivery_;
   EngineFigures engine_;
   std::deque<std::pair<Clock::time_point, int64_t>> recent_;  // tokens of the last seconds
 };

@@ -18,12 +18,12 @@ std::optional<ApiError> refusal_of(const std::function<void()>& work) {
     return error;
   } catch (const Error& error) {
     const bool by_request = error.kind() != ErrorKind::internal;
-    return ApiError(by_request ? Status::bad_request : Status::internal, error.what());
+    return ApiError(by_request ? Status::bad_request : Status::unavailable, error.what());
   } catch (const std::bad_alloc&) {
     return ApiError(Status::unavailable, "there is no memory for this request", "",
                     "out_of_memory");
   } catch (const std::exception& error) {
-    return ApiError(Status::internal, error.what());
+    return ApiError(Status::unavailable, error.what());
   }
 }
 

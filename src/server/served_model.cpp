@@ -77,7 +77,7 @@ PreparedChoice common_choice(const GenerationCall& call, const ServedModel& serv
   if (!call.ignore_end) choice.request.stop_tokens = served.description().end_tokens;
   choice.request.logprobs = call.logprobs;
   choice.stop_strings = call.stop_strings;
-  choice.continues_prompt = call.endpoint == Endpoint::completions;
+  choice.continues_prompt = call.endpoint == Endpoint::completions && !served.description().encoder;
   return choice;
 }
 

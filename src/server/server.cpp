@@ -8,7 +8,9 @@
 #include <optional>
 #include <thread>
 
+#include "base/error.h"
 #include "server/api.h"
+#include "server/batch_runner.h"
 #include "server/engine_thread.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -93,6 +95,15 @@ class IoThread {
   std::thread thread_;
 };
 
+// Opens the store of files and batches, which a server may have to do without.
+void open_jobs(const ServerOptions& options, std::optional<JobStore>& jobs) {
+  try {
+    jobs.emplace(options.jobs_folder);
+  } catch (const Error& error) {
+    if (options.needs_jobs || error.kind() != ErrorKind::usage) throw;
+  }
+}
+
 }  // namespace
 
 bool serve(const ServedModel& served, const ServerOptions& options, ServerEvents events) {
@@ -103,6 +114,13 @@ bool serve(const ServedModel& served, const ServerOptions& options, ServerEvents
   Metrics metrics;
   EngineThread engine(served, metrics, engine_options(options, events, io, preparation));
   Api api(served, engine, metrics, preparation, options.api);
+  std::optional<JobStore> jobs;
+  std::optional<BatchRunner> batches;
+  if (!options.jobs_folder.empty()) open_jobs(options, jobs);
+  if (jobs) {
+    batches.emplace(*jobs, served, engine, preparation, options.batch_rows);
+    api.jobs = &*jobs;
+  }
   HttpServer http(io, options.limits, api);
   api.connections = [&http] { return static_cast<int64_t>(http.connections()); };
   const std::string url = http.listen(options.host, options.port);
@@ -114,10 +132,12 @@ bool serve(const ServedModel& served, const ServerOptions& options, ServerEvents
   const IoThread io_thread(io);
   if (events.listening) events.listening(url);
   engine.start();
+  if (batches) batches->start();
   preparation.run();
 
   const bool drained = shutdown.none_connected();
-  engine.stop();  // requests that are left are told
+  if (batches) batches->stop();  // before the engine fails their rows
+  engine.stop();                 // requests that are left are told
   shutdown.end();
   shutdown.await_none_connected(kLastWords);
   if (engine.failure()) std::rethrow_exception(engine.failure());
