@@ -1,14 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/process_memory.h"
+#include "cli/bench_evidence.h"
 #include "cli/bench_report.h"
+#include "cli/bench_serving.h"
 #include "cli/command.h"
 #include "cli/session_output.h"
 #include "experts/predictor.h"
@@ -19,7 +21,6 @@ namespace klotski {
 
 namespace {
 
-constexpr uint64_t kMaxTextBytes = 64 * kMiB;
 // With --compare, a setting that reaches a smaller share than this of the fastest one's tokens a
 // second is not run again.
 constexpr double kInTheRunning = 0.75;
@@ -38,25 +39,6 @@ bool out_of_the_running(const Setting& setting, const std::vector<Setting>& sett
   });
 }
 
-// "out.svg" with the label "klotski" becomes "out-klotski.svg".
-std::string labelled(const std::string& path, const std::string& label) {
-  if (path.empty()) return path;
-  const std::filesystem::path given(path);
-  std::filesystem::path name = given.stem();
-  name += "-" + label;
-  name += given.extension();
-  return given.parent_path() / name;
-}
-
-void write_files(const BenchOptions& options, const Setting& setting, Session& session) {
-  SessionFlags files = options.flags;
-  if (options.several_strategies()) {
-    files.trace_file = labelled(files.trace_file, setting.name);
-    files.timeline_file = labelled(files.timeline_file, setting.name);
-  }
-  write_session_files(files, session);
-}
-
 // Runs every setting once, then the next round: disturbances of the machine meet all of them alike.
 void run_settings(std::vector<Setting>& settings, Session& session, const BenchOptions& options,
                   const std::function<MeasuredWork(int64_t sequences)>& work_of) {
@@ -73,7 +55,7 @@ void run_settings(std::vector<Setting>& settings, Session& session, const BenchO
       }
       write_err(fmt::format("measuring {} ({} of {})\n", setting.name, round + 1, options.repeat));
       setting.runs.push_back(measure(session, prepared[i].work, prepared[i].learnt));
-      write_files(options, setting, session);
+      write_setting_files(options, setting, session);
     }
   }
   for (Setting& setting : settings) {
@@ -118,16 +100,22 @@ std::string markdown_of(const std::vector<Setting>& settings, const BenchOptions
   return text + ".\n";
 }
 
-std::string json_of(const std::vector<Setting>& settings, const BenchOptions& options,
-                    const Session& session) {
-  Json report = {{"model", session.description().family},
+Json json_of(const std::vector<Setting>& settings, const BenchOptions& options,
+             const Session& session) {
+  RunsOfSettings runs;
+  Json results = Json::array();
+  for (const Setting& setting : settings) {
+    results.push_back(as_json(setting));
+    runs.push_back(results.back()["tokens_per_second_of_all_runs"]);
+  }
+  Json report = evidence_of(runs, session);
+  report.update({{"model", session.description().family},
                  {"precision", precision_name(options.flags.options.limits.precision)},
                  {"prompt_tokens", options.prompt_tokens},
                  {"generated_tokens", options.generate},
                  {"peak_resident_bytes", peak_resident_bytes()},
-                 {"settings", Json::array()}};
-  for (const Setting& setting : settings) report["settings"].push_back(as_json(setting));
-  return report.dump(2) + "\n";
+                 {"settings", std::move(results)}});
+  return report;
 }
 
 void check_options(const BenchOptions& options) {
@@ -166,26 +154,38 @@ std::function<MeasuredWork(int64_t sequences)> work_source(const BenchOptions& o
   };
 }
 
-int bench_command(const BenchOptions& options) {
-  check_options(options);
-  const auto model = open_model(options.model);
-  SessionOptions session_options = options.flags.session_options();
-  session_options.pipeline.recorded_routing = recorded_routing(options, model->description);
-  Session session(model, session_options, events_on_stderr(options.flags));
-  std::vector<Setting> settings = settings_of(options, session.on_device());
-  const auto work_of = work_source(options, session);
-  session.foresight_or_none();  // before anything is loaded: the machine is measured undisturbed
-  run_settings(settings, session, options, work_of);
-  const std::string markdown = markdown_of(settings, options, session);
-  const std::string json = json_of(settings, options, session);
-  write_out(options.json ? json : markdown);
+// Prints the results and writes them to the files that the options name.
+void write_results(const BenchOptions& options, const std::string& markdown, const Json& json) {
+  const std::string document = json.dump(2) + "\n";
+  write_out(options.json ? document : markdown);
   const auto write = [](const std::string& path, std::string_view option,
                         const std::string& content) {
     if (path.empty()) return;
     write_argument_file(path, option, [&](std::ostream& out) { out << content; });
   };
   write(options.markdown_file, "--markdown", markdown);
-  write(options.json_file, "--json-file", json);
+  write(options.json_file, "--json-file", document);
+}
+
+int bench_command(const BenchOptions& options) {
+  check_options(options);
+  refuse_warm_up(options.flags, "every strategy begins alike");
+  const auto model = open_model(options.model);
+  SessionOptions session_options = options.flags.session_options();
+  session_options.pipeline.recorded_routing = recorded_routing(options, model->description);
+  if (!options.arrivals.empty()) session_options.engine = kServingEngine;
+  Session session(model, session_options, events_on_stderr(options.flags));
+  std::vector<Setting> settings = settings_of(options, session.on_device());
+  if (!options.arrivals.empty()) {
+    const ServingReport report = serving_report(options, settings, session);
+    write_results(options, report.markdown, report.json);
+    return 0;
+  }
+  const auto work_of = work_source(options, session);
+  session.foresight_or_none();  // before anything is loaded: the machine is measured undisturbed
+  run_settings(settings, session, options, work_of);
+  write_results(options, markdown_of(settings, options, session),
+                json_of(settings, options, session));
   return 0;
 }
 
@@ -238,8 +238,11 @@ void add_bench_command(CLI::App& app, Action& action) {
               "Run each setting N times, round by round, and report the median (default 1). With "
               "--compare a setting a quarter slower than the fastest runs once",
               [options](int64_t value) { options->repeat = value; });
+  add_serving_flags(*command, *options);
   command->add_flag("--json", options->json, "Print the results as JSON instead of Markdown");
-  add_output_file(*command, "--json-file", "FILE", "Write the results to this file as JSON",
+  add_output_file(*command, "--json-file", "FILE",
+                  "Write the results to this file as JSON, with commit, command line, machine, "
+                  "repetitions and their spread",
                   options->json_file);
   add_output_file(*command, "--markdown", "FILE", "Write the tables to this file as Markdown",
                   options->markdown_file);
@@ -256,7 +259,10 @@ void add_bench_command(CLI::App& app, Action& action) {
       "tokens/s counts generated tokens over prefill and decode; gain is over the line before. "
       "With\n"
       "--ablation the strategy's name is added to the names of --trace and --timeline.");
-  command->callback([options, &action] { action = [options] { return bench_command(*options); }; });
+  command->callback([options, command, &action] {
+    check_serving_flags(*command, *options);
+    action = [options] { return bench_command(*options); };
+  });
 }
 
 }  // namespace klotski

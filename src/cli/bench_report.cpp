@@ -133,7 +133,11 @@ std::string compared_output(const std::vector<Setting>& settings, bool on_device
   for (const Setting& setting : settings) {
     const bool alone = on_device || !one_work;
     const auto& expected = alone ? setting.runs.front().generated : first;
+    // With other buffers other experts are computed by the CPU beside a device, which rounds
+    // otherwise.
+    const auto& slots = setting.runs.front().plan.memory.slots;
     for (const Measurement& run : setting.runs) {
+      if (on_device && run.plan.memory.slots != slots) continue;
       if (run.generated != expected) {
         fail(ErrorKind::internal, "{} generated other tokens than {}", setting.name,
              alone ? "before" : settings.front().name);

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <utility>
+
+#include "cli/session_output.h"
 
 namespace klotski {
 
@@ -66,6 +69,16 @@ std::vector<Setting> group_settings(const BenchOptions& options) {
   return settings;
 }
 
+// "out.svg" with the label "klotski" becomes "out-klotski.svg".
+std::string labelled(const std::string& path, const std::string& label) {
+  if (path.empty()) return path;
+  const std::filesystem::path given(path);
+  std::filesystem::path name = given.stem();
+  name += "-" + label;
+  name += given.extension();
+  return given.parent_path() / name;
+}
+
 }  // namespace
 
 std::vector<Setting> settings_of(const BenchOptions& options, bool on_device) {
@@ -79,6 +92,15 @@ std::vector<Setting> settings_of(const BenchOptions& options, bool on_device) {
 int64_t sequences_of(const BenchOptions& options, const RunLimits& limits) {
   return options.sequences.value_or(limits.micro_batch.value_or(kBenchBatch) *
                                     limits.micro_batches.value_or(kBenchBatch));
+}
+
+void write_setting_files(const BenchOptions& options, const Setting& setting, Session& session) {
+  SessionFlags files = options.flags;
+  if (options.several_strategies()) {
+    files.trace_file = labelled(files.trace_file, setting.name);
+    files.timeline_file = labelled(files.timeline_file, setting.name);
+  }
+  write_session_files(files, session);
 }
 
 }  // namespace klotski

@@ -5,15 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "cli/model_flags.h"
 #include "cli/session_flags.h"
 #include "session/measure.h"
+#include "session/serving.h"
 
 namespace klotski {
 
 // Sequences of a micro-batch, and micro-batches of a group, where the flags name no number and the
 // planner is not to choose one.
 inline constexpr int64_t kBenchBatch = 4;
+
+inline constexpr uint64_t kMaxTextBytes = 64 * kMiB;  // of files with texts and traces
 
 // Options of `klotski bench`.
 struct BenchOptions {
@@ -30,6 +34,10 @@ struct BenchOptions {
   int64_t prompt_tokens = 32;
   int64_t generate = 8;
   int64_t repeat = 1;
+  std::string arrivals;        // a trace to replay; empty: all prompts are there at once
+  std::optional<double> rate;  // requests a second; none: as recorded
+  double length_scale = 1.0;
+  ServingTarget target;
   bool json = false;
   std::string json_file;
   std::string markdown_file;
@@ -51,5 +59,9 @@ std::vector<Setting> settings_of(const BenchOptions& options, bool on_device);
 
 // Sequences that a setting runs.
 int64_t sequences_of(const BenchOptions& options, const RunLimits& limits);
+
+// Writes the files that the options ask for, after a run under the setting; with several strategies
+// the setting's name is part of theirs.
+void write_setting_files(const BenchOptions& options, const Setting& setting, Session& session);
 
 }  // namespace klotski

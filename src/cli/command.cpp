@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,12 +21,23 @@ namespace klotski {
 
 namespace {
 
+// 0, or the number of the error of writing nothing to a device: /dev/full takes no byte.
+int error_of_device(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_character_file(path, ignored)) return 0;
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (descriptor < 0) return errno;
+  const int error = ::write(descriptor, "", 0) < 0 ? errno : 0;
+  ::close(descriptor);
+  return error;
+}
+
 // 0, or the number of the error that opening this file for writing would end with.
 int error_of_writing(const std::string& path) {
   if (path.empty()) return ENOENT;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return EISDIR;
-  if (::access(path.c_str(), W_OK) == 0) return 0;
+  if (::access(path.c_str(), W_OK) == 0) return error_of_device(path);
   if (errno != ENOENT) return errno;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path() / ".";
   return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
@@ -203,6 +215,12 @@ void write_err(std::string_view text) {
 
 bool err_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
+size_t err_columns() {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
 StatusLine::StatusLine(std::string label, std::string unit)
     : label_(std::move(label)), unit_(std::move(unit)), started_(seconds_now()) {}
 
@@ -224,7 +242,8 @@ void StatusLine::update(uint64_t done, uint64_t total, std::string_view remark) 
                                  : fmt::format("{} of {} {}", done, total, unit_);
   const std::string line = fmt::format("{} {:3.0f} %  {}{}{}", label_, 100.0 * share, counts,
                                        remark.empty() ? "" : "  ", remark);
-  write_err(terminal ? "\r\033[K" + line : line + "\n");
+  // A line that wraps could not be erased. Labels, counts and remarks are ASCII.
+  write_err(terminal ? "\r\033[K" + line.substr(0, err_columns() - 1) : line + "\n");
 }
 
 }  // namespace klotski

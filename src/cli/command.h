@@ -20,7 +20,9 @@ void add_batch_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 void add_compact_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
+void add_help_command(CLI::App& app, Action& action);
 void add_info_command(CLI::App& app, Action& action);
+void add_list_command(CLI::App& app, Action& action);
 void add_perplexity_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
 void add_quantize_command(CLI::App& app, Action& action);
@@ -34,6 +36,10 @@ void add_schedule_command(CLI::App& app, Action& action);
 void add_trace_command(CLI::App& app, Action& action);
 void add_train_predictor_command(CLI::App& app, Action& action);
 void add_verify_command(CLI::App& app, Action& action);
+
+// Section of the help for options that most users never need. Options that are added while it is
+// the command's default group are listed there.
+inline constexpr const char* kExperimentGroup = "Options for experiments";
 
 // Options whose whole value must be a decimal number within bounds; anything else is a usage error
 // that names the option.
@@ -90,9 +96,11 @@ void write_argument_file(const std::string& path, std::string_view option,
 // Progress and remarks; failures are ignored.
 void write_err(std::string_view text);
 bool err_is_terminal();
+// Columns of the terminal that standard error is; 80 where it is none.
+size_t err_columns();
 
 // Progress on standard error of work longer than a second: on a terminal a line that is kept up to
-// date and erased at the end, elsewhere a line every ten seconds.
+// date, cut at the terminal's width and erased at the end, elsewhere a line every ten seconds.
 class StatusLine {
  public:
   // Counts are shown in `unit`, or as sizes where it is "bytes".

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "cli/command.h"
+#include "cli/signals.h"
 #include "model/compact_model.h"
 #include "session/opened_model.h"
 
@@ -32,6 +33,7 @@ int compact_command(const CompactOptions& options) {
                            "bytes");
           }
           shown = step;
+          stop_if_asked();
           status->update(done, total);
         });
   }
@@ -60,8 +62,12 @@ void add_compact_command(CLI::App& app, Action& action) {
       ->add_option("OUT", options->folder,
                    "Folder to write the compact model to: a new one, or an empty one")
       ->required();
-  command->callback(
-      [options, &action] { action = [options] { return compact_command(*options); }; });
+  command->callback([options, &action] {
+    action = [options] {
+      return run_until_asked([&] { return compact_command(*options); },
+                             "the files written so far are removed");
+    };
+  });
 }
 
 }  // namespace klotski

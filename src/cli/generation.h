@@ -26,6 +26,7 @@ struct RunOptions {
   std::optional<std::string> prompt;
   std::string file;
   std::string system;
+  std::string target_language;  // empty: none
   bool chat = false;
   bool parse_special = false;
   bool ignore_end = false;
@@ -47,12 +48,26 @@ struct Generation {
   std::vector<TokenId> stop_tokens;
 };
 
-// Text and length of one answer.
+// Text, length and speed of one answer.
 struct Outcome {
   std::string text;
+  int64_t prompt_tokens = 0;
   int64_t tokens = 0;
-  std::string finish;
+  std::string finish;  // "length", "stop", or "interrupted" where the user stopped it
+  double first_token_seconds = 0.0;
   double seconds = 0.0;
+  CacheCounters experts{};  // requests for experts while the answer was computed
+
+  double tokens_per_second() const;
+};
+
+// Length and speed of an answer in one line.
+std::string outcome_line(const Outcome& outcome);
+
+// Follows an answer while it is generated.
+struct AnswerListener {
+  std::function<void(std::string_view)> text;  // more text, as it becomes certain
+  std::function<bool()> stop_asked{};          // asked after every pass; empty: never
 };
 
 // Plans and loads the session for the work, and warms it up where the flags ask for it.
@@ -60,15 +75,11 @@ void prepare(const Generation& run, const Workload& workload);
 
 Request request_for(const Generation& run, std::vector<TokenId> prompt);
 
-// Runs one request to its end, handing text out as it becomes certain.
-Outcome generate(const Generation& run, Request request,
-                 const std::function<void(std::string_view)>& emit);
+// Runs one request to its end, or until the listener asks to stop.
+Outcome generate(const Generation& run, Request request, const AnswerListener& listener);
 
 // The model's chat template; refuses (usage) a model without one.
 ChatTemplate template_of(const Generation& run);
-
-// The messages that a chat begins with: the system message, where the options have one.
-OrderedJson first_messages(const RunOptions& options);
 
 // A conversation on standard input and output, line by line.
 int run_interactive(const Generation& run);

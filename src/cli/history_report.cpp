@@ -118,7 +118,9 @@ std::optional<std::string> history_advice(const HistorySummary& history,
   if (history.compared < kLeastForAdvice || is_within(history.median)) return std::nullopt;
   return fmt::format(
       "runs generate {:.2f} times the planned tokens/s (median of {}): the machine is {} than when "
-      "it was measured; delete profile-*.json and history.jsonl in {} to measure again",
+      "it was measured; the next plan measures it again by itself once its profile in {} is an "
+      "hour "
+      "old",
       history.median, history.compared, history.median < 1 ? "slower" : "faster",
       path_in_quotes(cache));
 }

@@ -102,6 +102,14 @@ Json tokenizer_info(const std::filesystem::path& folder) {
   }
 }
 
+// Heads of the first layer that keeps keys, or of the first layer where none does.
+HeadCounts heads_of(const ModelDescription& model) {
+  for (const Layer& layer : model.layers) {
+    if (!layer.attention.cache().parts.empty()) return layer.attention.heads();
+  }
+  return model.layers.front().attention.heads();
+}
+
 Json gather(const OpenedModel& model) {
   const ModelDescription& description = model.description;
   const ParameterCounts parameters = count_parameters(description);
@@ -114,12 +122,13 @@ Json gather(const OpenedModel& model) {
     ++routed_layers;
     routed = &layer.feed_forward;
   }
-  const HeadCounts heads = description.layers.front().attention.heads();
+  const HeadCounts heads = heads_of(description);
   const Json tokenizer = tokenizer_info(model.folder);
   return {
       {"folder", model.folder.native()},
       {"architecture", description.family},
       {"layers", description.layer_count()},
+      {"encoder_layers", description.encoder_layers()},
       {"routed_layers", routed_layers},
       {"hidden", description.hidden},
       {"query_heads", heads.query},
@@ -142,7 +151,8 @@ Json gather(const OpenedModel& model) {
         {"experts", bytes.expert},
         {"one_expert", bytes.one_expert},
         {"kv_per_token_bf16", kv_numbers_per_token(description) * 2},
-        {"kv_per_token_f32", kv_numbers_per_token(description) * 4}}},
+        {"kv_per_token_f32", kv_numbers_per_token(description) * 4},
+        {"state_per_sequence", state_bytes_per_sequence(description)}}},
       {"compact",
        {{"matrices", bytes.compact},
         {"of", bytes.matrices},
@@ -180,8 +190,11 @@ std::string as_text(const Json& info) {
   line("model", info["folder"].get<std::string>());
   line("architecture", fmt::format("{}, weights {}", info["architecture"].get<std::string>(),
                                    info["weight_type"].get<std::string>()));
-  line("layers", fmt::format("{} ({} routed), hidden {}", number("layers"), number("routed_layers"),
-                             number("hidden")));
+  const std::string encoder = number("encoder_layers") == 0
+                                  ? ""
+                                  : fmt::format(", {} of the encoder", number("encoder_layers"));
+  line("layers", fmt::format("{} ({} routed{}), hidden {}", number("layers"),
+                             number("routed_layers"), encoder, number("hidden")));
   line("attention",
        fmt::format("{} query heads, {} key-value heads of {}; {} positions", number("query_heads"),
                    number("kv_heads"), number("head_dim"), number("positions")));
@@ -221,6 +234,9 @@ std::string as_text(const Json& info) {
   if (!info["quantised"].is_null()) text += quantization_text(info["quantised"]);
   line("KV cache", fmt::format("{} a token in bf16, {} in f32", size("kv_per_token_bf16"),
                                size("kv_per_token_f32")));
+  if (info["bytes"]["state_per_sequence"] > 0) {
+    line("states", fmt::format("{} a sequence, whatever its length", size("state_per_sequence")));
+  }
   line("tokenizer", info["tokenizer"].get<bool>()
                         ? fmt::format("{} tokens", number("tokenizer_tokens"))
                         : "none: " + info["tokenizer_error"].get<std::string>());

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <new>
 #include <string_view>
 
@@ -16,6 +17,7 @@
 #include "base/memory_limit.h"
 #include "base/thread_stacks.h"
 #include "cli/command.h"
+#include "cli/hints.h"
 #include "cli/signals.h"
 
 namespace klotski {
@@ -42,6 +44,30 @@ int report_usage(const CLI::App& app, const std::string& message) {
   for (const CLI::App* chosen : app.get_subcommands()) command = chosen;
   const std::string name = command == &app ? "klotski" : "klotski " + command->get_name();
   return report(ErrorKind::usage, fmt::format("{} (see {} --help)", one_line(message, 400), name));
+}
+
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+// The option that may be meant by the first unknown one, as the end of an error message.
+std::string option_hint(const CLI::App& app) {
+  std::vector<std::string> options;
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+    }
+  }
+  for (const std::string& unknown : app.remaining(true)) {
+    const std::optional<std::string> nearest =
+        nearest_name(unknown.substr(0, unknown.find('=')), options);
+    if (nearest) return fmt::format("; did you mean {}?", *nearest);
+  }
+  return {};
 }
 
 // The size of the refused memory is not known; with less than this nothing here runs.
@@ -82,6 +108,22 @@ __attribute__((constructor(101))) void refuse_to_begin_without_memory() {
   std::free(memory);
 }
 
+const std::terminate_handler kUsualEnd = std::get_terminate();
+
+// Ends the program where it could only abort. A document of JSON needs memory to be destroyed:
+// where memory ran out while it was made, its destructor throws.
+[[noreturn]] void end_without_memory() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    write_out_of_memory();
+    ::_exit(exit_code(ErrorKind::does_not_fit));
+  } catch (...) {
+  }
+  kUsualEnd();
+  std::abort();
+}
+
 int report_out_of_memory() {
   try {
     return report(ErrorKind::does_not_fit,
@@ -102,9 +144,12 @@ int run(int argc, char** argv) {
       "MODEL is a folder, a .gguf file (of shards the first), `tiny` (the bundled model), or a\n"
       "repository id in the local Hugging Face cache.\nExit codes: 0 ok, 1 internal, 2 usage, 3 "
       "bad or unsupported model file, 4 does not "
-      "fit in memory,\n5 device unavailable, 6 device failed, 130 and 143 on SIGINT and SIGTERM.");
+      "fit in memory,\n5 device unavailable, 6 device failed, 7 rows of a batch failed, 130 and "
+      "143 on "
+      "SIGINT and SIGTERM.");
   Action action;
   add_run_command(app, action);
+  add_list_command(app, action);
   add_batch_command(app, action);
   add_serve_command(app, action);
   add_info_command(app, action);
@@ -122,13 +167,14 @@ int run(int argc, char** argv) {
   add_quantize_command(app, action);
   add_synth_command(app, action);
   add_doctor_command(app, action);
+  add_help_command(app, action);
 
-  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
-  const bool known = std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) {
-    return argc > 1 && command->get_name() == argv[1];
-  });
-  if (argc > 1 && argv[1][0] != '-' && !known) {
-    return report_usage(app, fmt::format("{}: no such command", in_quotes(argv[1])));
+  const std::vector<std::string> commands = names_of_commands(app);
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (argc > 1 && first.rfind('-', 0) != 0 &&
+      std::find(commands.begin(), commands.end(), first) == commands.end()) {
+    return report_usage(
+        app, fmt::format("{}: no such command{}", in_quotes(first), command_hint(first, commands)));
   }
   try {
     app.parse(argc, argv);
@@ -138,6 +184,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     write_out(app.help());
     return 0;
+  } catch (const CLI::ExtrasError& error) {
+    return report_usage(app, one_line(error.what(), 300) + option_hint(app));
   } catch (const CLI::ParseError& error) {
     return report_usage(app, error.what());
   } catch (const Error& error) {  // from an option's own check
@@ -151,6 +199,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace klotski;
+  std::set_terminate(end_without_memory);
   fill_closed_descriptors();
   install_signal_handlers();
   use_little_address_space_per_thread();

@@ -8,6 +8,8 @@ namespace klotski {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, const std::string& help) {
   command.add_option("MODEL", flags.model, help);
+  const std::string usual = command.option_defaults()->get_group();
+  command.option_defaults()->group(kExperimentGroup);
   command
       .add_option(
           "--synthetic", flags.shape,
@@ -22,6 +24,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const std::string& he
              "In the --synthetic model, share of all choices that a layer's K most popular experts "
              "take together (default 0.5, or even routing where that is more)",
              [&flags](double value) { flags.share = value; });
+  command.option_defaults()->group(usual);
 }
 
 std::shared_ptr<const OpenedModel> open_model(const ModelFlags& flags) {

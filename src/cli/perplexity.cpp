@@ -23,6 +23,7 @@ struct PerplexityOptions {
 };
 
 int perplexity_command(const PerplexityOptions& options) {
+  refuse_warm_up(options.flags, "the text is foretold as it comes");
   const auto model = open_model(options.model);
   const Tokenizer tokenizer = load_tokenizer(model->folder);
   const std::string text = text_or_sample(options.text, "-f", kMaxTextBytes);

@@ -7,8 +7,8 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/plan_html.h"
-#include "cli/plan_report.h"
 #include "cli/session_output.h"
+#include "session/plan_report.h"
 
 namespace klotski {
 
@@ -46,15 +46,7 @@ void read_workload(const std::string& text, PlannedWork& work) {
 }
 
 void check(const PlanOptions& options, const ModelDescription& model) {
-  const SessionFlags& flags = options.flags;
-  const auto refuse_if = [](bool given, std::string_view flag) {
-    if (given) fail(ErrorKind::usage, "{}: expected no such flag; a plan runs nothing", flag);
-  };
-  refuse_if(!flags.trace_file.empty(), "--trace");
-  refuse_if(!flags.timeline_file.empty(), "--timeline");
-  refuse_if(!flags.save_correlation_file.empty(), "--save-correlation");
-  refuse_if(!flags.warm_up.empty(), "--warm-up");
-  refuse_if(flags.options.kernels != "cpu", "--kernels");
+  refuse_run_flags(options.flags, "a plan runs nothing");
   const int64_t tokens = options.work.prompt_tokens + options.work.generated_tokens;
   if (tokens > model.max_positions) {
     fail(ErrorKind::usage,
@@ -74,9 +66,9 @@ int plan_command(const PlanOptions& options) {
   Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
   const Planning planning = session.explain(workload);
   if (!options.html_file.empty()) {
-    const std::string title = fmt::format("Plan for {}", model->folder.filename().string());
-    write_argument_file(options.html_file, "--html",
-                        [&](std::ostream& out) { write_plan_html(out, planning, title); });
+    write_argument_file(options.html_file, "--html", [&](std::ostream& out) {
+      write_plan_html(out, planning, model->folder.filename().string());
+    });
   }
   write_out(options.json ? plan_json(planning).dump(2) + "\n" : plan_text(planning));
   return 0;

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "cli/command.h"
+#include "cli/signals.h"
 #include "model/quantized_model.h"
 #include "session/opened_model.h"
 
@@ -45,9 +46,11 @@ int quantize_command(const QuantizeOptions& options) {
   QuantizeReport report;
   {
     QuantizeStatus status;
-    report = quantize_model(
-        model->description, model->checkpoint, options.folder, options.settings,
-        [&](uint64_t done, uint64_t total, uint64_t kept) { status.update(done, total, kept); });
+    report = quantize_model(model->description, model->checkpoint, options.folder, options.settings,
+                            [&](uint64_t done, uint64_t total, uint64_t kept) {
+                              stop_if_asked();
+                              status.update(done, total, kept);
+                            });
   }
   if (report.bytes_kept > 0) {
     write_err(fmt::format("{} of weights were there from an interrupted run\n",
@@ -92,8 +95,12 @@ void add_quantize_command(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({32, 64, 128}));
   command->add_flag("--attention", settings.attention,
                     "Quantise the projections of attention too, to 4 bits");
-  command->callback(
-      [options, &action] { action = [options] { return quantize_command(*options); }; });
+  command->callback([options, &action] {
+    action = [options] {
+      return run_until_asked([&] { return quantize_command(*options); },
+                             "the same command goes on with the files that are complete");
+    };
+  });
 }
 
 }  // namespace klotski

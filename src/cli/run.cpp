@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "cli/command.h"
+#include "cli/conversation.h"
 #include "cli/generation.h"
 #include "cli/sampling_flags.h"
 #include "cli/session_output.h"
@@ -18,35 +19,30 @@ int run_once(const Generation& run, const std::string& prompt) {
   const RunOptions& options = run.options;
   std::vector<TokenId> tokens;
   if (options.chat) {
-    OrderedJson messages = first_messages(options);
-    messages.push_back({{"role", "user"}, {"content", prompt}});
-    tokens = encode_chat(run.tokenizer, template_of(run), chat_context(run.config, messages));
+    tokens =
+        encode_chat(run.tokenizer, template_of(run),
+                    chat_context(run.config, Conversation(options.system).messages(prompt, 0)));
   } else {
     tokens = encode_text(run.tokenizer, run.config, run.session.description(), prompt,
                          options.parse_special);
   }
-  const auto prompt_tokens = static_cast<int64_t>(tokens.size());
   Request request = request_for(run, std::move(tokens));
   prepare(run, Engine::workload(run.session.description(), request));
-  const Outcome outcome = generate(run, std::move(request), [&](std::string_view text) {
-    if (!options.json) write_out(text);
-  });
+  const Outcome outcome = generate(run, std::move(request), {.text = [&](std::string_view text) {
+                                     if (!options.json) write_out(text);
+                                   }});
   if (options.json) {
     const Json report = {
         {"text", outcome.text},
         {"finish_reason", outcome.finish},
-        {"prompt_tokens", prompt_tokens},
+        {"prompt_tokens", outcome.prompt_tokens},
         {"completion_tokens", outcome.tokens},
         {"lossy", losses(options.flags.options.limits, weight_types(run.session.model()))},
         {"seconds", outcome.seconds}};
     write_out(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {
     write_out("\n");
-    if (err_is_terminal()) {
-      write_err(fmt::format("{} prompt tokens, {} generated in {:.2f} s\n", prompt_tokens,
-                            outcome.tokens, outcome.seconds));
-      write_err(format_summary(run.session.prepared()));
-    }
+    if (err_is_terminal() || options.flags.verbose) write_err(outcome_line(outcome));
   }
   write_session_files(options.flags, run.session);
   return 0;
@@ -77,6 +73,10 @@ int run_command(RunOptions options) {
   const auto model = open_model(options.model);
   const Tokenizer tokenizer = load_tokenizer(model->folder);
   const TokenizerConfig config = load_tokenizer_config(model->folder);
+  if (!prompt && model->description.encoder) {
+    fail(ErrorKind::usage,
+         "the model has an encoder and does not chat; give its input with -p or -f");
+  }
   options.chat = options.chat || (!prompt && config.chat_template.has_value());
   Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
   Generation run{.options = options,
@@ -110,7 +110,10 @@ void add_run_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "run", "Generate text from a prompt; without a prompt, chat interactively");
   add_model_flags(*command, options->model);
-  command->add_option("-p,--prompt", options->prompt, "Text to continue")->type_name("TEXT");
+  command
+      ->add_option("-p,--prompt", options->prompt,
+                   "Text to continue; of a model with an encoder, its input")
+      ->type_name("TEXT");
   command
       ->add_option("-f,--file", options->file,
                    "Read the prompt from this file; - is standard input")
@@ -119,6 +122,10 @@ void add_run_command(CLI::App& app, Action& action) {
                     "Take the prompt as a user's message and apply the model's chat template");
   command->add_option("--system", options->system, "System message before the user's, in a chat")
       ->type_name("TEXT");
+  command
+      ->add_option("--target-language", options->target_language,
+                   "Language that a translating model writes, as the code of its token: fra_Latn")
+      ->type_name("CODE");
   add_integer(*command, "-n,--max-tokens", {1, 1 << 30}, "Generate at most N tokens (default 256)",
               [options](int64_t value) { options->max_tokens = value; });
   add_sampling_flags(*command, options->sampling);

@@ -97,7 +97,21 @@ class PrintingSink : public TaskSink {
   bool print_;
 };
 
+// A simulation takes random routing, the rates of its own flags and no file of a predictor.
+void check(const ScheduleOptions& options) {
+  refuse_run_flags(options.flags, "a schedule is simulated");
+  const SessionOptions& session = options.flags.options;
+  const auto refuse_if = [](bool given, std::string_view flag, std::string_view instead) {
+    if (given) fail(ErrorKind::usage, "{}: expected no such flag; {}", flag, instead);
+  };
+  refuse_if(session.pipeline.disk.bytes_per_second > 0, "--disk-speed", "see --assume-disk");
+  refuse_if(!session.predictor.empty(), "--predictor", "the simulated routing is random");
+  refuse_if(!session.predictor_file.empty(), "--predictor-file", "the simulated routing is random");
+  refuse_if(!session.activation_file.empty(), "--eamc", "the simulated routing is random");
+}
+
 int schedule_command(const ScheduleOptions& options) {
+  check(options);
   Session session(open_model(options.model), options.flags.session_options(),
                   events_on_stderr(options.flags));
   const ModelDescription& model = session.description();

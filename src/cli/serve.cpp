@@ -2,15 +2,20 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 #include <sstream>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/noise.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/session_output.h"
 #include "cli/signals.h"
+#include "probe/probe.h"
 #include "server/server.h"
+#include "session/serving.h"
 #include "session/session_options.h"
 
 namespace klotski {
@@ -18,6 +23,7 @@ namespace klotski {
 namespace {
 
 constexpr int64_t kServedPositions = 8192;  // context of a request, where the model has more
+constexpr int64_t kDrawnSpans = 512;        // kept for the dashboard's timeline
 
 struct ServeOptions {
   ModelFlags model;
@@ -28,6 +34,7 @@ struct ServeOptions {
   int64_t max_tokens = 256;
   int64_t sequences = 16;
   std::optional<int64_t> context;
+  EngineOptions engine = kServingEngine;
 };
 
 // The keys of the file, one a line.
@@ -54,8 +61,9 @@ void allow_descriptors() {
 }
 
 Workload expected_work(const ServeOptions& options, const ModelDescription& model) {
-  const int64_t positions =
-      std::min(model.max_positions, options.context.value_or(kServedPositions));
+  // An encoder has positions of its own.
+  const int64_t positions = std::min((model.encoder ? 2 : 1) * model.max_positions,
+                                     options.context.value_or(kServedPositions));
   const int64_t generated = std::min(options.max_tokens, positions / 2);
   return {.sequences = options.sequences,
           .tokens_per_sequence = positions,
@@ -66,7 +74,10 @@ Workload expected_work(const ServeOptions& options, const ModelDescription& mode
 }
 
 std::unique_ptr<Session> load_session(const ServeOptions& options, const ServedModel& served) {
-  auto session = std::make_unique<Session>(served.model, options.flags.session_options(),
+  SessionOptions session_options = options.flags.session_options();
+  session_options.engine = options.engine;
+  session_options.pipeline.keep_spans = std::max(session_options.pipeline.keep_spans, kDrawnSpans);
+  auto session = std::make_unique<Session>(served.model, std::move(session_options),
                                            events_on_stderr(options.flags));
   session->plan(expected_work(options, served.description()),
                 session->on_device() ? PlanBy::prediction : PlanBy::rules);
@@ -74,6 +85,13 @@ std::unique_ptr<Session> load_session(const ServeOptions& options, const ServedM
   if (!session->on_device()) session->preload();
   warm_up(options.flags, *session, served.tokenizer);
   return session;
+}
+
+// A folder for the files and batches of a model by its name; empty where users have no cache.
+std::string usual_jobs_folder(const std::string& name) {
+  const std::optional<std::filesystem::path> cache = cache_folder();
+  if (!cache) return "";
+  return *cache / "jobs" / fmt::format("{:016x}", noise_key(0, name));
 }
 
 int serve_command(ServeOptions options) {
@@ -84,6 +102,11 @@ int serve_command(ServeOptions options) {
                   options.served_name.empty() ? options.model.name() : options.served_name);
   served.max_tokens = options.max_tokens;
   served.lossy = losses(options.flags.options.limits, weight_types(*served.model));
+  if (options.server.jobs_folder.empty()) {
+    options.server.jobs_folder = usual_jobs_folder(served.name);
+    options.server.needs_jobs = false;
+  }
+  options.server.batch_rows = static_cast<size_t>(options.sequences);
   const bool drained =
       serve(served, options.server,
             {.open_session = [&] { return load_session(options, served); },
@@ -116,6 +139,13 @@ void add_server_flags(CLI::App& command, const std::shared_ptr<ServeOptions>& op
       .add_option("--served-name", options->served_name,
                   "Name of the model in requests and responses (default: MODEL as given)")
       ->type_name("NAME");
+  command
+      .add_option(
+          "--jobs-folder", server.jobs_folder,
+          "Keep files and batches (/v1/files, /v1/batches) in this folder; a batch goes on "
+          "with the next server where this one is stopped or killed (default: a folder of the "
+          "model's name in the cache folder, unless another server uses it)")
+      ->type_name("FOLDER");
   add_integer(command, "--max-queue", {1, 1 << 20},
               "At most N texts wait to be computed; beyond that requests get status 429 (default "
               "256)",
@@ -154,12 +184,20 @@ void add_serve_command(CLI::App& app, Action& action) {
               "Plan for requests of at most N tokens, prompt and answer together (default 8192, or "
               "all positions of a model that has fewer)",
               [options](int64_t value) { options->context = value; });
+  add_integer(
+      *command, "--pass-rows", {1, 1 << 30},
+      "Compute at most N tokens in a pass while texts are generated: longer prompts come in "
+      "slices and hold up nobody (default 256)",
+      [options](int64_t value) { options->engine.pass_rows = value; });
+  command->add_flag_callback(
+      "--no-prefix-cache", [options] { options->engine.prefix_cache = false; },
+      "Compute every prompt anew, also where its beginning was computed for an earlier request");
   add_session_flags(*command, options->flags);
   command->footer(
       "Endpoints: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET\n"
-      "/v1/models, /health (alive), /ready (loaded), /metrics (Prometheus), / (dashboard). Where "
-      "a\n"
-      "request does not say how to sample, the model's suggestion holds, else the most likely "
+      "/v1/models, /health (alive), /ready (loaded), /metrics (Prometheus), / (dashboard); with\n"
+      "--jobs-folder /v1/files and /v1/batches. Where a request does not say how to sample, the\n"
+      "model's suggestion holds, else the most likely "
       "token.\nSIGINT or SIGTERM lets running requests end (--drain); a second one ends at once.");
   command->callback([options, &action] { action = [options] { return serve_command(*options); }; });
 }

@@ -13,45 +13,14 @@ std::vector<std::string> names_of(std::span<const std::string_view> names) {
   return {names.begin(), names.end()};
 }
 
-void add_memory_flags(CLI::App& command, SessionFlags& flags) {
-  RunLimits& limits = flags.options.limits;
-  add_size(command, "--ram",
-           "At most this much memory for the process, e.g. 3GiB (default: all that is free, less a "
-           "sixteenth)",
-           [&limits](uint64_t value) { limits.ram_bytes = value; });
-  command
-      .add_option("--device", flags.options.device,
-                  "Processor that computes: auto (default: a GPU where one can be used), cpu, gpu, "
-                  "or the number of a GPU")
-      ->type_name("NAME");
-  add_size(command, "--vram",
-           "At most this much memory of the GPU (default: all that is free, less a sixteenth)",
-           [&limits](uint64_t value) { limits.vram_bytes = value; });
-  add_size(command, "--kv-limit",
-           "At most this much of --ram (of --vram with a GPU) for keys and values",
-           [&limits](uint64_t value) { limits.kv_bytes = value; });
-  command
-      .add_option_function<std::string>(
-          "--kv-spill",
-          [&flags](const std::string& folder) { flags.options.pipeline.spill_folder = folder; },
-          "Keep keys and values that do not fit in memory in a temporary file in this folder")
-      ->type_name("FOLDER");
-}
-
-void read_strategy(const std::string& name, RunLimits& limits) {
-  limits.strategy = strategy_from_name(name);
-  if (limits.strategy || name == "auto") return;
-  fail(ErrorKind::usage,
-       "--strategy: expected auto, simple, multi-batch, hot-prefetch, klotski, activation-aware, "
-       "predictive, cgopipe or hybrid, found {}",
-       in_quotes(name));
-}
-
 void add_strategy_flags(CLI::App& command, SessionFlags& flags) {
   RunLimits& limits = flags.options.limits;
   command
       .add_option_function<std::string>(
-          "--strategy", [&limits](const std::string& name) { read_strategy(name, limits); },
+          "--strategy",
+          [&limits](const std::string& name) {
+            limits.strategy = strategy_choice("--strategy", name);
+          },
           "Order in which weights are loaded and used: auto (default: the fastest by prediction in "
           "batch and bench, and in run on a GPU; klotski in other commands), simple, multi-batch, "
           "hot-prefetch, klotski, activation-aware or predictive (both bring experts of several "
@@ -60,31 +29,37 @@ void add_strategy_flags(CLI::App& command, SessionFlags& flags) {
       ->type_name("NAME");
   command
       .add_option_function<std::string>(
-          "--precision",
-          [&limits](const std::string& name) {
-            limits.precision = name == "f32" ? Precision::f32 : Precision::bf16;
-          },
-          "Type of keys and values, and of the inputs of products with bf16 or quantised weights: "
-          "bf16 (default; quantised weights are rounded as well) or f32. Sums, routers and hidden "
-          "states between layers are float32 either way")
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  command
-      .add_option_function<std::string>(
           "--attention",
           [&limits](const std::string& where) {
-            if (where != "auto") limits.cpu_attention = where == "cpu";
+            limits.cpu_attention = cpu_attention_choice("--attention", where);
           },
           "With a GPU, processor that computes the attention of decoding sequences: gpu, cpu (keys "
           "and values then lie in RAM) or auto (default: the faster by prediction where one is "
           "made, else gpu)")
-      ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
+      ->type_name("NAME");
 }
 
-void add_file_flags(CLI::App& command, SessionFlags& flags) {
+void add_output_flags(CLI::App& command, SessionFlags& flags) {
+  command
+      .add_option_function<std::string>(
+          "--precision",
+          [&limits = flags.options.limits](const std::string& name) {
+            limits.precision = precision_choice("--precision", name);
+          },
+          "Type of keys and values, and of the inputs of products with bf16 or quantised weights: "
+          "bf16 (default; quantised weights are rounded as well) or f32. Sums, routers and hidden "
+          "states between layers are float32 either way")
+      ->type_name("NAME");
   add_output_file(command, "--trace", "FILE.json",
                   "Write what every lane did when, as a trace for Perfetto", flags.trace_file);
   add_output_file(command, "--timeline", "FILE.svg",
                   "Draw the lanes of one layer, with times to scale", flags.timeline_file);
+  command.add_flag("--plan", flags.show_plan, "Print the memory plan before any weight is read");
+  command.add_flag("--verbose", flags.verbose,
+                   "Print the memory plan, and at the end how lanes, experts and memory were used");
+}
+
+void add_prediction_flags(CLI::App& command, SessionFlags& flags) {
   command
       .add_option("--correlation", flags.options.correlation_file,
                   "Begin with the expert correlation table in this file")
@@ -112,7 +87,6 @@ void add_file_flags(CLI::App& command, SessionFlags& flags) {
                   "With --predictor activation-aware, file that keeps the activation matrices of "
                   "past requests: read where it exists, written at the end",
                   flags.options.activation_file);
-  command.add_flag("--plan", flags.show_plan, "Print the memory plan before any weight is read");
 }
 
 void add_lossy_flags(CLI::App& command, RunLimits& limits) {
@@ -167,10 +141,13 @@ void add_experiment_flags(CLI::App& command, SessionFlags& flags) {
           "always (where RAM holds all of them packed)")
       ->check(CLI::IsMember({"auto", "never", "always"}));
   command
-      .add_option(
-          "--kernels", flags.options.kernels,
+      .add_option_function<std::string>(
+          "--kernels",
+          [&flags](const std::string& name) {
+            flags.options.kernels = kernels_choice("--kernels", name);
+          },
           "Implementation of the CPU's arithmetic: cpu (default, fast) or reference (plain)")
-      ->check(CLI::IsMember({"cpu", "reference"}));
+      ->type_name("NAME");
   add_size(command, "--disk-speed", "For experiments: read at most this many bytes a second",
            [&pipeline](uint64_t value) { pipeline.disk.bytes_per_second = value; });
   add_integer(
@@ -181,13 +158,64 @@ void add_experiment_flags(CLI::App& command, SessionFlags& flags) {
 
 }  // namespace
 
+void add_memory_flags(CLI::App& command, SessionFlags& flags) {
+  RunLimits& limits = flags.options.limits;
+  add_size(command, "--ram",
+           "At most this much memory for the process, e.g. 3GiB (default: all that is free, less a "
+           "sixteenth)",
+           [&limits](uint64_t value) {
+             limits.ram_bytes = value;
+             allow_memory(value);
+           });
+  command
+      .add_option("--device", flags.options.device,
+                  "Processor that computes: auto (default: a GPU where one can be used), cpu, gpu, "
+                  "or the number of a GPU")
+      ->type_name("NAME");
+  add_size(command, "--vram",
+           "At most this much memory of the GPU (default: all that is free, less a sixteenth)",
+           [&limits](uint64_t value) { limits.vram_bytes = value; });
+  add_size(command, "--kv-limit",
+           "At most this much of --ram (of --vram with a GPU) for keys and values",
+           [&limits](uint64_t value) { limits.kv_bytes = value; });
+  command
+      .add_option_function<std::string>(
+          "--kv-spill",
+          [&flags](const std::string& folder) { flags.options.pipeline.spill_folder = folder; },
+          "Keep keys and values that do not fit in memory in a temporary file in this folder")
+      ->type_name("FOLDER");
+}
+
 void add_session_flags(CLI::App& command, SessionFlags& flags) {
   add_memory_flags(command, flags);
+  add_output_flags(command, flags);
+  const std::string usual = command.option_defaults()->get_group();
+  command.option_defaults()->group(kExperimentGroup);
   add_strategy_flags(command, flags);
-  add_file_flags(command, flags);
+  add_prediction_flags(command, flags);
   add_lossy_flags(command, flags.options.limits);
   add_group_flags(command, flags.options.limits);
   add_experiment_flags(command, flags);
+  command.option_defaults()->group(usual);
+}
+
+void refuse_warm_up(const SessionFlags& flags, std::string_view why) {
+  if (!flags.warm_up.empty()) {
+    fail(ErrorKind::usage, "--warm-up: expected no such flag; {}", why);
+  }
+}
+
+void refuse_run_flags(const SessionFlags& flags, std::string_view why) {
+  const SessionOptions& options = flags.options;
+  const auto refuse_if = [&](bool given, std::string_view flag) {
+    if (given) fail(ErrorKind::usage, "{}: expected no such flag; {}", flag, why);
+  };
+  refuse_if(!flags.trace_file.empty(), "--trace");
+  refuse_if(!flags.timeline_file.empty(), "--timeline");
+  refuse_if(!flags.save_correlation_file.empty(), "--save-correlation");
+  refuse_warm_up(flags, why);
+  refuse_if(options.kernels != "cpu", "--kernels");
+  refuse_if(options.pipeline.executor.stress_seed.has_value(), "--stress");
 }
 
 SessionOptions SessionFlags::session_options() const {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/bytes.h"
+#include "base/memory_limit.h"
 #include "base/process_memory.h"
 #include "cli/command.h"
 #include "timeline/chrome_trace.h"
@@ -23,18 +24,50 @@ std::string strategy_in_words(const Policy& policy) {
 
 void print_plan(const RunPlan& plan) {
   write_err(format_memory_plan(plan.memory));
-  if (plan.below) write_err(format_memory_plan(*plan.below));
+  if (plan.host) write_err(format_memory_plan(*plan.host));
   write_err(fmt::format("strategy {}, groups of {} x {} sequences\n",
                         strategy_in_words(plan.policy), plan.policy.group.micro_batches,
                         plan.policy.group.micro_batch));
 }
 
+// A remark on more memory than the machine has left, which runs are allowed to take all the same.
+std::optional<std::string> beyond_machine(const SessionFlags& flags) {
+  const std::optional<uint64_t> allowed = flags.options.limits.ram_bytes;
+  const std::optional<uint64_t> left = memory_left().machine;
+  if (!allowed || !left || *allowed <= *left + resident_bytes()) return std::nullopt;
+  return fmt::format(
+      "--ram {}: the machine has {} free; a run that takes more makes it swap or is killed\n",
+      format_bytes(*allowed), format_bytes(*left));
+}
+
 }  // namespace
+
+std::string plan_in_words(const RunPlan& plan) {
+  const auto used = [](const MemoryPlan& memory) {
+    std::string text = fmt::format("{} of {} of {}", format_bytes(memory.total_bytes()),
+                                   format_bytes(memory.limit_bytes), memory.memory);
+    for (const MemoryLine& line : memory.lines) {
+      if (line.kind == "expert weights") text += fmt::format(", experts: {}", line.remark);
+    }
+    return text;
+  };
+  const GroupShape& group = plan.policy.group;
+  return fmt::format("{}, groups of {} x {}, {}; {}{}", strategy_in_words(plan.policy),
+                     group.micro_batches, group.micro_batch, precision_name(plan.policy.precision),
+                     used(plan.memory), plan.host ? "; " + used(*plan.host) : "");
+}
 
 SessionEvents events_on_stderr(const SessionFlags& flags) {
   SessionEvents events;
+  if (const auto remark = beyond_machine(flags)) write_err(*remark);
   events.remark = [](const Remark& remark) { write_err(remark.text + "\n"); };
-  if (flags.show_plan || err_is_terminal()) events.planned = print_plan;
+  if (flags.show_plan || flags.verbose) {
+    events.planned = print_plan;
+  } else if (err_is_terminal()) {
+    events.planned = [](const RunPlan& plan) {
+      write_err(fmt::format("plan: {}\n", plan_in_words(plan)));
+    };
+  }
   events.progress = [status =
                          std::make_shared<std::optional<StatusLine>>()](const WorkProgress& now) {
     if (!*status) status->emplace(std::string(now.work), "bytes");
@@ -52,21 +85,32 @@ void warm_up(const SessionFlags& flags, Session& session, const Tokenizer& token
 
 void write_session_files(const SessionFlags& flags, Session& session) {
   const std::vector<TimelineSpan> spans = session.pipeline().timeline().spans();
+  const std::string model = session.model().folder.filename().string();
   if (!flags.trace_file.empty()) {
-    write_argument_file(flags.trace_file, "--trace",
-                        [&](std::ostream& out) { write_chrome_trace(out, spans); });
+    write_argument_file(flags.trace_file, "--trace", [&](std::ostream& out) {
+      write_chrome_trace(out, spans, "klotski " + model);
+    });
   }
   if (!flags.timeline_file.empty()) {
     const TimelineBlock block = longest_typical_block(spans).value_or(TimelineBlock{});
+    const RunPlan& plan = session.prepared().plan();
     const std::string title =
-        fmt::format("{}, layer {}", strategy_in_words(session.prepared().policy()), block.layer);
-    write_argument_file(flags.timeline_file, "--timeline",
-                        [&](std::ostream& out) { write_timeline_svg(out, spans, block, title); });
+        fmt::format("{}: {}, layer {}", model, strategy_in_words(plan.policy), block.layer);
+    const std::string settings = fmt::format("{}; {}", model, plan_in_words(plan));
+    const std::vector<TimelineSpan> planned = session.predicted_spans();
+    write_argument_file(flags.timeline_file, "--timeline", [&](std::ostream& out) {
+      write_timeline_svg(out, {.spans = spans,
+                               .block = block,
+                               .title = title,
+                               .settings = settings,
+                               .planned = planned});
+    });
   }
   if (!flags.save_correlation_file.empty()) {
     session.save_correlation_table(flags.save_correlation_file);
   }
   session.save_activation_history();
+  if (flags.verbose) write_err(format_summary(session.prepared()));
 }
 
 std::string format_summary(PreparedModel& model) {
@@ -98,14 +142,14 @@ std::string format_summary(PreparedModel& model) {
         report.predictor, report.trial->followed, report.trial->passes,
         in_seconds(totals.bubbles()), 100.0 * report.trial->gain);
   }
-  const MemoryPlan& program = model.plan().below ? *model.plan().below : model.plan().memory;
+  const MemoryPlan& program = model.plan().host ? *model.plan().host : model.plan().memory;
   text += fmt::format("  memory     peak {}, planned {}, allowed {}\n",
                       format_bytes(peak_resident_bytes()), format_bytes(program.total_bytes()),
                       format_bytes(program.limit_bytes));
-  if (model.below()) {
+  if (model.host()) {
     text += fmt::format("             {} of {} of weights pinned\n",
-                        format_bytes(model.below()->weights.pinned_bytes()),
-                        format_bytes(model.below()->weights.bytes()));
+                        format_bytes(model.host()->weights.pinned_bytes()),
+                        format_bytes(model.host()->weights.bytes()));
     text += fmt::format("  VRAM       planned {}, allowed {}\n",
                         format_bytes(model.plan().memory.total_bytes()),
                         format_bytes(model.plan().memory.limit_bytes));
@@ -116,7 +160,7 @@ std::string format_summary(PreparedModel& model) {
   if (const int64_t pages = model.pipeline().cache().spill_capacity_pages(); pages > 0) {
     text += fmt::format("    {:<18} {:>10}  {}\n", "spilled KV",
                         format_bytes(model.policy().layout.compute().kv_spill_bytes),
-                        model.below() ? "in RAM" : "on disk");
+                        model.host() ? "in RAM" : "on disk");
   }
   return text;
 }

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/signals.h"
 #include "model/families/shapes.h"
 #include "synth/synth.h"
 
@@ -16,8 +17,10 @@ int synth_command(const SynthOptions& options) {
   SynthReport report;
   {
     StatusLine status("writing weights", "bytes");
-    report =
-        synthesise(options, [&](uint64_t done, uint64_t total) { status.update(done, total); });
+    report = synthesise(options, [&](uint64_t done, uint64_t total) {
+      stop_if_asked();
+      status.update(done, total);
+    });
   }
   write_out(fmt::format("{}: {}, {:.2f} G parameters, {} of weights in {} {}, share {:.3f}\n",
                         report.folder.native(), report.family,
@@ -60,7 +63,12 @@ void add_synth_command(CLI::App& app, Action& action) {
           "--tokenizer", [options](const std::string& folder) { options->tokenizer = folder; },
           "Copy the tokenizer of this model folder (default: bytes and a few merges)")
       ->type_name("FOLDER");
-  command->callback([options, &action] { action = [options] { return synth_command(*options); }; });
+  command->callback([options, &action] {
+    action = [options] {
+      return run_until_asked([&] { return synth_command(*options); },
+                             "the files written so far are removed");
+    };
+  });
 }
 
 }  // namespace klotski

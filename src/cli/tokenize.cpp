@@ -28,7 +28,7 @@ int tokenize_command(const TokenizeOptions& options) {
     ++line_number;
     if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string what = fmt::format("standard input, line {}", line_number);
-    const Json row = parse_json(*line, what, ErrorKind::usage);
+    const Json row = parse_json(*line, what, ErrorKind::usage, {.wanted = {"text"}});
     if (!row.is_object() || !row.contains("text") || !row["text"].is_string()) {
       fail(ErrorKind::usage, "{}: expected an object with a string \"text\"", what);
     }

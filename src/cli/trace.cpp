@@ -39,6 +39,7 @@ void append(RoutingTraceWriter& writer, const RoutedPiece& piece, const GroupCho
 }
 
 int trace_command(const TraceOptions& options) {
+  refuse_warm_up(options.flags, "the text is traced as it comes");
   const auto model = open_model(options.model);
   const RoutingTraceShape shape = routing_shape(model->description);
   if (shape.layers.empty()) {

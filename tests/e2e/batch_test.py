@@ -13,6 +13,8 @@ import unittest
 
 from program import HANGS, KLOTSKI, SANITIZED, TINY
 
+ROWS_FAILED = 7  # exit code
+
 
 def completion(custom_id, prompt="Once upon a time", **body):
     return {"custom_id": custom_id, "method": "POST", "url": "/v1/completions",
@@ -93,7 +95,7 @@ class Format(Batch):
             "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
         user = {"role": "user", "content": "Hello"}
         self.write([chat("a", user, max_tokens=9), chat("b", user, stream=True)])
-        self.run_batch(model=model)
+        self.run_batch(model=model, code=ROWS_FAILED, says="line 2: stream: is not supported")
         body = self.results()["a"]["response"]["body"]
         self.assertEqual(body["object"], "chat.completion")
         self.assertEqual(body["choices"][0]["message"]["role"], "assistant")
@@ -137,7 +139,9 @@ class Errors(Batch):
         self.input.write_text("\n".join(lines))
         model = self.folder / "model"
         shutil.copytree(TINY, model, ignore=shutil.ignore_patterns("chat_template.jinja"))
-        self.run_batch(model=model, says=f"{len(bad)} ok, {len(bad)} failed")
+        message = self.run_batch(model=model, code=ROWS_FAILED, says=f"{len(bad)} ok, {len(bad)} failed")
+        self.assertIn("  line 1: ", message)
+        self.assertIn(f"and {len(bad) - 5} more rows failed: see {self.output}", message)
         results = self.results()
         self.assertEqual(results["no-url"]["response"]["status_code"], 400)
         self.assertEqual(results["words"]["response"]["status_code"], 400)
@@ -151,7 +155,7 @@ class Errors(Batch):
             for _ in range(70):
                 file.write("x" * (1 << 20))
             file.write('"}\n' + json.dumps(completion("b")))
-        self.run_batch(says="2 ok, 1 failed")
+        self.run_batch(code=ROWS_FAILED, says="2 ok, 1 failed")
         self.assertEqual(set(self.results()), {"a", None, "b"})
 
     def test_equal_ids_are_refused_before_anything_is_done(self):
@@ -175,7 +179,8 @@ class Errors(Batch):
         self.write([completion("a")])
         self.run_batch(code=2, says="No such file", output=self.folder / "no" / "out")
         self.run_batch(code=2, output=self.folder)
-        self.run_batch(code=1, says="No space left", output="/dev/full")
+        message = self.run_batch(code=1, says="No space left", output="/dev/full")
+        self.assertNotIn("rows done", message)  # refused before any was run
 
 
 class Ends(Batch):
@@ -193,9 +198,13 @@ class Ends(Batch):
             time.sleep(0.01)
         return process
 
+    def begin_anew(self):
+        for path in (self.output, self.folder / "out.jsonl.journal"):
+            path.unlink(missing_ok=True)
+
     def test_signals_end_the_job_with_whole_rows(self):
         for number in (signal.SIGTERM, signal.SIGINT):
-            self.output.unlink(missing_ok=True)
+            self.begin_anew()
             process = self.start(3000)
             process.send_signal(number)
             message = process.communicate(timeout=HANGS)[1].decode()
@@ -206,7 +215,7 @@ class Ends(Batch):
 
     def test_a_killed_job_leaves_whole_rows(self):
         for wait in (0.0, 0.1, 0.3):
-            self.output.unlink(missing_ok=True)
+            self.begin_anew()
             process = self.start(3000)
             time.sleep(wait)
             process.kill()

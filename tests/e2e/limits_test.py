@@ -35,6 +35,7 @@ SHAPES = {
     "olmoe": "olmoe-1b-7b,L=2,H=64,F=32,E=16,K=4,heads=4,kv_heads=4,vocab=512",
     "qwen2": "qwen1.5-moe-a2.7b,L=2,H=64,F=32,E=8,K=2,heads=4,kv_heads=4,vocab=512,shared=64",
     "qwen3": "qwen3-30b-a3b,L=2,H=64,F=32,E=16,K=4,heads=4,kv_heads=2,head_dim=16,vocab=512",
+    "qwen3_next": "qwen3-next-80b-a3b,L=4,H=64,F=32,E=16,K=4,heads=4,kv_heads=2,head_dim=16,vocab=512,shared=64",
 }
 PROFILED = {"data": SOURCE / "tests/data/models/mixtral"}  # and LARGE: measuring takes seconds
 MEASURING_EVERY = 25  # one of this many runs finds no profile of the machine
@@ -275,6 +276,88 @@ class Limits(unittest.TestCase):
             for kind in kinds:
                 for end in ("answered", "refused"):
                     self.assertGreater(counts[kind, end], 0, (kind, end))
+
+
+@unittest.skipIf(SANITIZED, "a sanitizer takes memory and address space of its own")
+class Documents(unittest.TestCase):
+    """JSON that takes many times its size as a document, which is read before there is a plan."""
+    LIMIT = 96 * MIB
+    DENSE = "[" + "[]," * 10**6 + "0]"  # 3 MB that would take 100
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="klotski-documents-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.model = self.folder / "model"
+        shutil.copytree(SOURCE / "models" / "tiny-mixtral", self.model)
+
+    def write_row(self, extra="", of_body=""):
+        (self.folder / "in.jsonl").write_text(
+            '{"custom_id": "a", "method": "POST", "url": "/v1/completions", '
+            f'"body": {{"prompt": "Once", "max_tokens": 2{of_body}}}{extra}}}\n')
+        return ["batch", self.model, "-i", self.folder / "in.jsonl", "-o", self.folder / "out.jsonl",
+                "--strategy", "klotski", "--micro-batch", "1", "--n-batches", "1"]  # measures nothing
+
+    def run_text(self):
+        return ["run", self.model, "-p", "Once", "-n", "2"]
+
+    def execute(self, arguments, *more):
+        return execute([str(KLOTSKI), *map(str, arguments), *more], self.folder, {})
+
+    def answered(self, arguments):
+        outcome = self.execute(arguments, "--ram", str(self.LIMIT))
+        self.assertEqual(outcome.code, 0, outcome.stderr)
+        self.assertLessEqual(outcome.peak, self.LIMIT)
+
+    def refused(self, arguments, name):
+        outcome = self.execute(arguments, "--ram", str(self.LIMIT))
+        self.assertEqual(outcome.code, 4, outcome.stderr)
+        self.assertLessEqual(outcome.peak, self.LIMIT)
+        last = outcome.stderr.splitlines()[-1]
+        self.assertIn(name, last)
+        self.assertRegex(last, SHORTAGE)
+
+    def add_to(self, name, text):
+        file = self.model / name
+        file.write_text("{" + text + "," + file.read_text().strip()[1:])
+
+    def test_a_field_of_a_row_that_nothing_reads(self):
+        self.answered(self.write_row(extra=f', "x": {self.DENSE}'))
+
+    def test_a_field_of_a_request(self):
+        self.refused(self.write_row(of_body=f', "metadata": {self.DENSE}'), "line 1")
+        self.assertFalse((self.folder / "out.jsonl").exists())
+
+    def test_a_long_line(self):
+        arguments = self.write_row()
+        with (self.folder / "in.jsonl").open("a") as file:  # in pieces: a child's peak is at least ours
+            file.write('{"custom_id": "')
+            for _ in range(48):
+                file.write("x" * MIB)
+            file.write('"}')
+        self.refused(arguments, "in.jsonl")
+
+    def test_keys_of_model_files_that_nothing_reads(self):
+        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            self.add_to(name, f'"x": {self.DENSE}')
+        self.answered(self.run_text())
+
+    def test_keys_of_model_files(self):
+        for name, key in (("tokenizer.json", "added_tokens"), ("config.json", "x")):
+            before = (self.model / name).read_text()
+            self.add_to(name, f'"{key}": {self.DENSE}')
+            self.refused(self.run_text(), name)
+            (self.model / name).write_text(before)
+
+    def test_limits_of_the_system(self):
+        """Documents need memory to be destroyed as well."""
+        for mebibytes in range(24, 64, 4):
+            command = shlex.join(map(str, [KLOTSKI, *self.write_row(
+                of_body=f', "metadata": [{"[]," * 200000}0]')]))
+            outcome = execute(["sh", "-c", f"ulimit -v {mebibytes * 1024}; exec {command}"],
+                              self.folder, {})
+            self.assertIn(outcome.code, (4, 127, -9, -11), (mebibytes, outcome.stderr))
+            if outcome.code == 4:
+                self.assertIn("klotski: ", outcome.stderr)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 
 The client is installed from PyPI into a virtual environment in ENVIRONMENT_FOLDER, which later runs find there.
 Where PyPI cannot be reached and no environment is there, nothing is tested and a message says so."""
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 ENVIRONMENT = pathlib.Path(sys.argv[3]).resolve()
@@ -49,13 +52,15 @@ HELLO = [{"role": "user", "content": "Hello"}]
 class Client(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server()
+        cls.folder = tempfile.TemporaryDirectory(prefix="klotski-jobs-")
+        cls.server = Server("--jobs-folder", cls.folder.name)
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0)
 
     @classmethod
     def tearDownClass(cls):
         with cls.server as server:
             server.stop()
+        cls.folder.cleanup()
 
     def test_models(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["tiny"])
@@ -108,6 +113,45 @@ class Client(unittest.TestCase):
         self.assertEqual(refused.exception.param, "response_format")
         with self.assertRaises(openai.NotFoundError):
             self.client.completions.create(model="other", prompt="x")
+
+    def batch(self, rows):
+        """A batch of rows that generate `rows[i]` tokens."""
+        lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions",
+                             "body": {"model": "tiny", "messages": HELLO, "max_tokens": tokens}})
+                 for i, tokens in enumerate(rows)]
+        file = self.client.files.create(file=("in.jsonl", "\n".join(lines).encode()), purpose="batch")
+        self.assertEqual(self.client.files.retrieve(file.id).filename, "in.jsonl")
+        return file, self.client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions",
+                                                completion_window="24h", metadata={"kind": "test"})
+
+    def wait_for(self, batch, status):
+        while batch.status != status:
+            self.assertNotIn(batch.status, ("failed", "completed", "cancelled"), batch)
+            time.sleep(0.02)
+            batch = self.client.batches.retrieve(batch.id)
+        return batch
+
+    def test_files_and_batches(self):
+        file, batch = self.batch([3, 5, 0])
+        batch = self.wait_for(batch, "completed")
+        self.assertEqual((batch.request_counts.completed, batch.request_counts.failed), (2, 1))
+        self.assertEqual(batch.metadata, {"kind": "test"})
+        rows = [json.loads(line) for line in self.client.files.content(batch.output_file_id).text.splitlines()]
+        tokens = {row["custom_id"]: row["response"]["body"]["usage"]["completion_tokens"] for row in rows}
+        self.assertEqual(tokens, {"0": 3, "1": 5})
+        self.assertIn("max_tokens", self.client.files.content(batch.error_file_id).text)
+        self.assertIn(batch.id, [one.id for one in self.client.batches.list(limit=1)])
+        self.assertTrue(self.client.files.delete(file.id).deleted)
+        self.assertNotIn(file.id, [one.id for one in self.client.files.list()])
+        with self.assertRaises(openai.NotFoundError):
+            self.client.files.content(file.id)
+        with self.assertRaises(openai.BadRequestError):
+            self.client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+
+    def test_cancelling_a_batch(self):
+        _, batch = self.batch([200] * 500)
+        self.assertEqual(self.client.batches.cancel(batch.id).status, "cancelling")
+        self.assertLess(self.wait_for(batch, "cancelled").request_counts.completed, 500)
 
     def test_cancelling_a_stream(self):
         stream = self.client.completions.create(model="tiny", prompt="The", max_tokens=1000, stream=True,

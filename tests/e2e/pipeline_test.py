@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from program import HANGS, KLOTSKI, SANITIZED, takes_at_most
+from program import HANGS, KLOTSKI, SANITIZED, SOURCE, takes_at_most
 
 STRATEGIES = ("simple", "multi-batch", "hot-prefetch", "klotski", "activation-aware", "predictive")
 SHAPE = "L=2,H=64,F=128,E=8,K=2,vocab=512"
@@ -116,6 +116,17 @@ class Faults(Pipeline):
 
         self.assertTrue(takes_at_most(10, seconds_to_the_end))
 
+    def failed_rows(self, process, expected):
+        """The rows that a job failed whose model was damaged, and its messages; every other row is as expected."""
+        message = process.communicate(timeout=HANGS)[1].decode()
+        self.assertEqual(process.returncode, 7, message)
+        rows = self.rows()
+        self.assertEqual(set(rows), set(expected))
+        failed = [row for row in rows.values() if row["error"] is not None]
+        self.assertGreater(len(failed), 0)
+        self.assertLessEqual(self.texts().items(), expected.items())
+        return failed, message
+
     def test_a_model_truncated_under_a_job(self):
         model = self.synth()
         self.write_rows(60)
@@ -123,17 +134,36 @@ class Faults(Pipeline):
         process = self.start_slow_batch(model)
         weights = model / "model.safetensors"
         os.truncate(weights, weights.stat().st_size // 3)
-        message = process.communicate(timeout=HANGS)[1].decode()
-        self.assertEqual(process.returncode, 0, message)
-        rows = self.rows()
-        self.assertEqual(set(rows), set(expected))
-        failed = [row for row in rows.values() if row["error"] is not None]
-        self.assertGreater(len(failed), 0)
+        failed, message = self.failed_rows(process, expected)
         for row in failed:
             self.assertIsNone(row["response"])
             self.assertIn("model.safetensors", row["error"]["message"])
-        self.assertLessEqual(self.texts().items(), expected.items())
         self.assertIn(f"{len(failed)} failed", message)
+
+    def test_a_model_rewritten_under_a_job(self):
+        model = self.synth()
+        self.write_rows(60)
+        expected = self.batch(model)[0]
+        process = self.start_slow_batch(model)
+        with (model / "model.safetensors").open("r+b") as weights:  # the same file and size
+            size = weights.seek(0, os.SEEK_END)
+            weights.seek(size // 4)
+            weights.write(os.urandom(size // 2))
+        for row in self.failed_rows(process, expected)[0]:
+            self.assertIn("model.safetensors': changed on disk", row["error"]["message"])
+
+    def test_a_model_replaced_under_a_job(self):
+        model = self.synth()
+        self.write_rows(30)
+        expected = self.batch(model)[0]
+        process = self.start_slow_batch(model)
+        weights = model / "model.safetensors"
+        other = self.folder / "other.safetensors"
+        other.write_bytes(os.urandom(weights.stat().st_size))
+        other.rename(weights)  # the job reads on from the file that it opened
+        message = process.communicate(timeout=HANGS)[1].decode()
+        self.assertEqual(process.returncode, 0, message)
+        self.assertEqual(self.texts(), expected)
 
     def test_a_model_truncated_under_a_run(self):
         model = self.synth()
@@ -174,7 +204,7 @@ class Memory(Pipeline):
         expected, message = self.batch(model)
         ran = 0
         for mebibytes in (32, 36, 40, 48, 56, 64, 80):
-            command = self.batch_command(model, "--ram", f"{mebibytes}MiB")
+            command = self.batch_command(model, "--ram", f"{mebibytes}MiB", "--verbose")
             result = subprocess.run([KLOTSKI, *command], capture_output=True, timeout=HANGS)
             message = result.stderr.decode()
             if result.returncode == 4:
@@ -270,7 +300,19 @@ class Files(Pipeline):
         names = {event["args"]["name"] for event in events if event.get("name") == "thread_name"}
         self.assertLessEqual({"compute", "disk read"}, names)
         self.assertGreater(sum(event["ph"] == "X" for event in events), 50)
-        self.assertIn("<svg", drawing.read_text()[:200])
+        processes = [event["args"]["name"] for event in events if event.get("name") == "process_name"]
+        self.assertEqual(processes, [f"klotski {pathlib.Path(model).name}"])
+        counters = {event["name"] for event in events if event["ph"] == "C"}
+        self.assertLessEqual({"bytes: disk read", "loads waiting for their use"}, counters)
+        arrows = [sorted(event["id"] for event in events if event["ph"] == phase) for phase in "sf"]
+        self.assertEqual(arrows[0], arrows[1])
+        self.assertGreater(len(arrows[0]), 5)
+        picture = drawing.read_text()
+        self.assertIn("<svg", picture[:200])
+        # Batch plans by prediction: the plan lies beside what was measured, and a conclusion ends it.
+        for part in (">measured, step ", ">planned, step ", "times as long as planned", "prefers-color-scheme:dark",
+                     pathlib.Path(model).name + "; ", "buffers for"):
+            self.assertIn(part, picture)
 
     def test_an_option_without_the_one_it_needs(self):
         model = self.synth()
@@ -311,6 +353,29 @@ class Measuring(Pipeline):
                          [*STRATEGIES, "auto"])
         for flags in (["--ablation"], ["--sweep", "n"], ["--strategy", "klotski"]):
             self.klotski("bench", "tiny", "--compare", *flags, code=2)
+
+    def test_results_name_commit_command_machine_repetitions_and_spread(self):
+        file = self.folder / "with a space.json"
+        flags = ["--sequences", "2", "--prompt-tokens", "8", "--generate", "2", "--strategy", "klotski"]
+        self.klotski("bench", "tiny", *flags, "--repeat", "3", "--json-file", file)
+        report = json.loads(file.read_text())
+        self.assertRegex(report["commit"], r"^([0-9a-f]{7,}( with changes)?|unknown)$")
+        self.assertEqual(report["command"], f"klotski bench tiny {' '.join(flags)} --repeat 3 --json-file '{file}'")
+        self.assertRegex(report["machine"], r", \d+ threads, [0-9.]+ GiB RAM")
+        self.assertEqual(report["repetitions"], 3)
+        rates = report["settings"][0]["tokens_per_second_of_all_runs"]
+        self.assertAlmostEqual(report["spread"], 100 * (max(rates) - min(rates)) / sorted(rates)[1])
+        once = json.loads(self.klotski("bench", "tiny", *flags, "--json")[0])
+        self.assertEqual((once["repetitions"], once["spread"]), (1, "one run"))
+
+    def test_what_cannot_be_kept_is_said_once(self):
+        flags = ["bench", "tiny", "--sequences", "2", "--prompt-tokens", "8", "--generate", "2", "--repeat", "2"]
+        cache = {**os.environ, "KLOTSKI_CACHE": "/proc/no/such/folder"}
+        said = self.klotski(*flags, env=cache)[1]
+        self.assertEqual(said.count("not kept for the next time: '/proc/no/such/folder/"), 1, said)
+        self.assertNotIn("; kept for", said)
+        said = self.klotski(*flags, env={**os.environ, "KLOTSKI_CACHE": str(self.folder / "cache")})[1]
+        self.assertEqual(said.count("; kept for the next time"), 1, said)
 
     def test_the_group_is_chosen_where_nothing_is_fixed(self):
         report = json.loads(self.klotski("bench", "tiny", "--sequences", "24", "--prompt-tokens", "8",
@@ -373,6 +438,41 @@ class Measuring(Pipeline):
         self.assertIn("n=2 batch=2", text)
         self.assertEqual(table.read_text(), text)
         self.klotski("bench", "tiny", "--sweep", "n,batch", "--n-values", "1,x", code=2)
+
+    def test_recorded_arrivals_are_replayed_under_every_strategy(self):
+        traces = SOURCE / "tests" / "data" / "traces"
+        table = self.folder / "table.md"
+        report = json.loads(self.klotski(
+            "bench", "tiny", "--arrivals", traces / "mooncake_conversation.jsonl", "--rate", "50", "--sequences", "12",
+            "--length-scale", "0.012", "--ablation", "--expert-slots", "20", "--markdown", table, "--json")[0])
+        self.assertEqual((report["requests"], report["cut_requests"]), (12, 1))
+        self.assertAlmostEqual(report["offered_requests_per_second"], 50)
+        self.assertEqual([setting["strategy"] for setting in report["settings"]], list(STRATEGIES))
+        for setting in report["settings"]:
+            for figure in ("first_token_seconds", "seconds_per_token"):
+                self.assertGreater(setting[figure]["median"], 0)
+                self.assertLessEqual(setting[figure]["median"], setting[figure]["p99"])
+            self.assertLessEqual(setting["goodput_requests_per_second"], setting["requests_per_second"])
+            self.assertGreater(setting["expert_misses"], 0)
+        self.assertEqual(len(table.read_text().splitlines()), 5 + len(STRATEGIES))
+        self.assertIn("12 requests of", table.read_text())
+        azure = json.loads(self.klotski(
+            "bench", "tiny", "--arrivals", traces / "azure_conv.csv", "--rate", "200", "--sequences", "5",
+            "--length-scale", "0.05", "--first-within", "1000", "--token-within", "1000", "--json")[0])
+        setting, = azure["settings"]
+        self.assertEqual((setting["requests_within_target"], setting["prefix_tokens"]), (5, 0))
+
+    def test_arrivals_exclude_prompts_of_one_length(self):
+        trace = SOURCE / "tests" / "data" / "traces" / "azure_conv.csv"
+        for flags in (["--compare"], ["--sweep", "n"], ["--prompt-tokens", "8"], ["--generate", "8"]):
+            error = self.klotski("bench", "tiny", "--arrivals", trace, *flags, code=2)[1]
+            self.assertIn(f"--arrivals and {flags[0]}: expected one of them", error)
+        for flags in (["--rate", "1"], ["--length-scale", "1"], ["--token-within", "1"]):
+            self.assertIn(f"{flags[0]}: expected --arrivals", self.klotski("bench", "tiny", *flags, code=2)[1])
+        wrong = self.folder / "trace.csv"
+        wrong.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,0\n")
+        error = self.klotski("bench", "tiny", "--arrivals", wrong, code=2)[1]
+        self.assertIn("line 2: expected GeneratedTokens from 1", error)
 
     def test_schedules_are_printed_and_simulated(self):
         for strategy in STRATEGIES:
