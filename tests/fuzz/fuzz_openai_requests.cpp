@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "server/job_objects.h"
+#include "server/multipart.h"
 #include "server/openai_requests.h"
 
 namespace {
@@ -24,6 +26,14 @@ void check(const klotski::GenerationCall& call) {
   }
 }
 
+void check(const std::vector<klotski::FormPart>& parts, std::string_view body) {
+  for (const klotski::FormPart& part : parts) {
+    if (part.content.empty()) continue;
+    if (part.content.data() < body.data()) std::abort();
+    if (part.content.data() + part.content.size() > body.data() + body.size()) std::abort();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -31,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    switch (data[0] % 4) {
+    switch (data[0] % 6) {
       case 0:
         check(parse_generation(body, Endpoint::chat, {}));
         break;
@@ -41,8 +51,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case 2:
         parse_tokenize(body);
         break;
-      default:
+      case 3:
         parse_detokenize(body);
+        break;
+      case 4:
+        check(parse_form("multipart/form-data; boundary=xyz", body), body);
+        break;
+      default:
+        new_batch(body);
     }
   } catch (const ApiError& error) {
     if (error.status() != Status::bad_request) std::abort();
