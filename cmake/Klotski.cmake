@@ -10,19 +10,28 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(klotski_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds>")
 endif()
+if(CMAKE_POSITION_INDEPENDENT_CODE)
+  # Code for a shared library may be inlined as in a program: nobody replaces our functions there.
+  target_compile_options(klotski_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition;-fvisibility=hidden>")
+endif()
 if(KLOTSKI_WERROR)
   target_compile_options(klotski_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(KLOTSKI_SANITIZE)
   target_compile_options(klotski_options INTERFACE
     -fsanitize=${KLOTSKI_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # On x86-64 clang 14 cannot write this sanitizer's data before a coroutine.
+    target_compile_options(klotski_options INTERFACE
+      "$<$<STREQUAL:$<TARGET_PROPERTY:NAME>,klotski_server>:-fno-sanitize=function>")
+  endif()
   target_link_options(klotski_options INTERFACE -fsanitize=${KLOTSKI_SANITIZE})
 endif()
 if(KLOTSKI_FUZZ)
   # libFuzzer watches every comparison in code that reads files. Elsewhere, in arithmetic above all,
   # that would only make the tests two to three times as long.
   set(watched klotski_base klotski_tensor klotski_text klotski_hardware klotski_weights klotski_model
-    klotski_experts klotski_server)
+    klotski_experts klotski_session klotski_batch klotski_server)
   target_compile_options(klotski_options INTERFACE -fsanitize=fuzzer-no-link
     "$<$<NOT:$<IN_LIST:$<TARGET_PROPERTY:NAME>,${watched}>>:-fno-sanitize-coverage=inline-8bit-counters,pc-table,indirect-calls,trace-cmp>")
 endif()
@@ -35,6 +44,7 @@ function(klotski_library folder)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS;TESTS;ALONE" ${ARGN})
   set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_library(klotski_${folder} STATIC ${arg_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY KLOTSKI_LIBRARIES klotski_${folder})
   target_link_libraries(klotski_${folder} PUBLIC klotski_options ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   if(KLOTSKI_PCH)
     target_precompile_headers(klotski_${folder} REUSE_FROM klotski_pch)
@@ -49,6 +59,7 @@ function(klotski_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   if(KLOTSKI_PCH)
     target_precompile_headers(${name} REUSE_FROM klotski_test_pch)
   endif()

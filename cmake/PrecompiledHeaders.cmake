@@ -18,4 +18,6 @@ endfunction()
 klotski_precompiled(klotski_pch)
 if(BUILD_TESTING)
   klotski_precompiled(klotski_test_pch LINKS GTest::gtest HEADERS <gtest/gtest.h>)
+  # Programs are not compiled for a shared library, as our own libraries may be.
+  set_target_properties(klotski_test_pch PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endif()
