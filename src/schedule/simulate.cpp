@@ -83,7 +83,7 @@ void Simulation::remember_guess(const Task& task, TaskNumber number) {
 }
 
 void Simulation::play_until(TaskNumber number) {
-  while (!end_of(number)) play_next();
+  while (!played(number).over && !end_of(number)) play_next();
 }
 
 void Simulation::play_out() {
@@ -192,9 +192,13 @@ std::optional<Simulation::Next> Simulation::next_of(Lane lane, const LaneQueue& 
     std::chrono::nanoseconds start = free;
     bool known = true;
     for (const Edge& edge : edges_of(task)) {
-      const std::optional<std::chrono::nanoseconds> earlier = end_of(edge.task);
-      known &= earlier.has_value();
-      start = std::max(start, earlier.value_or(start));
+      if (const Played& earlier = played(edge.task); earlier.over) {
+        start = std::max(start, earlier.end);
+      } else if (const auto end = end_of(edge.task)) {
+        start = std::max(start, *end);
+      } else {
+        known = false;
+      }
     }
     if (known && (!next || start < next->start)) next = Next{lane, place, queue[place], start};
     if (next && next->start == free) break;  // nobody can be earlier
@@ -209,10 +213,11 @@ void Simulation::play(TaskNumber number, TimelineSpan span, std::chrono::nanosec
   std::chrono::nanoseconds& lane_free = lane_free_.at(span.lane, pass_began_);
   span.start = lane_free;
   for (const Edge& edge : edges) {
-    const std::chrono::nanoseconds earlier = *end_of(edge.task);
-    if (earlier <= span.start) continue;
-    span.start = earlier;
-    span.waited_for = played(edge.task).lane;
+    const Played& earlier = played(edge.task);
+    const std::chrono::nanoseconds end = earlier.over ? earlier.end : *end_of(edge.task);
+    if (end <= span.start) continue;
+    span.start = end;
+    span.waited_for = earlier.lane;
   }
   span.end = span.start + cost;
   lane_free = span.end;
