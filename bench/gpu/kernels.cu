@@ -131,6 +131,49 @@ std::string measure_experts(const cuda::CudaProcessor& ops, int64_t hidden, int6
   return lines;
 }
 
+// The experts of a layer that are in the device's memory, in one call with `rows` rows each: another
+// layer in turn, so that no cache holds their weights.
+std::string measure_layer(const cuda::CudaProcessor& ops, DType type, int64_t experts,
+                          int64_t rows) {
+  constexpr int64_t kHidden = 2048;
+  constexpr int64_t kWidth = 768;
+  constexpr int kLayers = 4;
+  const auto wide = static_cast<uint64_t>(kWidth * bytes_per_row(type, kHidden));
+  const auto narrow = static_cast<uint64_t>(kHidden * bytes_per_row(type, kWidth));
+  const uint64_t expert_bytes = 2 * wide + narrow;
+  const uint64_t layer_bytes = static_cast<uint64_t>(experts) * expert_bytes;
+  const RandomMemory weights(ops, kLayers * layer_bytes);
+  const RandomMemory in(ops, static_cast<uint64_t>(rows * kHidden) * 4);
+  const RandomMemory out(ops, static_cast<uint64_t>(experts * rows * kHidden) * 4);
+  std::vector<int32_t> numbers;
+  for (int64_t i = 0; i < experts * rows; ++i) numbers.push_back(static_cast<int32_t>(i));
+  const cuda::Uploaded<int32_t> list(ops.context(), std::span<const int32_t>(numbers));
+  const auto view = [&](const std::byte* data, int64_t outputs, int64_t columns) {
+    return TensorView{.data = data, .dtype = type, .shape = {outputs, columns}};
+  };
+  const double seconds = seconds_of(ops.context(), [&](int run) {
+    std::vector<ExpertProduct> products;
+    const std::byte* data =
+        weights.data() + static_cast<uint64_t>(run % kLayers) * layer_bytes;
+    for (int64_t e = 0; e < experts; ++e, data += expert_bytes) {
+      const std::span<const int32_t> out_rows(list.data() + e * rows, static_cast<size_t>(rows));
+      products.push_back({.out = {out.floats(), experts * rows, kHidden},
+                          .in = {in.floats(), rows, kHidden},
+                          .out_rows = out_rows,
+                          .in_rows = std::span<const int32_t>(list.data(), out_rows.size()),
+                          .gate = view(data, kWidth, kHidden),
+                          .up = view(data + wide, kWidth, kHidden),
+                          .down = view(data + 2 * wide, kHidden, kWidth)});
+    }
+    ops.experts(products, Precision::bf16);
+  });
+  return fmt::format(
+      "  {{\"what\": \"{} experts of {}x{} in one call, {}\", \"rows\": {}, \"microseconds\": {:.1f}, "
+      "\"stored_gb_per_s\": {:.0f}}},\n",
+      experts, kHidden, kWidth, dtype_name(type), rows, seconds * 1e6,
+      static_cast<double>(layer_bytes) / seconds / 1e9);
+}
+
 // A product with few rows by weights of a quantised format, in stored bytes a second: matrices in
 // turn, so that no cache holds them, beside a plain copy of as many bytes within the device.
 std::string measure_quantised(const cuda::CudaProcessor& ops, DType type) {
@@ -217,6 +260,9 @@ int run() {
   const cuda::CudaProcessor ops(*device);
   const ArenaUse arena(ops, {device->allocate(kArenaBytes), kArenaBytes});
   std::string lines = measure_experts(ops, 4096, 14336) + measure_experts(ops, 2048, 768);
+  for (const DType type : {DType::BF16, DType::Q4_K, DType::MXFP4}) {
+    lines += measure_layer(ops, type, 8, 1) + measure_layer(ops, type, 32, 4);
+  }
   for (auto type = DType::Q4_0; type <= DType::MXFP4;
        type = static_cast<DType>(static_cast<int>(type) + 1)) {
     lines += measure_quantised(ops, type);

@@ -5,23 +5,15 @@
 
 #include "executor/group_tasks.h"
 #include "executor/quietly.h"
+#include "forward/layer.h"
 
 namespace klotski {
-
-namespace {
-
-// Bytes of the weights of experts that run in one call, at most. With much less, waking threads and
-// waiting for them would take a visible share of the time. With more, the first expert's slot would
-// be given back later than necessary, since all experts of a call end together.
-constexpr uint64_t kJoinedBytes = uint64_t{64} << 20;
-
-}  // namespace
 
 // The tasks of a kind that run in one call.
 enum class GroupTasks::Joins {
   none,
   all,
-  few_weights,     // tasks of kJoinedBytes together
+  few_weights,     // tasks of kJoinedExpertBytes together
   few_host_slots,  // like few_weights, and all where every expert has a host slot: none waits
 };
 
@@ -122,7 +114,7 @@ bool GroupTasks::may_join(Tasks together, const Task& next) const {
   const Joins joins = carrier_of(together).joins;
   if (joins == Joins::none || joins == Joins::all) return joins == Joins::all;
   if (joins == Joins::few_host_slots && all_experts_in_host_slots_) return true;
-  return (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedBytes;
+  return (together.size() + 1) * slots_.slot_bytes(next.unit.kind) <= kJoinedExpertBytes;
 }
 
 void GroupTasks::call(const Part& part, Tasks tasks) {

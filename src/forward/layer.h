@@ -143,6 +143,11 @@ struct ChosenExpert {
   std::span<const float> in_scales = {};  // factors of in_rows, or none
 };
 
+// Bytes of the weights of experts that run in one call, at most. With much less, waking threads and
+// launching kernels would take a visible share of the time. With more, the first expert's memory
+// would be given back later than necessary, since all experts of a call end together.
+inline constexpr uint64_t kJoinedExpertBytes = uint64_t{64} << 20;
+
 // out[out_rows] = expert(in[in_rows]) for every expert; no two share an output.
 void run_experts(const Arithmetic& with, Rows out, ConstRows in,
                  std::span<const ChosenExpert> experts, LayerId layer);

@@ -131,7 +131,8 @@ struct LayerProfile {
   Curve attend_decode;       // one of several rows at once, by the cached positions it sees
   Curve attend_prefill;      // a whole prompt that attends to itself, by its tokens
   Curve route;               // norm, router product, choice
-  Curve expert;              // one expert, its weights as they lie in the file
+  Curve expert;              // one expert, its weights as they lie in the file; on a device one of
+                             // those of a call
   Curve expert_arranged;     // one expert whose weights are arranged
   Curve combine;             // weighted sum of the experts' outputs, and the shared expert
 

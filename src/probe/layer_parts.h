@@ -37,7 +37,8 @@ struct PartsBench {
 };
 
 // One expert, or a dense layer's feed-forward part, on weights that lie as in the file until they
-// are arranged.
+// are arranged. On a device a call has as many experts as a run's would, since launching kernels
+// takes as long as a small expert does.
 class ExpertPart {
  public:
   ExpertPart(const PartsBench& bench, const ModelDescription& model, LayerId layer);
@@ -45,17 +46,20 @@ class ExpertPart {
   ExpertPart& operator=(const ExpertPart&) = delete;
 
   void arrange() { weights_.arrange(bench_.precision); }
-  Curve time();  // seconds by rows
+  Curve time();  // seconds of an expert by its rows
 
-  // call(): a call with `rows` rows, to be timed while this lives; on a sample, so it may be less
-  // than the whole expert. bytes(): memory that it takes besides weights.
+  // call(): a call of experts with `rows` rows each, to be timed while this lives; on a sample, so
+  // they may be less than whole experts. bytes(): memory that it takes besides weights.
+  // experts_of_call(): how many experts it has.
   std::function<void()> call(int64_t rows);
   uint64_t bytes(int64_t rows) const;
+  int64_t experts_of_call(int64_t rows) const;
 
  private:
   const PartsBench& bench_;
   Sample sample_;
   RandomWeights weights_;
+  int64_t most_experts_;  // of a call
 };
 
 // Seconds of one of several rows at once, by the cached positions it sees.

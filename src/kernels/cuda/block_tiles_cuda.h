@@ -7,23 +7,25 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/attention_mma_cuda.h"
 #include "kernels/cuda/blocks_cuda.h"
 #include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/few_rows_cuda.h"
 #include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda {
 
-inline constexpr int64_t kMostTileRows = 32;
+inline constexpr int kMostTileRows = 32;
 // Columns that a thread multiplies at a time: a group that has one scale, or two.
 inline constexpr unsigned kGroupColumns = 32;
 
 struct TileTask {
-  float* out;               // [rows][weight.rows]
-  const __nv_bfloat16* in;  // [rows][weight.columns], each row aligned to 16 bytes
-  BlockMatrix weight;       // columns: a multiple of kGroupColumns
-  int rows;
+  float* out = nullptr;               // [rows][weight.rows]
+  const __nv_bfloat16* in = nullptr;  // [rows][weight.columns], each row aligned to 16 bytes
+  BlockMatrix weight = {};            // columns: a multiple of kGroupColumns
+  int rows = 0;
 };
 
 // A warp computes 16 outputs of 8 * kTiles rows. Lane 4 g + t multiplies outputs g and g + 8, and
@@ -32,8 +34,10 @@ struct TileTask {
 // the columns out and add up their sums. Outputs and rows beyond the last repeat the last one and
 // are not written.
 template <typename Block, int kTiles>
-__global__ void __launch_bounds__(kThreads) multiply_tiles(TileTask task) {
+__global__ void __launch_bounds__(kThreads)
+    multiply_tiles(const __grid_constant__ LaunchedTasks<TileTask> launched) {
 #if __CUDA_ARCH__ >= 800
+  const TileTask task = launched.tasks[blockIdx.y];  // copied: read from registers in the loop
   constexpr unsigned kWarps = kThreads / kWarp;
   constexpr unsigned kSplit = kTiles <= 2 ? kWarps : 2 * kWarps / kTiles;
   constexpr unsigned kOutputs = 16;
@@ -44,6 +48,7 @@ __global__ void __launch_bounds__(kThreads) multiply_tiles(TileTask task) {
   const unsigned t = lane % kLanesOfRow;
   const unsigned part = warp % kSplit;
   const BlockMatrix& weight = task.weight;
+  if (int64_t{blockIdx.x} * (kWarps / kSplit) * kOutputs >= weight.rows) return;  // all warps
   const int64_t first = (int64_t{blockIdx.x} * (kWarps / kSplit) + warp / kSplit) * kOutputs;
   const int64_t outputs[2] = {min(first + g, weight.rows - 1), min(first + g + 8, weight.rows - 1)};
   const unsigned groups = weight.columns / kGroupColumns;
@@ -98,23 +103,26 @@ __global__ void __launch_bounds__(kThreads) multiply_tiles(TileTask task) {
 #endif
 }
 
-template <typename Block, int kTiles>
-void launch_tiles(const Context& with, const TileTask& task) {
-  constexpr int64_t kOutputsOfBlock = kTiles <= 2 ? 16 : 8 * kTiles;
-  multiply_tiles<Block, kTiles>
-      <<<blocks_of(task.weight.rows, kOutputsOfBlock), kThreads, 0, with.stream>>>(task);
-}
-
+// Products of 1 to kMostTileRows rows.
 template <typename Block>
-void multiply_by_tiles(const Context& with, const TileTask& task) {
-  if (task.rows <= 8) {
-    launch_tiles<Block, 1>(with, task);
-  } else if (task.rows <= 16) {
-    launch_tiles<Block, 2>(with, task);
-  } else {
-    launch_tiles<Block, 4>(with, task);
-  }
-  check_launch("multiply_tiles");
+void multiply_by_tiles(const Context& with,
+                       std::span<const FewRowsProduct<__nv_bfloat16>> products) {
+  const auto task = [](const FewRowsProduct<__nv_bfloat16>& product) {
+    if (!is_aligned(product.in)) {
+      fail(ErrorKind::internal, "rows that are not aligned reached a product");
+    }
+    return TileTask{product.out, product.in,
+                    BlockMatrix(product.weight, block_alignment(Block::kBytes)),
+                    static_cast<int>(product.rows)};
+  };
+  launch_by_rows<8, 16, kMostTileRows>(
+      products, task, [&](auto bound, const auto& tasks, int count, int64_t outputs) {
+        constexpr int kTiles = bound.value / 8;
+        constexpr int64_t kOutputsOfBlock = kTiles <= 2 ? 16 : 8 * kTiles;
+        const dim3 grid(blocks_of(outputs, kOutputsOfBlock), static_cast<unsigned>(count));
+        multiply_tiles<Block, kTiles><<<grid, kThreads, 0, with.stream>>>(tasks);
+        check_launch("multiply_tiles");
+      });
 }
 
 }  // namespace klotski::cuda

@@ -1,19 +1,18 @@
 #include "kernels/cuda/blocks_cuda.h"
 
 #include <array>
+#include <vector>
 
 #include "kernels/cuda/block_tiles_cuda.h"
 #include "kernels/cuda/context_cuda.h"
+#include "kernels/cuda/few_rows_cuda.h"
 #include "kernels/cuda/formats_cuda.h"
-#include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda {
 
 namespace {
 
-// Up to this number of rows, multiplying by blocks where they lie is faster than expanding them
-// also without matrix instructions, and up to kFewestRows than with these.
-constexpr int64_t kFewRows = 4;
+// Up to this number of rows, a warp an output is faster than matrix instructions.
 constexpr int64_t kFewestRows = 2;
 
 // A thread expands eight columns.
@@ -38,65 +37,38 @@ void expand(const Context& with, Out* out, const TensorView& weight) {
   check_launch("expand_blocks");
 }
 
-template <typename In>
-struct FewRows {
-  float* out;
-  const In* in;
-  BlockMatrix weight;
-  int rows;
-  bool aligned;  // each row of in is aligned
+template <typename Block>
+struct BlockNumbers {
+  const BlockMatrix& matrix;
+  int64_t row;
+
+  // Beyond the last column the inputs are zeros, the numbers of the row's last block are not.
+  __device__ __forceinline__ Floats eight(unsigned column) const {
+    Floats numbers = matrix.template eight<Block>(row, column);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      if (column + i >= matrix.columns) numbers.values[i] = 0.0f;
+    }
+    return numbers;
+  }
+  template <typename Replace>
+  __device__ __forceinline__ void correct(unsigned, const Replace&) const {}
 };
 
-// A warp computes an output of all rows: lanes take eight neighbouring products in turn and their
-// sums are added pairwise. Rows beyond the last repeat the last one and are not written.
-template <typename Block, int kRows, typename In>
-__global__ void multiply_blocks(FewRows<In> task) {
-  const int64_t output = global_thread() / kWarp;
-  const unsigned lane = threadIdx.x % kWarp;
-  if (output >= task.weight.rows) return;
-  const unsigned columns = task.weight.columns;
-  float sums[kRows] = {};
-#pragma unroll 2
-  for (unsigned k = lane * kVector; k < columns; k += kWarp * kVector) {
-    const Floats numbers = task.weight.template eight<Block>(output, k);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const In* row = task.in + int64_t{min(r, task.rows - 1)} * columns;
-      const Floats in = load(row + k, columns - k, task.aligned);
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        // Beyond the last column the inputs are zeros, the numbers those of the row's last block.
-        const float number = k + i < columns ? numbers.values[i] : 0.0f;
-        sums[r] = fmaf(in.values[i], number, sums[r]);
-      }
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float sum = warp_sum(sums[r]);
-    if (lane == 0 && r < task.rows) task.out[r * task.weight.rows + output] = sum;
-  }
-}
+template <typename Block>
+struct BlockWeight : BlockMatrix {
+  static constexpr int kRounds = 2;
 
-template <typename Block, int kRows, typename In>
-void launch(const Context& with, const FewRows<In>& task) {
-  multiply_blocks<Block, kRows>
-      <<<blocks_of(task.weight.rows, kThreads / kWarp), kThreads, 0, with.stream>>>(task);
-}
+  BlockWeight() = default;
+  explicit BlockWeight(const TensorView& weight)
+      : BlockMatrix(weight, block_alignment(Block::kBytes)) {}
+  __device__ __forceinline__ BlockNumbers<Block> row(int64_t i) const { return {*this, i}; }
+};
 
 template <typename Block, typename In>
-void warp_rows(const Context& with, float* out, const In* in, int64_t rows,
-               const TensorView& weight) {
-  const FewRows<In> task = {out, in, BlockMatrix(weight, block_alignment(Block::kBytes)),
-                            static_cast<int>(rows), rows_aligned(in, weight.columns())};
-  if (rows == 1) {
-    launch<Block, 1>(with, task);
-  } else if (rows == 2) {
-    launch<Block, 2>(with, task);
-  } else {
-    launch<Block, kFewRows>(with, task);
-  }
-  check_launch("multiply_blocks");
+void warp_rows(const Context& with, std::span<const FewRowsProduct<In>> products) {
+  multiply_few<In>(with, products,
+                   [](const TensorView& weight) { return BlockWeight<Block>(weight); });
 }
 
 bool fits_tiles(const Context& with, const TensorView& weight) {
@@ -108,15 +80,15 @@ int64_t most_few_rows(const Context& with, const TensorView& weight) {
 }
 
 template <typename Block>
-void few_rows(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
-              const TensorView& weight) {
-  if (rows <= kFewestRows || !fits_tiles(with, weight)) {
-    return warp_rows<Block>(with, out, in, rows, weight);
+void few_rows(const Context& with, std::span<const FewRowsProduct<__nv_bfloat16>> products) {
+  std::vector<FewRowsProduct<__nv_bfloat16>> by_warps;
+  std::vector<FewRowsProduct<__nv_bfloat16>> by_tiles;
+  for (const FewRowsProduct<__nv_bfloat16>& product : products) {
+    const bool tiles = product.rows > kFewestRows && fits_tiles(with, product.weight);
+    (tiles ? by_tiles : by_warps).push_back(product);
   }
-  if (weight.rows() == 0) return;
-  if (!is_aligned(in)) fail(ErrorKind::internal, "rows that are not aligned reached a product");
-  multiply_by_tiles<Block>(
-      with, {out, in, BlockMatrix(weight, block_alignment(Block::kBytes)), static_cast<int>(rows)});
+  if (!by_warps.empty()) warp_rows<Block, __nv_bfloat16>(with, by_warps);
+  if (!by_tiles.empty()) multiply_by_tiles<Block>(with, by_tiles);
 }
 
 // A block of threads a token.
@@ -145,6 +117,7 @@ constexpr std::array<FormatKernel, sizeof...(Blocks)> kernels_of() {
                        .most_few_rows = most_few_rows,
                        .few_rows = few_rows<Blocks>,
                        .most_few_float_rows = kFewRows,
+                       .fewest_rows = kFewestRows,
                        .few_float_rows = warp_rows<Blocks, float>,
                        .look_up = look_up<Blocks>}...};
 }

@@ -305,6 +305,7 @@ struct BlockMatrix {
   int64_t rows;
   unsigned columns;
 
+  BlockMatrix() = default;
   BlockMatrix(const TensorView& weight, unsigned alignment)
       : data(weight.data + format_of(weight.dtype).blocks_bytes(weight.first_column)),
         stride(weight.stride()),

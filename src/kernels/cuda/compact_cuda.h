@@ -23,6 +23,7 @@ struct CompactMatrix {
   unsigned header_bytes;
   unsigned most_listed;
 
+  CompactMatrix() = default;
   explicit CompactMatrix(const TensorView& weight)
       : data(weight.data),
         stride(weight.stride()),

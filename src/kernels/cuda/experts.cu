@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/expand_cuda.h"
 #include "kernels/cuda/expert_rows_cuda.h"
+#include "kernels/cuda/few_rows_cuda.h"
 #include "kernels/cuda/formats_cuda.h"
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
@@ -57,8 +59,8 @@ bool biases_alike(const ExpertProduct& product) {
   return (!product.gated() || like_gate(product.up_bias)) && like_gate(product.down_bias);
 }
 
-// One batch of 16-bit rows: the products piece by piece, the steps between products for all pieces
-// at once.
+// One batch of 16-bit rows: products of few rows of all pieces launched together, the others piece
+// by piece, the steps between products for all pieces at once.
 template <typename Stored>
 class Batch {
  public:
@@ -77,30 +79,36 @@ class Batch {
 
   void run() const {
     rows_.template fetch<Stored>(in_.as<Stored>());
+    Products widening;
     int64_t row = 0;
     for (const ExpertPiece& piece : pieces_) {
-      for (const bool up : {false, true}) {
-        if (up && !first_.gated()) continue;
-        const TensorView& weight = up ? piece.product->up : piece.product->gate;
-        const Scratch& to = up ? up_ : gate_;
-        multiply(piece, weight, in_.as<Stored>() + row * first_.in.width,
-                 to.as<float>() + row * width_);
+      const Stored* in = in_.as<Stored>() + row * first_.in.width;
+      widening.add(*this, piece, piece.product->gate, in, gate_.as<float>() + row * width_);
+      if (first_.gated()) {
+        widening.add(*this, piece, piece.product->up, in, up_.as<float>() + row * width_);
       }
       row += piece.computed;
     }
+    multiply(widening);
     rows_.add_biases(gate_.as<float>(), ExpertBias::gate);
     if (first_.gated()) rows_.add_biases(up_.as<float>(), ExpertBias::up);
     activate(with_, gated_.as<Stored>(), gate_.as<float>(),
              first_.gated() ? up_.as<float>() : nullptr, row * width_, first_);
+    Products narrowing;
     row = 0;
     for (const ExpertPiece& piece : pieces_) {
-      float* to =
-          piece.scattered() ? out_.as<float>() + row * first_.out.width : piece.straight_out();
-      multiply(piece, piece.product->down, gated_.as<Stored>() + row * width_, to);
+      narrowing.add(*this, piece, piece.product->down, gated_.as<Stored>() + row * width_,
+                    output_of(piece, row));
       row += piece.computed;
+    }
+    multiply(narrowing);
+    row = 0;
+    for (const ExpertPiece& piece : pieces_) {
       if (!piece.scattered() && has_biases(first_)) {
-        add_bias(with_, {to, piece.count, first_.out.width}, piece.product->down_bias);
+        add_bias(with_, {output_of(piece, row), piece.count, first_.out.width},
+                 piece.product->down_bias);
       }
+      row += piece.computed;
     }
     if (!rows_.any_scattered()) return;
     rows_.add_biases(out_.as<float>(), ExpertBias::down);
@@ -108,27 +116,64 @@ class Batch {
   }
 
  private:
+  // Products that do not depend on each other.
+  struct Products {
+    void add(const Batch& of, const ExpertPiece& piece, const TensorView& weight, const Stored* in,
+             float* out) {
+      const bool is_few = piece.count <= of.most_few_rows(weight);
+      (is_few ? few : many).push_back({out, in, is_few ? piece.count : piece.computed, weight});
+    }
+
+    std::vector<FewRowsProduct<Stored>> few;
+    std::vector<FewRowsProduct<Stored>> many;
+  };
+
+  float* output_of(const ExpertPiece& piece, int64_t row) const {
+    return piece.scattered() ? out_.as<float>() + row * first_.out.width : piece.straight_out();
+  }
+
   uint64_t bytes(int64_t width, size_t element) const {
     return static_cast<uint64_t>(rows_.rows() * width) * element;
   }
 
-  void multiply(const ExpertPiece& piece, const TensorView& weight, const Stored* in,
-                float* out) const {
-    if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
-      const FormatKernel* format = format_kernel(weight.dtype);
-      if (format && piece.count <= format->most_few_rows(with_, weight)) {
-        return format->few_rows(with_, out, in, piece.count, weight);
-      }
+  int64_t most_few_rows(const TensorView& weight) const {
+    const FormatKernel* format = format_kernel(weight.dtype);
+    return format ? format->most_few_rows(with_, weight) : kFewRows;
+  }
+
+  void multiply(Products& products) const {
+    std::vector<FewRowsProduct<Stored>>& few = products.few;
+    const auto dtype = [](const FewRowsProduct<Stored>& one) { return one.weight.dtype; };
+    std::stable_sort(few.begin(), few.end(),
+                     [&](const auto& a, const auto& b) { return dtype(a) < dtype(b); });
+    for (auto begin = few.begin(); begin != few.end();) {
+      const auto end = std::find_if(
+          begin, few.end(), [&](const auto& one) { return dtype(one) != dtype(*begin); });
+      multiply_few(std::span<const FewRowsProduct<Stored>>(begin, end));
+      begin = end;
     }
-    for_each_slab(with_, weight, false, [&](const TensorView& slab, int64_t first) {
-      with_.cublas->multiply({.out = out + first,
-                              .in = in,
+    for (const FewRowsProduct<Stored>& product : products.many) multiply_many(product);
+  }
+
+  // Products with weights of one type.
+  void multiply_few(std::span<const FewRowsProduct<Stored>> products) const {
+    if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
+      const FormatKernel* format = format_kernel(products.front().weight.dtype);
+      if (format) return format->few_rows(with_, products);
+    }
+    few_plain_rows<Stored>(with_, products, false);
+  }
+
+  void multiply_many(const FewRowsProduct<Stored>& product) const {
+    for_each_slab(with_, product.weight, false, [&](const TensorView& slab, int64_t first) {
+      with_.cublas->multiply({.out = product.out + first,
+                              .in = product.in,
                               .weight = slab.data,
                               .type = type_,
-                              .rows = piece.computed,
+                              .rows = product.rows,
                               .out_width = slab.rows(),
                               .in_width = slab.columns(),
-                              .out_stride = weight.rows()});
+                              .out_stride = product.weight.rows()});
     });
   }
 

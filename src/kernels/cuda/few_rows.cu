@@ -1,93 +1,125 @@
 #include "kernels/cuda/few_rows_cuda.h"
 
+#include <cuda_fp16.h>
+
 #include "kernels/cuda/compact_cuda.h"
-#include "kernels/cuda/context_cuda.h"
-#include "kernels/cuda/vectors_cuda.h"
-#include "kernels/cuda/warp_cuda.h"
 
 namespace klotski::cuda {
 
 namespace {
-
-struct FewRows {
-  float* out;
-  const __nv_bfloat16* in;
-  CompactMatrix weight;
-  int rows;
-  bool aligned;  // each row of in is aligned
-};
 
 __device__ __forceinline__ float lower_number(unsigned two) { return __uint_as_float(two << 16); }
 __device__ __forceinline__ float upper_number(unsigned two) {
   return __uint_as_float(two & 0xFFFF0000u);
 }
 
-// A warp computes an output of all rows: lanes take eight neighbouring products in turn and their
-// sums are added pairwise. A listed number is first multiplied as its four bits say, which is taken
-// back when its turn comes: an infinite input then gives NaN. Rows beyond the last repeat the last
-// one and are not written.
-template <int kRows>
-__global__ void multiply_compact(FewRows task) {
-  const int64_t output = global_thread() / kWarp;
-  const unsigned lane = threadIdx.x % kWarp;
-  if (output >= task.weight.rows) return;
-  const CompactRow weight(task.weight, output);
-  const unsigned columns = task.weight.columns;
-  const auto row = [&](int r) { return task.in + int64_t{min(r, task.rows - 1)} * columns; };
+// Rows of multiply_few_rows. A listed number is first multiplied as its four bits say, which is
+// taken back when its turn comes: an infinite input then gives NaN.
+class CompactNumbers {
+ public:
+  __device__ CompactNumbers(const CompactMatrix& matrix, int64_t row)
+      : row_(matrix, row), columns_(matrix.columns) {}
 
-  float sums[kRows] = {};
-#pragma unroll 4
-  for (unsigned k = lane * kVector; k < columns; k += kWarp * kVector) {
-    const Packed<unsigned> numbers = weight.eight(k);
+  __device__ __forceinline__ Floats eight(unsigned column) const {
+    const Packed<unsigned> twos = row_.eight(column);
+    Floats numbers;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const Floats in = load(row(r) + k, columns - k, task.aligned);
-#pragma unroll
-      for (int i = 0; i < kVector / 2; ++i) {
-        sums[r] = fmaf(in.values[2 * i], lower_number(numbers.values[i]), sums[r]);
-        sums[r] = fmaf(in.values[2 * i + 1], upper_number(numbers.values[i]), sums[r]);
-      }
+    for (int i = 0; i < kVector / 2; ++i) {
+      numbers.values[2 * i] = lower_number(twos.values[i]);
+      numbers.values[2 * i + 1] = upper_number(twos.values[i]);
+    }
+    return numbers;
+  }
+
+  // Calls replace(column, number, number that was multiplied) for listed numbers.
+  template <typename Replace>
+  __device__ __forceinline__ void correct(unsigned lane, const Replace& replace) const {
+    for (unsigned i = lane; i < row_.listed(); i += kWarp) {
+      const unsigned at = row_.listed_at(i);
+      if (at >= columns_) continue;
+      const unsigned two = row_.eight(at / kVector * kVector).values[at % kVector / 2];
+      const float taken = at % 2 == 0 ? lower_number(two) : upper_number(two);
+      replace(at, __uint_as_float(unsigned{row_.listed_number(i)} << 16), taken);
     }
   }
-  for (unsigned i = lane; i < weight.listed(); i += kWarp) {
-    const unsigned at = weight.listed_at(i);
-    if (at >= columns) continue;
-    const unsigned two = weight.eight(at / kVector * kVector).values[at % kVector / 2];
-    const float taken = at % 2 == 0 ? lower_number(two) : upper_number(two);
-    const float number = __uint_as_float(unsigned{weight.listed_number(i)} << 16);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float in = to_float(row(r)[at]);
-      sums[r] = fmaf(in, number, fmaf(in, -taken, sums[r]));
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float sum = warp_sum(sums[r]);
-    if (lane == 0 && r < task.rows) task.out[r * task.weight.rows + output] = sum;
-  }
-}
 
-template <int kRows>
-void launch(const Context& with, const FewRows& task) {
-  multiply_compact<kRows>
-      <<<blocks_of(task.weight.rows, kThreads / kWarp), kThreads, 0, with.stream>>>(task);
+ private:
+  CompactRow row_;
+  unsigned columns_;
+};
+
+struct CompactWeight : CompactMatrix {
+  static constexpr int kRounds = 4;  // read at a time
+
+  CompactWeight() = default;
+  explicit CompactWeight(const TensorView& weight) : CompactMatrix(weight) {}
+  __device__ __forceinline__ CompactNumbers row(int64_t i) const { return {*this, i}; }
+};
+
+template <typename Stored>
+struct PlainNumbers {
+  const Stored* numbers;
+  unsigned columns;
+  bool aligned;
+
+  __device__ __forceinline__ Floats eight(unsigned column) const {
+    return load(numbers + column, columns - column, aligned);
+  }
+  template <typename Replace>
+  __device__ __forceinline__ void correct(unsigned, const Replace&) const {}
+};
+
+template <typename Stored>
+struct PlainWeight {
+  static constexpr int kRounds = 4;
+
+  const Stored* data = nullptr;
+  int64_t rows = 0;
+  unsigned columns = 0;
+  bool aligned = false;
+
+  PlainWeight() = default;
+  explicit PlainWeight(const TensorView& weight)
+      : data(reinterpret_cast<const Stored*>(weight.data)),
+        rows(weight.rows()),
+        columns(static_cast<unsigned>(weight.columns())),
+        aligned(rows_aligned(weight.data, weight.columns())) {}
+  __device__ __forceinline__ PlainNumbers<Stored> row(int64_t i) const {
+    return {data + i * columns, columns, aligned};
+  }
+};
+
+template <typename Stored, typename In>
+void few_rows_of(const Context& with, std::span<const FewRowsProduct<In>> products, bool exact) {
+  const auto matrix = [](const TensorView& weight) { return PlainWeight<Stored>(weight); };
+  if constexpr (std::is_same_v<In, float>) {
+    if (exact) return multiply_few<float>(with, products, matrix);
+  }
+  multiply_few<Stored>(with, products, matrix);
 }
 
 }  // namespace
 
-void few_rows(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
-              const TensorView& weight) {
-  const FewRows task = {out, in, CompactMatrix(weight), static_cast<int>(rows),
-                        rows_aligned(in, weight.columns())};
-  if (rows == 1) {
-    launch<1>(with, task);
-  } else if (rows == 2) {
-    launch<2>(with, task);
-  } else {
-    launch<kFewRows>(with, task);
-  }
-  check_launch("multiply_compact");
+void few_compact_rows(const Context& with,
+                      std::span<const FewRowsProduct<__nv_bfloat16>> products) {
+  multiply_few<__nv_bfloat16>(
+      with, products, [](const TensorView& weight) { return CompactWeight(weight); });
 }
+
+template <typename In>
+void few_plain_rows(const Context& with, std::span<const FewRowsProduct<In>> products, bool exact) {
+  if (products.empty()) return;
+  if constexpr (!std::is_same_v<In, float>) {
+    few_rows_of<In>(with, products, exact);
+  } else if (products.front().weight.dtype == DType::BF16) {
+    few_rows_of<__nv_bfloat16>(with, products, exact);
+  } else {
+    few_rows_of<__half>(with, products, exact);
+  }
+}
+
+template void few_plain_rows(const Context&, std::span<const FewRowsProduct<float>>, bool);
+template void few_plain_rows(const Context&, std::span<const FewRowsProduct<__half>>, bool);
+template void few_plain_rows(const Context&, std::span<const FewRowsProduct<__nv_bfloat16>>, bool);
 
 }  // namespace klotski::cuda

@@ -14,22 +14,30 @@
 
 namespace klotski::cuda {
 
+// out[rows][outputs] = in[rows][columns] * weight^T, of one row or more.
+template <typename In>
+struct FewRowsProduct {
+  float* out;
+  const In* in;
+  int64_t rows;
+  TensorView weight;
+};
+
 struct FormatKernel {
   // out[rows][columns] = a matrix of the format. Whatever its bytes are, nothing outside its rows
   // is read and nothing outside `out` written.
   void (*expand)(const Context& with, __nv_bfloat16* out, const TensorView& weight);
   // out[rows][columns] = a matrix of the format in float32; null where BF16 holds all its numbers.
   void (*expand_floats)(const Context& with, float* out, const TensorView& weight);
-  // out[rows][outputs] = in[rows][columns] * weight^T, faster than by expanding the weights first
-  // for up to most_few_rows() rows of this device and matrix.
+  // Products with matrices of the format, launched together, faster than by expanding the weights
+  // first where each has up to most_few_rows() rows of this device and matrix.
   int64_t (*most_few_rows)(const Context& with, const TensorView& weight);
-  void (*few_rows)(const Context& with, float* out, const __nv_bfloat16* in, int64_t rows,
-                   const TensorView& weight);
+  void (*few_rows)(const Context& with, std::span<const FewRowsProduct<__nv_bfloat16>> products);
   // Products of few_rows with up to most_few_float_rows rows of float32 inputs; null where there is
-  // no such kernel.
+  // no such kernel. Of up to fewest_rows they take no longer than those of rounded inputs.
   int64_t most_few_float_rows;
-  void (*few_float_rows)(const Context& with, float* out, const float* in, int64_t rows,
-                         const TensorView& weight);
+  int64_t fewest_rows;
+  void (*few_float_rows)(const Context& with, std::span<const FewRowsProduct<float>> products);
   // Rows of an embedding table (Processor::embed); null where no table is of the format.
   void (*look_up)(const Context& with, Rows out, const TensorView& table,
                   std::span<const TokenId> tokens);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 #include <type_traits>
 
 #include "base/error.h"
@@ -6,6 +7,7 @@
 #include "kernels/cuda/cublas_cuda.h"
 #include "kernels/cuda/expand_cuda.h"
 #include "kernels/cuda/few_outputs_cuda.h"
+#include "kernels/cuda/few_rows_cuda.h"
 #include "kernels/cuda/formats_cuda.h"
 #include "kernels/cuda/piece_rows.h"
 #include "kernels/cuda/products_cuda.h"
@@ -89,8 +91,9 @@ void multiply_parts(const Context& with, Rows out, ConstRows in, const TensorVie
     const FormatKernel* format = format_kernel(weight.dtype);
     const int64_t rows = parts * in.count;
     if (format && (stacked || parts == 1) && rows <= format->most_few_rows(with, weight)) {
-      format->few_rows(with, stacked ? sums.as<float>() : out.data, scratch.as<Stored>(), rows,
-                       weight);
+      const FewRowsProduct<Stored> product = {stacked ? sums.as<float>() : out.data,
+                                              scratch.as<Stored>(), rows, weight};
+      format->few_rows(with, std::span(&product, 1));
       if (stacked) launch_add_parts(with, out, sums.as<float>(), parts);
       return;
     }
@@ -149,13 +152,19 @@ void multiply_converted(const Context& with, Rows out, ConstRows in, const Tenso
   }
 }
 
+bool is_plain_16_bits(DType type) { return type == DType::BF16 || type == DType::F16; }
+
+// Inputs of few rows are rounded, if at all, where they are multiplied.
 void multiply(const Context& with, Rows out, ConstRows in, const TensorView& weight,
               Precision precision) {
   const bool exact = precision == Precision::f32;
   const int parts = parts_of(precision);
   const FormatKernel* format = format_kernel(weight.dtype);
-  if (exact && format && in.count <= format->most_few_float_rows) {
-    format->few_float_rows(with, out.data, in.data, in.count, weight);
+  const FewRowsProduct<float> few = {out.data, in.data, in.count, weight};
+  if (format && in.count <= (exact ? format->most_few_float_rows : format->fewest_rows)) {
+    format->few_float_rows(with, std::span(&few, 1));
+  } else if (is_plain_16_bits(weight.dtype) && in.count <= kFewRows) {
+    few_plain_rows<float>(with, std::span(&few, 1), parts > 1);
   } else if (weight.dtype == DType::F32 || (exact && format && format->expand_floats)) {
     for_each_slab(with, weight, exact, [&](const TensorView& slab, int64_t first) {
       multiply_floats(with, out, in, reinterpret_cast<const float*>(slab.data), first, slab.rows());

@@ -55,9 +55,10 @@ void check_product(const Processor& ops, const Product& shape, DType dtype, Prec
   const std::vector<float> w = random_floats(shape.out * shape.in, 2);
   const std::vector<float> b = random_floats(shape.out, 3);
   const Weights weight(w, dtype, {shape.out, shape.in});
-  const Weights bias(b, dtype, {shape.out});
+  const DType bias_type = is_packed(dtype) ? DType::BF16 : dtype;
+  const Weights bias(b, bias_type, {shape.out});
   const Weights sizes(absolute(w), dtype, {shape.out, shape.in});
-  const Weights bias_sizes(absolute(b), dtype, {shape.out});
+  const Weights bias_sizes(absolute(b), bias_type, {shape.out});
   const std::vector<float> x_sizes = absolute(x);
   const ConstRows in(x.data(), shape.rows, shape.in);
   for (const bool biased : {false, true}) {
@@ -95,8 +96,21 @@ TEST_F(GpuMatmul, ConvertsLargeWeightsInSlabs) {
   check_product(ops(), {2, 1030, 16384}, DType::F16, Precision::f32);
 }
 
+// Up to four rows are multiplied where the weights lie, five are not.
+TEST_F(GpuMatmul, FewRowsAgreeWithTheReference) {
+  for (const DType dtype : {DType::F16, DType::BF16, kCompactType}) {
+    for (const Precision precision : kAllPrecisions) {
+      for (int64_t rows = 1; rows <= 5; ++rows) {
+        check_product(ops(), {rows, 1000, 333}, dtype, precision);
+        check_product(ops(), {rows, 1003, 70}, dtype, precision);
+      }
+    }
+  }
+}
+
+// Of more rows than kFewRows, which are multiplied in another order where weights are compact.
 TEST_F(GpuMatmul, CompactWeightsGiveTheSameBits) {
-  const Product shapes[] = {{1, 8, 300},    {3, 5, 7},        {17, 33, 65},   {64, 72, 64},
+  const Product shapes[] = {{5, 8, 300},    {6, 5, 7},        {17, 33, 65},   {64, 72, 64},
                             {33, 136, 300}, {130, 1000, 520}, {70, 2048, 768}};
   for (const Product& shape : shapes) {
     const std::vector<float> x = random_floats(shape.rows * shape.in, 1);
