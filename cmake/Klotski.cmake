@@ -42,7 +42,10 @@ endif()
 # together with it.
 function(klotski_library folder)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS;TESTS;ALONE" ${ARGN})
-  set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # CMake from 3.31 on compiles CUDA files together as well; their names are made for being alone.
+  set(cuda_files ${arg_SOURCES})
+  list(FILTER cuda_files INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${arg_ALONE} ${cuda_files} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_library(klotski_${folder} STATIC ${arg_SOURCES})
   set_property(GLOBAL APPEND PROPERTY KLOTSKI_LIBRARIES klotski_${folder})
   target_link_libraries(klotski_${folder} PUBLIC klotski_options ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
