@@ -22,7 +22,7 @@ constexpr std::array<CareOf, 3> kCares{{
     {.units = 256,
      .least_layers = 2,
      .most_layers = 6,
-     .detail = {.most_groups = 1, .averaged_layers = 4, .row_steps = 6.0}},
+     .detail = {.most_groups = 1, .averaged_layers = 8, .row_steps = 6.0}},
     {.units = 256,
      .least_layers = 2,
      .most_layers = 6,

@@ -7,6 +7,7 @@
 #include "hardware/profile.h"
 #include "kernels/testing.h"
 #include "planner/choose_plan.h"
+#include "planner/sampled_prediction.h"
 #include "synth/synthetic_model.h"
 
 namespace klotski {
@@ -97,6 +98,33 @@ TEST_F(MeasuredMachine, WhoComputesFollowsFromTheMachineAndTheWork) {
       if (other.choice.strategy == Strategy::cgopipe) ++of_cgopipe;
     }
     EXPECT_GT(of_cgopipe, 0u);
+  }
+}
+
+// Prompts borrow more slots in some groups than in others. The search drops groups that a coarse
+// look, which sees few passes, finds 15 % slower than another of their way: it must not take the
+// passes after prompts for all.
+TEST_F(MeasuredMachine, ACoarseLookKeepsFastGroups) {
+  const PredictionInputs with = inputs_.prediction_inputs();
+  const PlannedWork work = planned_work(work_);
+  const SampledPrediction coarse(with, work, with.model.layer(LayerId(0)).feed_forward.experts,
+                                 Care::coarse);
+  RunLimits within = limits();
+  within.vram_bytes = 7 * kGiB + 256 * kMiB;
+  within.strategy = Strategy::hybrid;
+  const auto coarse_by_careful = [&](int64_t micro_batch) {
+    within.micro_batch = micro_batch;
+    within.micro_batches = work_.sequences / micro_batch;
+    const ChosenPlan forced = choose_plan(inputs_, within, work_);
+    std::vector<Candidate> group(1);
+    group[0].group.policy = forced.run.policy;
+    group[0].group.at_once = work_.sequences;
+    coarse.of_all(group);
+    return group[0].prediction.tokens_per_second() / forced.rate();
+  };
+  const double usual = coarse_by_careful(16);
+  for (const int64_t micro_batch : {4, 8, 32}) {
+    EXPECT_GT(coarse_by_careful(micro_batch), 0.85 * usual) << micro_batch;
   }
 }
 
