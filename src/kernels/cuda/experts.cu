@@ -138,7 +138,7 @@ class Batch {
 
   int64_t most_few_rows(const TensorView& weight) const {
     const FormatKernel* format = format_kernel(weight.dtype);
-    return format ? format->most_few_rows(with_, weight) : kFewRows;
+    return format ? format->most_few_rows(with_, weight) : most_few_plain_rows(weight);
   }
 
   void multiply(Products& products) const {

@@ -21,6 +21,15 @@ namespace klotski::cuda {
 // expanding packed weights first.
 inline constexpr int64_t kFewRows = 4;
 
+// Plain weights of more bytes are read faster by the library's products: launches count little.
+inline constexpr int64_t kMostPlainBytes = int64_t{16} << 20;
+
+// Rows up to which few_plain_rows is the faster product with plain 16-bit weights.
+inline int64_t most_few_plain_rows(const TensorView& weight) {
+  const bool is_small = weight.rows() * weight.stride() <= kMostPlainBytes;
+  return is_small ? kFewRows : 0;
+}
+
 // Products of one launch: the parameters of a kernel are 4 KiB at most.
 inline constexpr int kProductsOfLaunch = 48;
 

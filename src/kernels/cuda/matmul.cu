@@ -163,7 +163,7 @@ void multiply(const Context& with, Rows out, ConstRows in, const TensorView& wei
   const FewRowsProduct<float> few = {out.data, in.data, in.count, weight};
   if (format && in.count <= (exact ? format->most_few_float_rows : format->fewest_rows)) {
     format->few_float_rows(with, std::span(&few, 1));
-  } else if (is_plain_16_bits(weight.dtype) && in.count <= kFewRows) {
+  } else if (is_plain_16_bits(weight.dtype) && in.count <= most_few_plain_rows(weight)) {
     few_plain_rows<float>(with, std::span(&few, 1), parts > 1);
   } else if (weight.dtype == DType::F32 || (exact && format && format->expand_floats)) {
     for_each_slab(with, weight, exact, [&](const TensorView& slab, int64_t first) {
