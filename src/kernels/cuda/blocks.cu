@@ -58,6 +58,7 @@ struct BlockNumbers {
 template <typename Block>
 struct BlockWeight : BlockMatrix {
   static constexpr int kRounds = 2;
+  static constexpr int kRoundsOfOneRow = 4;
 
   BlockWeight() = default;
   explicit BlockWeight(const TensorView& weight)

@@ -49,7 +49,8 @@ class CompactNumbers {
 };
 
 struct CompactWeight : CompactMatrix {
-  static constexpr int kRounds = 4;  // read at a time
+  static constexpr int kRounds = 4;
+  static constexpr int kRoundsOfOneRow = 4;
 
   CompactWeight() = default;
   explicit CompactWeight(const TensorView& weight) : CompactMatrix(weight) {}
@@ -71,7 +72,9 @@ struct PlainNumbers {
 
 template <typename Stored>
 struct PlainWeight {
+  // With one row there is little else to do while numbers are read.
   static constexpr int kRounds = 4;
+  static constexpr int kRoundsOfOneRow = 8;
 
   const Stored* data = nullptr;
   int64_t rows = 0;

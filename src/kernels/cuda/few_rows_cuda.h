@@ -30,7 +30,6 @@ inline int64_t most_few_plain_rows(const TensorView& weight) {
   return is_small ? kFewRows : 0;
 }
 
-// Products of one launch: the parameters of a kernel are 4 KiB at most.
 inline constexpr int kProductsOfLaunch = 48;
 
 template <typename Task>
@@ -44,6 +43,7 @@ struct LaunchedTasks {
 template <int... kBounds, typename Product, typename MakeTask, typename Launch>
 void launch_by_rows(std::span<const Product> products, const MakeTask& task, const Launch& launch) {
   using Task = decltype(task(products.front()));
+  static_assert(sizeof(LaunchedTasks<Task>) <= 4096, "more than a kernel's parameters can be");
   int64_t below = 0;
   const auto those_within = [&](auto bound) {
     LaunchedTasks<Task> launched = {};
@@ -66,8 +66,8 @@ void launch_by_rows(std::span<const Product> products, const MakeTask& task, con
   (those_within(std::integral_constant<int, kBounds>()), ...);
 }
 
-// `Weight` is a matrix whose rows give eight neighbouring numbers at a time (PlainWeight,
-// few_rows.cu).
+// `Weight` is a matrix whose rows give eight neighbouring numbers at a time, and which says how
+// many times eight are read together (PlainWeight, few_rows.cu).
 template <typename Weight, typename In>
 struct FewRowsTask {
   float* out = nullptr;
@@ -89,8 +89,7 @@ __device__ __forceinline__ float multiplied_input(float value) {
 template <typename Multiplied, int kRows, typename Weight, typename In>
 __global__ void multiply_few_rows(
     const __grid_constant__ LaunchedTasks<FewRowsTask<Weight, In>> launched) {
-  // With one row there is little else to do while numbers are read: more are read at a time.
-  constexpr int kRounds = kRows == 1 ? 2 * Weight::kRounds : Weight::kRounds;
+  constexpr int kRounds = kRows == 1 ? Weight::kRoundsOfOneRow : Weight::kRounds;
   const FewRowsTask<Weight, In>& task = launched.tasks[blockIdx.y];
   const int64_t output = global_thread() / kWarp;
   const unsigned lane = threadIdx.x % kWarp;
