@@ -131,10 +131,10 @@ struct LayerProfile {
   Curve attend_decode;       // one of several rows at once, by the cached positions it sees
   Curve attend_prefill;      // a whole prompt that attends to itself, by its tokens
   Curve route;               // norm, router product, choice
-  Curve expert;              // one expert, its weights as they lie in the file; on a device one of
-                             // those of a call
-  Curve expert_arranged;     // one expert whose weights are arranged
-  Curve combine;             // weighted sum of the experts' outputs, and the shared expert
+  Curve expert;           // one expert, its weights as they lie in the file; on a device its share
+                          // of a call of several
+  Curve expert_arranged;  // one expert whose weights are arranged
+  Curve combine;          // weighted sum of the experts' outputs, and the shared expert
 
   // Times of the CPU on a machine whose device computes all of the above. Empty where there is no
   // device, or where they were not measured.

@@ -10,7 +10,7 @@ namespace klotski {
 
 namespace {
 
-constexpr int kProfileFormat = 10;  // version of the document; other versions are not read
+constexpr int kProfileFormat = 9;  // version of the document; other versions are not read
 constexpr const char* kProfile = "profile";
 constexpr double kMost = 1e15;  // seconds, or bytes a second: more is nonsense
 

@@ -14,7 +14,9 @@ namespace {
 
 // Experts that a device computes in one call, at most: more hide launches no better.
 constexpr int64_t kMostExperts = 8;
-constexpr int64_t kMostRowsOfCall = 512;  // of all experts of a call, unless a single one has more
+// Rows of all experts of a call, unless a single one has more: with hundreds of rows arithmetic
+// takes the time, not launches.
+constexpr int64_t kMostRowsOfCall = 512;
 
 int64_t most_experts(const PartsBench& bench, const ModelDescription& model, LayerId layer) {
   const FeedForward& part = model.layer(layer).feed_forward;

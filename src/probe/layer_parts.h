@@ -37,8 +37,8 @@ struct PartsBench {
 };
 
 // One expert, or a dense layer's feed-forward part, on weights that lie as in the file until they
-// are arranged. On a device a call has as many experts as a run's would, since launching kernels
-// takes as long as a small expert does.
+// are arranged. On a device a call has up to eight experts of few rows, as a run's call has of
+// those that are there: launching kernels takes as long as a small expert does.
 class ExpertPart {
  public:
   ExpertPart(const PartsBench& bench, const ModelDescription& model, LayerId layer);

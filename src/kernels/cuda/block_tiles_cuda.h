@@ -105,9 +105,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // Products of 1 to kMostTileRows rows.
 template <typename Block>
-void multiply_by_tiles(const Context& with,
-                       std::span<const FewRowsProduct<__nv_bfloat16>> products) {
-  const auto task = [](const FewRowsProduct<__nv_bfloat16>& product) {
+void multiply_by_tiles(const Context& with, std::span<const RowsProduct<__nv_bfloat16>> products) {
+  const auto task = [](const RowsProduct<__nv_bfloat16>& product) {
     if (!is_aligned(product.in)) {
       fail(ErrorKind::internal, "rows that are not aligned reached a product");
     }

@@ -67,7 +67,7 @@ struct BlockWeight : BlockMatrix {
 };
 
 template <typename Block, typename In>
-void warp_rows(const Context& with, std::span<const FewRowsProduct<In>> products) {
+void warp_rows(const Context& with, std::span<const RowsProduct<In>> products) {
   multiply_few<In>(with, products,
                    [](const TensorView& weight) { return BlockWeight<Block>(weight); });
 }
@@ -81,10 +81,10 @@ int64_t most_few_rows(const Context& with, const TensorView& weight) {
 }
 
 template <typename Block>
-void few_rows(const Context& with, std::span<const FewRowsProduct<__nv_bfloat16>> products) {
-  std::vector<FewRowsProduct<__nv_bfloat16>> by_warps;
-  std::vector<FewRowsProduct<__nv_bfloat16>> by_tiles;
-  for (const FewRowsProduct<__nv_bfloat16>& product : products) {
+void few_rows(const Context& with, std::span<const RowsProduct<__nv_bfloat16>> products) {
+  std::vector<RowsProduct<__nv_bfloat16>> by_warps;
+  std::vector<RowsProduct<__nv_bfloat16>> by_tiles;
+  for (const RowsProduct<__nv_bfloat16>& product : products) {
     const bool tiles = product.rows > kFewestRows && fits_tiles(with, product.weight);
     (tiles ? by_tiles : by_warps).push_back(product);
   }
@@ -118,7 +118,7 @@ constexpr std::array<FormatKernel, sizeof...(Blocks)> kernels_of() {
                        .most_few_rows = most_few_rows,
                        .few_rows = few_rows<Blocks>,
                        .most_few_float_rows = kFewRows,
-                       .fewest_rows = kFewestRows,
+                       .most_free_float_rows = kFewestRows,
                        .few_float_rows = warp_rows<Blocks, float>,
                        .look_up = look_up<Blocks>}...};
 }

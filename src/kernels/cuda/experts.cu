@@ -124,8 +124,8 @@ class Batch {
       (is_few ? few : many).push_back({out, in, is_few ? piece.count : piece.computed, weight});
     }
 
-    std::vector<FewRowsProduct<Stored>> few;
-    std::vector<FewRowsProduct<Stored>> many;
+    std::vector<RowsProduct<Stored>> few;
+    std::vector<RowsProduct<Stored>> many;
   };
 
   float* output_of(const ExpertPiece& piece, int64_t row) const {
@@ -142,21 +142,21 @@ class Batch {
   }
 
   void multiply(Products& products) const {
-    std::vector<FewRowsProduct<Stored>>& few = products.few;
-    const auto dtype = [](const FewRowsProduct<Stored>& one) { return one.weight.dtype; };
+    std::vector<RowsProduct<Stored>>& few = products.few;
+    const auto dtype = [](const RowsProduct<Stored>& one) { return one.weight.dtype; };
     std::stable_sort(few.begin(), few.end(),
                      [&](const auto& a, const auto& b) { return dtype(a) < dtype(b); });
     for (auto begin = few.begin(); begin != few.end();) {
       const auto end = std::find_if(
           begin, few.end(), [&](const auto& one) { return dtype(one) != dtype(*begin); });
-      multiply_few(std::span<const FewRowsProduct<Stored>>(begin, end));
+      multiply_few(std::span<const RowsProduct<Stored>>(begin, end));
       begin = end;
     }
-    for (const FewRowsProduct<Stored>& product : products.many) multiply_many(product);
+    for (const RowsProduct<Stored>& product : products.many) multiply_many(product);
   }
 
   // Products with weights of one type.
-  void multiply_few(std::span<const FewRowsProduct<Stored>> products) const {
+  void multiply_few(std::span<const RowsProduct<Stored>> products) const {
     if constexpr (std::is_same_v<Stored, __nv_bfloat16>) {
       const FormatKernel* format = format_kernel(products.front().weight.dtype);
       if (format) return format->few_rows(with_, products);
@@ -164,7 +164,7 @@ class Batch {
     few_plain_rows<Stored>(with_, products, false);
   }
 
-  void multiply_many(const FewRowsProduct<Stored>& product) const {
+  void multiply_many(const RowsProduct<Stored>& product) const {
     for_each_slab(with_, product.weight, false, [&](const TensorView& slab, int64_t first) {
       with_.cublas->multiply({.out = product.out + first,
                               .in = product.in,

@@ -93,7 +93,7 @@ struct PlainWeight {
 };
 
 template <typename Stored, typename In>
-void few_rows_of(const Context& with, std::span<const FewRowsProduct<In>> products, bool exact) {
+void few_rows_of(const Context& with, std::span<const RowsProduct<In>> products, bool exact) {
   const auto matrix = [](const TensorView& weight) { return PlainWeight<Stored>(weight); };
   if constexpr (std::is_same_v<In, float>) {
     if (exact) return multiply_few<float>(with, products, matrix);
@@ -104,13 +104,13 @@ void few_rows_of(const Context& with, std::span<const FewRowsProduct<In>> produc
 }  // namespace
 
 void few_compact_rows(const Context& with,
-                      std::span<const FewRowsProduct<__nv_bfloat16>> products) {
+                      std::span<const RowsProduct<__nv_bfloat16>> products) {
   multiply_few<__nv_bfloat16>(
       with, products, [](const TensorView& weight) { return CompactWeight(weight); });
 }
 
 template <typename In>
-void few_plain_rows(const Context& with, std::span<const FewRowsProduct<In>> products, bool exact) {
+void few_plain_rows(const Context& with, std::span<const RowsProduct<In>> products, bool exact) {
   if (products.empty()) return;
   if constexpr (!std::is_same_v<In, float>) {
     few_rows_of<In>(with, products, exact);
@@ -121,8 +121,8 @@ void few_plain_rows(const Context& with, std::span<const FewRowsProduct<In>> pro
   }
 }
 
-template void few_plain_rows(const Context&, std::span<const FewRowsProduct<float>>, bool);
-template void few_plain_rows(const Context&, std::span<const FewRowsProduct<__half>>, bool);
-template void few_plain_rows(const Context&, std::span<const FewRowsProduct<__nv_bfloat16>>, bool);
+template void few_plain_rows(const Context&, std::span<const RowsProduct<float>>, bool);
+template void few_plain_rows(const Context&, std::span<const RowsProduct<__half>>, bool);
+template void few_plain_rows(const Context&, std::span<const RowsProduct<__nv_bfloat16>>, bool);
 
 }  // namespace klotski::cuda

@@ -21,7 +21,8 @@ namespace klotski::cuda {
 // expanding packed weights first.
 inline constexpr int64_t kFewRows = 4;
 
-// Plain weights of more bytes are read faster by the library's products: launches count little.
+// Plain weights of up to this number of bytes are read faster by few_plain_rows than by the
+// library's products: of 3 MB they were, of 117 MB a tenth slower; the limit between is a guess.
 inline constexpr int64_t kMostPlainBytes = int64_t{16} << 20;
 
 // Rows up to which few_plain_rows is the faster product with plain 16-bit weights.
@@ -44,6 +45,13 @@ template <int... kBounds, typename Product, typename MakeTask, typename Launch>
 void launch_by_rows(std::span<const Product> products, const MakeTask& task, const Launch& launch) {
   using Task = decltype(task(products.front()));
   static_assert(sizeof(LaunchedTasks<Task>) <= 4096, "more than a kernel's parameters can be");
+  constexpr int64_t kMost = std::max({kBounds...});
+  for (const Product& product : products) {
+    if (product.rows < 1 || product.rows > kMost) {
+      fail(ErrorKind::internal, "a product of {} rows reached kernels of at most {}", product.rows,
+           kMost);
+    }
+  }
   int64_t below = 0;
   const auto those_within = [&](auto bound) {
     LaunchedTasks<Task> launched = {};
@@ -128,10 +136,10 @@ __global__ void multiply_few_rows(
 
 // Products with weights that `matrix(view)` describes; inputs are rounded to Multiplied.
 template <typename Multiplied, typename In, typename Matrix>
-void multiply_few(const Context& with, std::span<const FewRowsProduct<In>> products,
+void multiply_few(const Context& with, std::span<const RowsProduct<In>> products,
                   const Matrix& matrix) {
   using Weight = decltype(matrix(products.front().weight));
-  const auto task = [&](const FewRowsProduct<In>& product) {
+  const auto task = [&](const RowsProduct<In>& product) {
     return FewRowsTask<Weight, In>{product.out, product.in, matrix(product.weight),
                                    static_cast<int>(product.rows),
                                    rows_aligned(product.in, product.weight.columns())};
@@ -146,11 +154,11 @@ void multiply_few(const Context& with, std::span<const FewRowsProduct<In>> produ
 }
 
 // FormatKernel::few_rows of compact rows; 1 to kFewRows rows.
-void few_compact_rows(const Context& with, std::span<const FewRowsProduct<__nv_bfloat16>> products);
+void few_compact_rows(const Context& with, std::span<const RowsProduct<__nv_bfloat16>> products);
 
 // Products with weights of one 16-bit type and 1 to kFewRows rows. `In` is the weights' type, or
 // float: such rows are rounded to the weights' type unless `exact`.
 template <typename In>
-void few_plain_rows(const Context& with, std::span<const FewRowsProduct<In>> products, bool exact);
+void few_plain_rows(const Context& with, std::span<const RowsProduct<In>> products, bool exact);
 
 }  // namespace klotski::cuda

@@ -15,7 +15,7 @@ const FormatKernel* format_kernel(DType dtype) {
       .most_few_rows = [](const Context&, const TensorView&) { return kFewRows; },
       .few_rows = few_compact_rows,
       .most_few_float_rows = 0,
-      .fewest_rows = 0,
+      .most_free_float_rows = 0,
       .few_float_rows = nullptr,
       .look_up = nullptr};
   if (!is_packed(dtype)) return nullptr;

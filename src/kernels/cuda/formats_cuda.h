@@ -16,7 +16,7 @@ namespace klotski::cuda {
 
 // out[rows][outputs] = in[rows][columns] * weight^T, of one row or more.
 template <typename In>
-struct FewRowsProduct {
+struct RowsProduct {
   float* out;
   const In* in;
   int64_t rows;
@@ -32,12 +32,12 @@ struct FormatKernel {
   // Products with matrices of the format, launched together, faster than by expanding the weights
   // first where each has up to most_few_rows() rows of this device and matrix.
   int64_t (*most_few_rows)(const Context& with, const TensorView& weight);
-  void (*few_rows)(const Context& with, std::span<const FewRowsProduct<__nv_bfloat16>> products);
+  void (*few_rows)(const Context& with, std::span<const RowsProduct<__nv_bfloat16>> products);
   // Products of few_rows with up to most_few_float_rows rows of float32 inputs; null where there is
-  // no such kernel. Of up to fewest_rows they take no longer than those of rounded inputs.
+  // no such kernel. Of up to most_free_float_rows they take no longer than those of rounded inputs.
   int64_t most_few_float_rows;
-  int64_t fewest_rows;
-  void (*few_float_rows)(const Context& with, std::span<const FewRowsProduct<float>> products);
+  int64_t most_free_float_rows;
+  void (*few_float_rows)(const Context& with, std::span<const RowsProduct<float>> products);
   // Rows of an embedding table (Processor::embed); null where no table is of the format.
   void (*look_up)(const Context& with, Rows out, const TensorView& table,
                   std::span<const TokenId> tokens);

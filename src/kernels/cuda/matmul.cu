@@ -91,7 +91,7 @@ void multiply_parts(const Context& with, Rows out, ConstRows in, const TensorVie
     const FormatKernel* format = format_kernel(weight.dtype);
     const int64_t rows = parts * in.count;
     if (format && (stacked || parts == 1) && rows <= format->most_few_rows(with, weight)) {
-      const FewRowsProduct<Stored> product = {stacked ? sums.as<float>() : out.data,
+      const RowsProduct<Stored> product = {stacked ? sums.as<float>() : out.data,
                                               scratch.as<Stored>(), rows, weight};
       format->few_rows(with, std::span(&product, 1));
       if (stacked) launch_add_parts(with, out, sums.as<float>(), parts);
@@ -154,14 +154,15 @@ void multiply_converted(const Context& with, Rows out, ConstRows in, const Tenso
 
 bool is_plain_16_bits(DType type) { return type == DType::BF16 || type == DType::F16; }
 
-// Inputs of few rows are rounded, if at all, where they are multiplied.
+// Inputs of few rows are rounded where they are multiplied, if at all: those of quantised blocks are
+// not, since that costs nothing.
 void multiply(const Context& with, Rows out, ConstRows in, const TensorView& weight,
               Precision precision) {
   const bool exact = precision == Precision::f32;
   const int parts = parts_of(precision);
   const FormatKernel* format = format_kernel(weight.dtype);
-  const FewRowsProduct<float> few = {out.data, in.data, in.count, weight};
-  if (format && in.count <= (exact ? format->most_few_float_rows : format->fewest_rows)) {
+  const RowsProduct<float> few = {out.data, in.data, in.count, weight};
+  if (format && in.count <= (exact ? format->most_few_float_rows : format->most_free_float_rows)) {
     format->few_float_rows(with, std::span(&few, 1));
   } else if (is_plain_16_bits(weight.dtype) && in.count <= most_few_plain_rows(weight)) {
     few_plain_rows<float>(with, std::span(&few, 1), parts > 1);
