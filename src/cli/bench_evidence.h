@@ -11,8 +11,9 @@ namespace klotski {
 using RunsOfSettings = std::vector<std::vector<double>>;
 
 // The fields of a results file that tell where its figures come from, as
-// tools/performance_tables.py asks for them: `commit`, `command`, `machine`, `repetitions` and `spread`, which is that of the setting that
-// varied most, from the lowest figure to the highest in percent of the median.
+// tools/performance_tables.py asks for them: `commit`, `command`, `machine`, `repetitions` and
+// `spread`, which is that of the setting that varied most, from the lowest figure to the highest in
+// percent of the median.
 Json evidence_of(const RunsOfSettings& runs, const Session& session);
 
 }  // namespace klotski

@@ -104,8 +104,7 @@ TEST(FewSlots, NoMoreLoadsAreAheadThanThePolicyAllows) {
 
 // Whether an expert of the first layer is asked for as one that may be used.
 bool may_request(FragmentBuilder& build, int64_t expert) {
-  const WeightUnit unit =
-      expert_unit(build.context().model, LayerId(0), ExpertId(expert));
+  const WeightUnit unit = expert_unit(build.context().model, LayerId(0), ExpertId(expert));
   return build.request(unit, LoadReason::prefetch);
 }
 
