@@ -49,6 +49,16 @@ class HostDevice final : public Device {
     copies_left_ = k;
   }
 
+  // The k-th copy from now on (0 the next) does not come back before let_go().
+  void hang_at_copy(int k) {
+    hung_ = true;
+    copies_before_hanging_ = k;
+  }
+  void let_go() {
+    hung_ = false;
+    hung_.notify_all();
+  }
+
   // Pretends that its driver takes `bytes` more for itself.
   void take_own(uint64_t bytes) { limits_.own_bytes += bytes; }
 
@@ -58,6 +68,13 @@ class HostDevice final : public Device {
 
   uint64_t allocated_bytes() const { return allocated_.total(); }
   uint64_t pinned_bytes() const { return pinned_.total(); }
+  bool pinned(const std::byte* memory, uint64_t bytes) const { return pinned_.hold(memory, bytes); }
+  void check_allocated(const std::byte* memory, uint64_t bytes) const {
+    if (!allocated_.hold(memory, bytes)) {
+      fail(ErrorKind::internal, "a copy of {} bytes in device memory that was not allocated",
+           bytes);
+    }
+  }
 
   const DeviceInfo& info() const override { return info_; }
   uint64_t own_bytes() const override { return limits_.own_bytes; }
@@ -193,14 +210,13 @@ class HostDevice final : public Device {
   }
   void count_copy() {
     check();
+    if (copies_before_hanging_ >= 0 && copies_before_hanging_.fetch_sub(1) == 0) hung_.wait(true);
     if (copies_left_ < 0 || copies_left_.fetch_sub(1) != 0) return;
     lost_ = true;
     check();
   }
   void check_inside(const Copy& copy) const {
-    if (allocated_.hold(copy.to_device ? copy.to : copy.from, copy.bytes())) return;
-    fail(ErrorKind::internal, "a copy of {} bytes {} device memory that was not allocated",
-         copy.bytes(), copy.to_device ? "to" : "from");
+    check_allocated(copy.to_device ? copy.to : copy.from, copy.bytes());
   }
   void carry_out(const Copy& copy) {
     check_inside(copy);  // the memory may have been released meanwhile
@@ -218,6 +234,8 @@ class HostDevice final : public Device {
   std::atomic<uint64_t> bytes_to_host_{0};
   std::atomic<int> copies_left_{-1};  // copies before the one that fails; negative: none fails
   std::atomic<bool> lost_{false};
+  std::atomic<int> copies_before_hanging_{-1};  // negative: none hangs
+  std::atomic<bool> hung_{false};
 };
 
 }  // namespace klotski::testing

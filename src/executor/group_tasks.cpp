@@ -251,7 +251,11 @@ RoutedRows GroupTasks::routed_rows(const Member& of, std::span<const ExpertId> e
           .scales = scales};
 }
 
-void GroupTasks::take_choices(const Task& task) { read_choices(*member(task).routing); }
+// Nothing asks for the choices of a layer that is not routed, so that the routing may be a later
+// gate's by now, whose choices are still on their way.
+void GroupTasks::take_choices(const Task& task) {
+  if (with_.model.layer(task.layer).feed_forward.routed) read_choices(*member(task).routing);
+}
 
 void GroupTasks::queries_down(const Task& task) {
   cpu_attention_->queries_down(task, rows_of(task));

@@ -1,0 +1,45 @@
+// The pipeline on a device that works beside the program: copies and operations happen at any time
+// that the declared order leaves open. A wait that is missing shows as another result, and under
+// the thread sanitizer as a race.
+
+#include <gtest/gtest.h>
+
+#include "engine/testing/device_runs.h"
+
+namespace klotski {
+namespace {
+
+class StreamPipeline : public DeviceRuns {
+ protected:
+  StreamPipeline() : DeviceRuns(/*in_streams=*/true) {}
+};
+
+// Random strategies, of which some share experts and attention with the CPU, random slots, groups
+// and room for keys and values.
+TEST_P(StreamPipeline, EqualsTheResidentRunWhateverTheDeviceDoesWhen) {
+  for (int trial = 0; trial < trials(30); ++trial) {
+    SCOPED_TRACE(trial);
+    const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary, 40);
+    RunLimits limits = random_limits();
+    if (random_() % 3 == 0) limits.strategy = Strategy::hybrid;
+    if (random_() % 3 == 0) limits.cpu_attention = true;
+    if (!limits.cpu_attention && random_() % 3 == 0) {
+      limits.kv_bytes = (1 + random_() % 2) *
+                        sequence_cache_bytes(test_.description, limits.precision, texts.longest());
+    }
+    const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
+    RunPlan chosen = plan(limits, texts.workload());
+    take_slots_away(chosen);
+    share_experts(chosen.policy);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    if (random_() % 2 == 0) prepared.pipeline().preload([](uint64_t, uint64_t) {});
+    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, StreamPipeline,
+                         ::testing::Values("mixtral", "qwen2_moe", "gpt_oss", "deepseek_v3",
+                                           "variants/qwen3_next", kDrill));
+
+}  // namespace
+}  // namespace klotski
