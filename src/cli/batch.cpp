@@ -227,7 +227,7 @@ std::string comparison(Session& session, const Measurement& measured, const Batc
                         .sequences = rows,
                         .planned = figures_of(foresight->predict(measured.plan, work)),
                         .measured = figures_of(measured)};
-  remember_run(run);
+  tell_if_not_remembered(remember_run(run));
   return planned_beside_measured(run.planned, run.measured);
 }
 

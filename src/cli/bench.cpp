@@ -67,6 +67,7 @@ void run_settings(std::vector<Setting>& settings, Session& session, const BenchO
 // Plan and measurement of every setting that was foreseen, side by side; doctor remembers them.
 std::string comparisons(const std::vector<Setting>& settings, const OpenedModel& opened) {
   std::string text;
+  std::string why_not;
   for (const Setting& setting : settings) {
     const Measurement& measured = setting.median();
     if (!measured.predicted) continue;
@@ -76,10 +77,11 @@ std::string comparisons(const std::vector<Setting>& settings, const OpenedModel&
                           .sequences = std::ssize(measured.generated),
                           .planned = figures_of(*measured.predicted),
                           .measured = figures_of(measured)};
-    remember_run(run);
+    why_not = remember_run(run);
     text += fmt::format("\nPlanned and measured, {}:\n\n{}", setting.name,
                         planned_beside_measured(run.planned, run.measured));
   }
+  tell_if_not_remembered(why_not);
   return text;
 }
 

@@ -57,6 +57,11 @@ std::string plan_in_words(const RunPlan& plan) {
                      used(plan.memory), plan.host ? "; " + used(*plan.host) : "");
 }
 
+void tell_if_not_remembered(const std::string& why_not) {
+  if (why_not.empty()) return;
+  write_err(fmt::format("this run is not kept to learn from: {}\n", one_line(why_not)));
+}
+
 SessionEvents events_on_stderr(const SessionFlags& flags) {
   SessionEvents events;
   if (const auto remark = beyond_machine(flags)) write_err(*remark);

@@ -12,6 +12,9 @@ namespace klotski {
 // --verbose asks for them, as one line in a terminal, else not at all.
 SessionEvents events_on_stderr(const SessionFlags& flags);
 
+// A line that says why a run was not added to the history; none where it was (remember_run).
+void tell_if_not_remembered(const std::string& why_not);
+
 // Strategy, group, memory and resident experts of a plan, in one line.
 std::string plan_in_words(const RunPlan& plan);
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -55,22 +57,34 @@ bool ends_within_a_line(int descriptor, off_t size) {
   return size > 0 && ::pread(descriptor, &last, 1, size - 1) == 1 && last != '\n';
 }
 
-// Returns the bytes of the file before; nothing where it is no regular one.
-std::optional<uint64_t> append(const fs::path& path, std::string line) {
+struct Appended {
+  uint64_t bytes_before = 0;
+  std::string why_not{};  // empty: the line was written
+};
+
+Appended append(const fs::path& path, std::string line) {
+  const auto failed = [&](const char* why) {
+    return fmt::format("{}: {}", path_in_quotes(path), why);
+  };
   // O_NONBLOCK: a FIFO of this name must not wait for a reader.
   const int descriptor =
       ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (descriptor < 0) return std::nullopt;
-  std::optional<uint64_t> size;
+  if (descriptor < 0) return {.why_not = failed(std::strerror(errno))};
+  Appended appended{.why_not = failed("not a regular file")};
   struct stat status {};
   if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
-    size = static_cast<uint64_t>(status.st_size);
+    appended = {.bytes_before = static_cast<uint64_t>(status.st_size)};
     // A record torn by a full disk is lost alone: this one begins on a line of its own.
     if (ends_within_a_line(descriptor, status.st_size)) line.insert(0, "\n");
-    [[maybe_unused]] const ssize_t as_much_as_fits = ::write(descriptor, line.data(), line.size());
+    const ssize_t written = ::write(descriptor, line.data(), line.size());
+    if (written < 0) {
+      appended.why_not = failed(std::strerror(errno));
+    } else if (written < std::ssize(line)) {
+      appended.why_not = failed("only a part of the line fits");
+    }
   }
   ::close(descriptor);
-  return size;
+  return appended;
 }
 
 void keep_the_newest_half(const fs::path& path) {
@@ -94,13 +108,14 @@ std::string utc_text(std::time_t time) {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-void remember(const RunRecord& record) {
+std::string remember(const RunRecord& record) {
   const std::optional<fs::path> path = history_path();
-  if (!path) return;
+  if (!path) return std::string(kNoCacheFolder);
   std::error_code ignored;
   fs::create_directories(path->parent_path(), ignored);
-  const std::optional<uint64_t> size = append(*path, write_run_record(record) + "\n");
-  if (size && *size > kMostFileBytes) keep_the_newest_half(*path);
+  const Appended appended = append(*path, write_run_record(record) + "\n");
+  if (appended.bytes_before > kMostFileBytes) keep_the_newest_half(*path);
+  return appended.why_not;
 }
 
 std::vector<RunRecord> remembered(std::string_view machine) {

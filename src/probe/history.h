@@ -1,7 +1,7 @@
 #pragma once
 
 // Planned and measured times of earlier runs: history.jsonl in the cache folder (probe.h), a line a
-// run. Nothing depends on the file, so a failure to read or write it is not reported.
+// run. No result depends on the file: a failure to read it is no error.
 
 #include <ctime>
 #include <string>
@@ -20,7 +20,8 @@ std::string utc_text(std::time_t time);
 
 // Adds a line in one write: lines of several processes do not mix. A file that has grown beyond
 // about 1 MiB keeps its newest half; a line that another process adds in that moment may be lost.
-void remember(const RunRecord& record);
+// Returns why the line could not be kept; empty where it was.
+[[nodiscard]] std::string remember(const RunRecord& record);
 
 // The runs of this machine, oldest first, as far as the newest 2 MiB of the file have them. Lines
 // that are broken are skipped.

@@ -159,9 +159,8 @@ Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
     }
   }
   Profile measured = measure(subject);
-  const std::string why_not_kept =
-      path ? replace_cache_file(*path, write_profile(measured, print))
-           : "no cache folder: neither KLOTSKI_CACHE nor XDG_CACHE_HOME nor HOME is set";
+  const std::string why_not_kept = path ? replace_cache_file(*path, write_profile(measured, print))
+                                        : std::string(kNoCacheFolder);
   Probed probed = done(std::move(measured), false);
   probed.why_not_kept = why_not_kept;
   return probed;

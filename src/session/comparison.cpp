@@ -39,19 +39,20 @@ RunFigures figures_of(const Measurement& measured) {
           .lanes = lanes_of(measured.report.totals)};
 }
 
-void remember_run(const ComparedRun& run) {
+std::string remember_run(const ComparedRun& run) {
   const Policy& policy = run.plan.policy;
-  remember({.when = utc_text(std::time(nullptr)),
-            .command = run.command,
-            .model = run.opened.folder.filename().string(),
-            .machine = machine_name(usable_cpus()),
-            .strategy = describe_strategy(policy.strategy, policy.division.attends_elsewhere()),
-            .micro_batch = policy.group.micro_batch,
-            .micro_batches = policy.group.micro_batches,
-            .ram_bytes = run.plan.memory.limit_bytes,
-            .sequences = run.sequences,
-            .planned = run.planned,
-            .measured = run.measured});
+  return remember(
+      {.when = utc_text(std::time(nullptr)),
+       .command = run.command,
+       .model = run.opened.folder.filename().string(),
+       .machine = machine_name(usable_cpus()),
+       .strategy = describe_strategy(policy.strategy, policy.division.attends_elsewhere()),
+       .micro_batch = policy.group.micro_batch,
+       .micro_batches = policy.group.micro_batches,
+       .ram_bytes = run.plan.memory.limit_bytes,
+       .sequences = run.sequences,
+       .planned = run.planned,
+       .measured = run.measured});
 }
 
 }  // namespace klotski

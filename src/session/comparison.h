@@ -21,7 +21,7 @@ struct ComparedRun {
 };
 
 // Adds the run to the history (probe/history.h), from which `klotski doctor` tells how well plans
-// foresee.
-void remember_run(const ComparedRun& run);
+// foresee. Returns why it could not be kept; empty where it was.
+[[nodiscard]] std::string remember_run(const ComparedRun& run);
 
 }  // namespace klotski

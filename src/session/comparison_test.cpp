@@ -37,12 +37,13 @@ TEST(ComparisonTest, RunsAreRemembered) {
   planned.seconds = 1.0;
   RunFigures measured;
   measured.seconds = 2.0;
-  remember_run({.command = "bench",
-                .opened = *model,
-                .plan = plan,
-                .sequences = 7,
-                .planned = planned,
-                .measured = measured});
+  const std::string why_not = remember_run({.command = "bench",
+                                            .opened = *model,
+                                            .plan = plan,
+                                            .sequences = 7,
+                                            .planned = planned,
+                                            .measured = measured});
+  EXPECT_EQ(why_not, "");
   const std::vector<RunRecord> runs = remembered(machine_name(usable_cpus()));
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].command, "bench");

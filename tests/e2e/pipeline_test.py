@@ -373,9 +373,11 @@ class Measuring(Pipeline):
         cache = {**os.environ, "KLOTSKI_CACHE": "/proc/no/such/folder"}
         said = self.klotski(*flags, env=cache)[1]
         self.assertEqual(said.count("not kept for the next time: '/proc/no/such/folder/"), 1, said)
+        self.assertEqual(said.count("this run is not kept to learn from: '/proc/no/such/folder/"), 1, said)
         self.assertNotIn("; kept for", said)
         said = self.klotski(*flags, env={**os.environ, "KLOTSKI_CACHE": str(self.folder / "cache")})[1]
         self.assertEqual(said.count("; kept for the next time"), 1, said)
+        self.assertNotIn("not kept", said)
 
     def test_the_group_is_chosen_where_nothing_is_fixed(self):
         report = json.loads(self.klotski("bench", "tiny", "--sequences", "24", "--prompt-tokens", "8",
