@@ -40,6 +40,16 @@ TEST(DeviceMemory, PiecesLieApartWithinOneAllocation) {
   EXPECT_EQ(tier.used_bytes(), 0u);
 }
 
+TEST(DeviceMemory, GivesOutItsLastByte) {
+  HostDevice device({.bytes = 64 * kMiB});
+  Tier tier("VRAM", 32 * kMiB);
+  DeviceMemory memory(device, tier, kMiB);
+  const uint64_t all = device.allocated_bytes();
+  EXPECT_THROW(memory.take("one byte too many", all + 1), Error);
+  EXPECT_EQ(memory.take("all", all).size(), all);
+  EXPECT_THROW(memory.take("a byte more", 1), Error);
+}
+
 TEST(DeviceMemory, WhatTheDeviceRefusesIsRefused) {
   HostDevice device({.bytes = kMiB});
   Tier tier("VRAM", kGiB);

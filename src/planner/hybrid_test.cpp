@@ -86,6 +86,16 @@ struct LargeMachine {
   }
 };
 
+TEST(Hybrid, TheCpusExpertsTakeLongerBesideCopies) {
+  LargeMachine machine(2);
+  const auto seconds = [&] {
+    return machine.policy(Strategy::hybrid, 16).division.costs.kinds.at(0).cpu.at(16);
+  };
+  const double alone = seconds();
+  machine.profile.machine.cpu().takes_while_copying = 1.5;
+  EXPECT_DOUBLE_EQ(seconds(), 1.5 * alone);
+}
+
 // All experts are used: 204 of 256 are not kept, and link and CPU together cannot read them in less
 // time than this.
 TEST(Hybrid, ALayerTakesAboutWhatLinkAndCpuTakeTogether) {
