@@ -5,7 +5,9 @@ import pytest
 from klotski import LLM
 
 #: For tests that start the program, which has a sanitizer's runtime of its own, or that measure memory.
-plain_build = pytest.mark.skipif(bool(os.environ.get("KLOTSKI_SANITIZE")), reason="not with a sanitizer")
+SANITIZED = bool(os.environ.get("KLOTSKI_SANITIZE"))
+plain_build = pytest.mark.skipif(SANITIZED, reason="not with a sanitizer")
+starts_the_program = pytest.mark.skipif(SANITIZED, reason="the sanitizer loaded for the interpreter is not the program's")
 
 PROMPTS = ["Once upon a time", "The river", "In the year 1900", "A clock is", "Honey"]
 

@@ -7,6 +7,7 @@ import sys
 
 import klotski
 import pytest
+from conftest import starts_the_program
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"
 MMLU = EXAMPLES.parents[2] / "shared" / "data" / "prompts" / "mmlu_test.jsonl"
@@ -57,6 +58,7 @@ def test_synthetic_data(tmp_path):
     assert len([json.loads(line) for line in open(tmp_path / "out.jsonl", encoding="utf-8")]) == 18
 
 
+@starts_the_program
 def test_server_client():
     assert run(EXAMPLES / "server_client.py").strip()
 
@@ -70,5 +72,6 @@ def test_notebook():
     assert names["trace"].experts
 
 
+@starts_the_program
 def test_the_command_line_of_the_package():
     assert run("-m", "klotski", "--version").strip() == f"klotski {klotski.__version__}"
