@@ -209,7 +209,10 @@ int main(int argc, char** argv) {
     if (memory_left().least() < kLeastToBegin) return report_out_of_memory();
     return run(argc, argv);
   } catch (const Error& error) {
-    return report(error.kind(), error.what());
+    const int code = report(error.kind(), error.what());
+    // What a program does at its end may wait for a device that never answers.
+    if (error.kind() == ErrorKind::device_lost) ::_exit(code);
+    return code;
   } catch (const std::bad_alloc&) {
     return report_out_of_memory();
   } catch (const std::exception& error) {

@@ -1,5 +1,7 @@
 #include "cli/session_flags.h"
 
+#include <chrono>
+
 #include "base/error.h"
 
 namespace klotski {
@@ -188,6 +190,13 @@ void add_memory_flags(CLI::App& command, SessionFlags& flags) {
 
 void add_session_flags(CLI::App& command, SessionFlags& flags) {
   add_memory_flags(command, flags);
+  add_integer(
+      command, "--stall-limit", {0, 1'000'000},
+      "Seconds in which nothing is done (no read, copy or computation ends) after which the "
+      "command ends with exit code 6 (default 600; 0: it waits for ever)",
+      [&flags](int64_t value) {
+        flags.options.pipeline.executor.stall_limit = std::chrono::seconds(value);
+      });
   add_output_flags(command, flags);
   const std::string usual = command.option_defaults()->get_group();
   command.option_defaults()->group(kExperimentGroup);
@@ -216,6 +225,8 @@ void refuse_run_flags(const SessionFlags& flags, std::string_view why) {
   refuse_warm_up(flags, why);
   refuse_if(options.kernels != "cpu", "--kernels");
   refuse_if(options.pipeline.executor.stress_seed.has_value(), "--stress");
+  refuse_if(options.pipeline.executor.stall_limit != ExecutorOptions().stall_limit,
+            "--stall-limit");
 }
 
 SessionOptions SessionFlags::session_options() const {

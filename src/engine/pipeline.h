@@ -97,6 +97,9 @@ class Pipeline {
 
   PipelineReport report() const;
 
+  // Whether a task may never end (Executor::stalled). The end of the pipeline waits for it.
+  bool stalled() const { return executor_.stalled(); }
+
  private:
   class Sink;
 

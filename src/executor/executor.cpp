@@ -1,5 +1,8 @@
 #include "executor/executor.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -20,6 +23,15 @@ TimelineSpan span_of_call(Executor::Tasks tasks) {
     span.expert = -1;
   }
   return span;
+}
+
+// A task without the spaces that align it with others.
+std::string in_one_line(const Task& task) {
+  std::string text;
+  for (const char letter : format_task(task)) {
+    if (letter != ' ' || (!text.empty() && text.back() != ' ')) text += letter;
+  }
+  return text;
 }
 
 }  // namespace
@@ -47,14 +59,16 @@ Executor::Executor(Calls calls, Timeline& timeline, const ExecutorOptions& optio
 
 Executor::~Executor() { close(); }
 
-template <typename Ready>
-void Executor::wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const Ready& ready) {
-  if (options_.look_before_sleep.count() == 0) return bell.wake.wait(lock, ready);
+template <typename Ready, typename Sleep>
+void Executor::wait_until(std::unique_lock<std::mutex>& lock, const Bell& bell, const Ready& ready,
+                          const Sleep& sleep) {
+  const bool looks = options_.look_before_sleep.count() > 0;
   auto until = std::chrono::steady_clock::now() + options_.look_before_sleep;
-  bool late = false;
+  bool late = !looks;
   while (!ready()) {
     if (late) {
-      bell.wake.wait(lock);  // whoever wakes it may be early: it looks again
+      sleep();  // whoever wakes it may be early: it looks again
+      if (!looks) continue;
       until = std::chrono::steady_clock::now() + options_.look_before_sleep;
       late = false;
       continue;
@@ -177,15 +191,71 @@ bool Executor::withdraw(std::span<const TaskNumber> numbers) {
   return true;
 }
 
+template <typename Ready>
+void Executor::wait_for_tasks(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+  if (stalled_ && at_work()) throw_if_failed();
+  StallWatch watch(options_.stall_limit, ended_, StallWatch::Clock::now());
+  wait_until(lock, done_, ready, [&] {
+    const std::cv_status woken = done_.wake.wait_for(lock, watch.look_every());
+    if (woken == std::cv_status::timeout) look_after_tasks(lock, watch);
+  });
+}
+
+// Fails where no task has ended for the limit: what a lane waits for may never come, and all that
+// its task uses is lost.
+void Executor::look_after_tasks(std::unique_lock<std::mutex>& lock, StallWatch& watch) {
+  using Verdict = StallWatch::Verdict;
+  const Verdict verdict = watch.look(ended_, StallWatch::Clock::now());
+  if (verdict == Verdict::goes_on) return;
+  const std::string stillness = fmt::format("no task has ended for {:.3g} s: {}",
+                                            in_seconds(watch.still()), describe_lanes());
+  if (verdict == Verdict::stalled) {
+    stalled_ = true;
+    error_ = std::make_exception_ptr(Error(ErrorKind::device_lost, stillness));
+    ring_all_lanes();
+    throw_if_failed();
+  }
+  if (!options_.tell_slow) return;
+  lock.unlock();
+  options_.tell_slow(fmt::format("{}; after {:.3g} s this is an error", stillness,
+                                 in_seconds(options_.stall_limit)));
+  lock.lock();
+}
+
+// The first task of every lane: the one that is carried out, or has to wait.
+std::string Executor::describe_lanes() {
+  std::vector<std::string> at_work;
+  std::vector<std::string> waiting;
+  for (const Queue& of_lane : queues_) {
+    if (!of_lane.at_work.empty()) {
+      at_work.push_back(in_one_line(*of_lane.at_work[0]));
+    } else if (of_lane.tasks.size() > 0) {
+      waiting.push_back(in_one_line(node(of_lane.tasks[0]).task));
+    }
+  }
+  return fmt::format("at work: [{}], waiting: [{}]", fmt::join(at_work, ", "),
+                     fmt::join(waiting, ", "));
+}
+
+bool Executor::at_work() const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const Queue& of_lane) { return !of_lane.at_work.empty(); });
+}
+
+bool Executor::stalled() const {
+  const std::lock_guard lock(mutex_);
+  return stalled_ && at_work();
+}
+
 void Executor::wait(TaskNumber number) {
   std::unique_lock lock(mutex_);
-  wait_until(lock, done_, [&] { return number < first_ || node(number).done; });
+  wait_for_tasks(lock, [&] { return number < first_ || node(number).done; });
   throw_if_failed();
 }
 
 void Executor::drain(bool loads_may_go_on) {
   std::unique_lock lock(mutex_);
-  done_.wake.wait(lock, [&] {
+  wait_for_tasks(lock, [&] {
     return std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
       const bool may_go_on = loads_may_go_on && !error_ && brings_weights(node.task.work);
       return node.done || may_go_on;
@@ -207,8 +277,9 @@ bool Executor::failed() const {
 
 void Executor::recover() {
   std::unique_lock lock(mutex_);
-  done_.wake.wait(lock, [&] { return nodes_.empty(); });
+  wait_for_tasks(lock, [&] { return nodes_.empty(); });
   error_ = nullptr;
+  stalled_ = false;
 }
 
 void Executor::throw_if_failed() const {
@@ -271,11 +342,12 @@ void Executor::work(Queue& of_lane) {
   std::deque<Call> calls;  // under way
   while (true) {
     Numbers picked;
-    wait_until(lock, of_lane.bell, [&] {
+    const auto has_work = [&] {
       const bool another = calls.empty() || (calls.back().begun && calls.size() < most_begun);
       if (another && !closed_) picked = pick(of_lane);
       return closed_ || !picked.empty() || (!calls.empty() && is_due(calls.front()));
-    });
+    };
+    wait_until(lock, of_lane.bell, has_work, [&] { of_lane.bell.wake.wait(lock); });
     if (!picked.empty()) {
       calls.push_back(begun_call(lock, picked));
     } else if (!calls.empty()) {
@@ -305,6 +377,8 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
   call.span.step = node(numbers[0]).step;
   if (!node(numbers[0]).begins_ahead || error_) return call;
   call.begun_at = timeline_.now();
+  Queue& of_lane = queue_of(call.tasks[0]->lane);
+  of_lane.at_work = call.tasks;
   lock.unlock();
   try {
     calls_.begin(call.tasks);
@@ -313,6 +387,7 @@ Executor::Call Executor::begun_call(std::unique_lock<std::mutex>& lock, const Nu
     call.failure = std::current_exception();
   }
   lock.lock();
+  of_lane.at_work = {};
   if (call.begun) have_begun(numbers);
   return call;
 }
@@ -338,7 +413,8 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
   if (options_.stress_seed) {
     delay = options_.stress_delay * static_cast<int64_t>(random_() % 256) / 256;
   }
-  std::chrono::nanoseconds& lane_free = queue_of(call.tasks[0]->lane).free;
+  Queue& of_lane = queue_of(call.tasks[0]->lane);
+  std::chrono::nanoseconds& lane_free = of_lane.free;
   std::chrono::nanoseconds could_begin = std::max(lane_free, call.begun_at);
   for (const TaskNumber number : call.numbers) {
     const Node& running = node(number);
@@ -347,6 +423,7 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
     could_begin = std::max(could_begin, running.ready_at);
   }
   if (!give_up && !call.begun) have_begun(call.numbers);
+  of_lane.at_work = call.tasks;
   lock.unlock();
 
   if (delay.count() > 0) std::this_thread::sleep_for(delay);
@@ -359,6 +436,7 @@ void Executor::run_call(std::unique_lock<std::mutex>& lock, Call& call) {
   }
 
   lock.lock();
+  of_lane.at_work = {};
   lane_free = call.span.end;
   if (call.failure && !error_) {
     error_ = call.failure;
@@ -388,6 +466,7 @@ void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
     const TaskNumber next = finished.back();
     finished.pop_back();
     node(next).done = true;
+    ++ended_;
     release_later(next, at);
     for (const Edge& later : node(next).waited_by) {
       if (node(later.task).withdrawn && node(later.task).waits_for == 0) {

@@ -10,9 +10,11 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "base/stall_watch.h"
 #include "hardware/machine.h"
 #include "schedule/dependencies.h"
 #include "schedule/lane_queue.h"
@@ -30,6 +32,10 @@ struct ExecutorOptions {
   // Time that a waiting thread spins before it sleeps, and again when it was woken early. Waking up
   // takes as long as a short task; spinning threads yield to those that compute.
   std::chrono::microseconds look_before_sleep{0};
+  // Time without the end of any task after which waits for tasks fail; zero: they do not.
+  std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
+  // Told at half of that time, by the thread that waits, what every lane does.
+  std::function<void(const std::string&)> tell_slow{};
 };
 
 // Carries tasks out: one worker a lane, each taking its lane's tasks in the order of their queue
@@ -64,7 +70,8 @@ class Executor {
 
   Executor(Calls calls, Timeline& timeline, const ExecutorOptions& options = {},
            const LaneRules& lanes = {});
-  ~Executor();  // lets running tasks finish; all other tasks are dropped
+  // Lets running tasks finish, also where the executor has stalled; all other tasks are dropped.
+  ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -82,7 +89,8 @@ class Executor {
   bool withdraw(std::span<const TaskNumber> numbers);
 
   // Returns once the task is done. When a task has failed, all others that had not begun are given
-  // up, and every wait throws the error of the first until recover().
+  // up, and every wait throws the error of the first until recover(). Where no task has ended for
+  // the limit, this and all other waits throw device_lost.
   void wait(TaskNumber number);
   // Waits until nothing is left to do but, if they may go on, loads of weights.
   void drain(bool loads_may_go_on);
@@ -92,8 +100,11 @@ class Executor {
 
   // Whether a task has failed since the last recover().
   bool failed() const;
-  // After a failure: waits until nothing runs, then takes tasks again.
+  // After a failure: waits until nothing runs, then takes tasks again. Throws the failure where a
+  // lane has stalled.
   void recover();
+  // Whether a wait has failed by the limit and a lane is at work still.
+  bool stalled() const;
 
  private:
   struct Node {
@@ -134,6 +145,8 @@ class Executor {
     Lane lane;
     LaneQueue tasks{};                // tasks that have not begun
     std::chrono::nanoseconds free{};  // when its last call ended
+    // Those of the call that it carries out, empty where none is; its worker keeps them.
+    Tasks at_work{};
     Bell bell{};
   };
   Queue& queue_of(Lane lane);
@@ -162,9 +175,17 @@ class Executor {
   void carry_out(Call& call);
   void finish(TaskNumber number, std::chrono::nanoseconds at);
   void release_later(TaskNumber number, std::chrono::nanoseconds at);
-  // Returns when `ready`, which is asked under the lock.
+  // Returns when `ready`, which is asked under the lock; `sleep` returns when the bell has rung, or
+  // before.
+  template <typename Ready, typename Sleep>
+  void wait_until(std::unique_lock<std::mutex>& lock, const Bell& bell, const Ready& ready,
+                  const Sleep& sleep);
+  // Returns when `ready`; throws where tasks have stalled meanwhile.
   template <typename Ready>
-  void wait_until(std::unique_lock<std::mutex>& lock, Bell& bell, const Ready& ready);
+  void wait_for_tasks(std::unique_lock<std::mutex>& lock, const Ready& ready);
+  void look_after_tasks(std::unique_lock<std::mutex>& lock, StallWatch& watch);
+  std::string describe_lanes();
+  bool at_work() const;
   void wake_sleepers(const std::deque<Call>& calls);
   void throw_if_failed() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
@@ -177,6 +198,8 @@ class Executor {
   bool closed_ = false;
   int64_t step_ = 0;
   std::exception_ptr error_;
+  bool stalled_ = false;
+  uint64_t ended_ = 0;  // tasks
   Dependencies dependencies_;
   std::deque<Node> nodes_;  // from task `first_` on; earlier ones are done and gone
   TaskNumber first_ = 0;

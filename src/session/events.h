@@ -17,6 +17,7 @@ struct Remark {
     machine_measured,  // the machine's speed was measured, which took seconds
     experts_packed,    // experts become compact while they are read, or cannot
     no_prediction,     // too little memory to measure the machine: plans go by rules of thumb
+    nothing_ends,      // no task has ended for half of the time after which that is an error
   };
   Topic topic;
   std::string text;  // one line without a line end

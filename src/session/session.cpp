@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,9 @@ void Session::set_limits(const RunLimits& limits) {
 PipelineOptions Session::pipeline_options(const Form& form) const {
   PipelineOptions options = options_.pipeline;
   options.source = form.source;
+  options.executor.tell_slow = [events = events_](const std::string& text) {
+    events.tell(Remark::Topic::nothing_ends, text);
+  };
   return options;
 }
 
@@ -229,23 +233,27 @@ Planning Session::explain(const Workload& workload) {
                   std::move(fastest.chosen));
 }
 
-std::unique_ptr<Session::Loaded> Session::loaded_form() {
+void Session::load_form() {
   PipelineOptions options = pipeline_options(*form_);
   options.predictor = read_predictor(description(), options_, plan_->policy.strategy);
   history_ = options.predictor.history;
-  auto loaded =
+  loaded_ =
       std::make_unique<Loaded>(*form_->model, target_.target, *plan_, options, options_.engine);
-  if (table_) loaded->prepared.pipeline().correlations() = *table_;
-  // A device's weights are in place before it begins, and all are packed or none.
-  if (on_device() || form_ != &plain_) preload(loaded->prepared.pipeline());
-  return loaded;
+  if (table_) pipeline().correlations() = *table_;
+  try {
+    // A device's weights are in place before it begins, and all are packed or none.
+    if (on_device() || form_ != &plain_) preload();
+  } catch (...) {
+    if (!pipeline().stalled()) unload();
+    throw;
+  }
 }
 
 void Session::load() {
   if (!plan_) fail(ErrorKind::internal, "a session was to be loaded before it was planned");
   unload();
   try {
-    loaded_ = loaded_form();
+    load_form();
   } catch (const NotPackable& error) {
     events_.tell(Remark::Topic::experts_packed,
                  fmt::format("experts stay as they are: {}", one_line(error.what())));
@@ -254,16 +262,36 @@ void Session::load() {
     packed_.reset();  // with the memory of its source, which the plain plan does not count
     plan_ = std::exchange(plain_plan_, {});
     if (events_.planned) events_.planned(*plan_);
-    loaded_ = loaded_form();
+    load_form();
   }
 }
 
-void Session::unload() { loaded_.reset(); }
+Session::~Session() {
+  if (loaded_ && pipeline().stalled()) abandon();
+}
 
-void Session::preload() { preload(pipeline()); }
+void Session::unload() {
+  if (loaded_ && pipeline().stalled()) {
+    fail(ErrorKind::device_lost, "a model cannot be unloaded while one of its tasks never ends");
+  }
+  loaded_.reset();
+}
 
-void Session::preload(Pipeline& pipeline) {
-  pipeline.preload([&](uint64_t done, uint64_t total) {
+// Keeps all that tasks use for as long as the process lives.
+void Session::abandon() {
+  struct Kept {
+    std::shared_ptr<const OpenedModel> plain, form;
+    OpenedTarget target;
+    std::unique_ptr<Loaded> loaded;
+  };
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<Kept>;
+  const std::lock_guard lock(mutex);
+  kept.push_back({plain_.model, form_->model, std::move(target_), std::move(loaded_)});
+}
+
+void Session::preload() {
+  pipeline().preload([&](uint64_t done, uint64_t total) {
     if (events_.progress) events_.progress({"loading weights", done, total});
   });
 }

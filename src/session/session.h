@@ -42,6 +42,8 @@ class Session {
   // A session on a target that the caller has opened.
   Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
           SessionOptions options = {}, SessionEvents events = {});
+  // Returns also where a task never ends: what that task may use is never freed.
+  ~Session();
   Session(const Session&) = delete;  // its parts refer to each other
   Session& operator=(const Session&) = delete;
 
@@ -79,6 +81,7 @@ class Session {
   // Takes the memory that the last plan asks for. With a GPU its weights are brought as well; on
   // the CPU each is read when a pass first wants it.
   void load();
+  // Throws device_lost where a task of the loaded model never ends.
   void unload();
   // Brings weights to where passes leave them, before any pass. Only while loaded; with a GPU,
   // load() has done so.
@@ -134,8 +137,8 @@ class Session {
   };
   // The form, of the two, whose plan is the faster one by prediction.
   FormPlan fastest_form(const Workload& workload, const CorrelationTable* popularity);
-  std::unique_ptr<Loaded> loaded_form();
-  void preload(Pipeline& pipeline);
+  void load_form();
+  void abandon();
   // Later members refer to earlier ones, and go before them.
   Form plain_;
   SessionOptions options_;

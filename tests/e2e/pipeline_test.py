@@ -181,6 +181,22 @@ class Faults(Pipeline):
         said = (first + rest).decode(errors="replace").rstrip("\n").rstrip("\ufffd")
         self.assertTrue(expected.startswith(said), (expected, said))
 
+    def test_a_disk_that_never_answers(self):
+        model = self.synth()
+        self.write_rows(20)
+        expected = self.batch(model)[0]
+        lost = ("--disk-speed", "1", "--stall-limit", "1")  # a byte a second
+        for command in (["run", model, "-p", "Once upon a time", *lost], self.batch_command(model, *lost)):
+            message = self.klotski(*command, code=6)[1]
+            lines = [line for line in message.splitlines() if "no task has ended for" in line]
+            self.assertEqual(len(lines), 2, message)  # before it is an error, and then
+            for line in lines:
+                self.assertIn("at work: [disk read load ", line)
+            self.assertIn("after 1 s this is an error", lines[0])
+            self.assertTrue(lines[1].startswith("klotski: "), lines[1])
+        self.output.unlink(missing_ok=True)
+        self.assertEqual(self.batch(model)[0], expected)
+
 
 class Memory(Pipeline):
     SHAPE = "L=4,H=256,F=512,E=16,K=2,vocab=512"  # 50 MiB of experts

@@ -550,6 +550,12 @@ class Life(unittest.TestCase):
             self.assertTrue(any(b'"code":"stopping"' in answer for answer in answers))
             self.assertTrue(all(answer.endswith(b"0\r\n\r\n") for answer in answers if b"data: " in answer))
 
+    def test_a_disk_that_never_answers_ends_the_server(self):
+        result = subprocess.run([KLOTSKI, "serve", "tiny", "--port", "0", "--disk-speed", "1", "--stall-limit", "1"],
+                                capture_output=True, timeout=HANGS, text=True)
+        self.assertEqual(result.returncode, 6, result.stderr)
+        self.assertRegex(result.stderr, r"no task has ended for \S+ s: at work: \[.*(read|load|fetch)")
+
     def test_what_cannot_be_served(self):
         def refused(code, *arguments, says):
             result = subprocess.run([KLOTSKI, "serve", *arguments], capture_output=True, timeout=HANGS, text=True)

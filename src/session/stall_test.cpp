@@ -1,0 +1,105 @@
+// A session whose disk or device never answers.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "device/testing.h"
+#include "kernels/testing.h"
+#include "session/session.h"
+#include "session/testing.h"
+
+namespace klotski {
+namespace {
+
+using ::klotski::testing::generate;
+using ::klotski::testing::HostDevice;
+using ::klotski::testing::tiny_model;
+using ::klotski::testing::Tokens;
+
+// Reads of a disk that come back only when the test lets them.
+class HangingDisk final : public ReadHook {
+ public:
+  int64_t completed(const ReadRequest&, int64_t result) noexcept override {
+    hangs_.wait(true);
+    return result;
+  }
+  void let_go() {
+    hangs_ = false;
+    hangs_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> hangs_{true};
+};
+
+class Stall : public ::testing::Test {
+ protected:
+  Stall() {
+    options_.device = "cpu";
+    options_.kernels = "reference";
+    options_.pipeline.executor.stall_limit = std::chrono::milliseconds(200);
+    events_.remark = [this](const Remark& remark) {
+      if (remark.topic == Remark::Topic::nothing_ends) ++told_;
+    };
+  }
+
+  // What the session says when it computes; then it is gone, though something in it hangs.
+  std::string end_of(std::optional<Session>& session) {
+    const Tokens prompts = {{1, 5, 9, 13}, {1, 2}};
+    constexpr int64_t kTokens = 3;
+    std::string message = "all went well";
+    try {
+      session->plan(testing::workload_of(prompts, kTokens));
+      session->load();
+      generate(*session, prompts, kTokens);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::device_lost);
+      message = error.what();
+    }
+    EXPECT_THROW(session->unload(), Error);
+    EXPECT_TRUE(session->loaded());
+    session.reset();
+    return message;
+  }
+
+  SessionOptions options_;
+  SessionEvents events_;
+  int told_ = 0;
+};
+
+TEST_F(Stall, OfADiskEndsTheSession) {
+  static auto& disk = *new HangingDisk;  // a thread that was left alone uses it to the last
+  options_.pipeline.disk.hook = &disk;
+  std::optional<Session> session(std::in_place, tiny_model(), options_, events_);
+  const std::string message = end_of(session);
+  EXPECT_NE(message.find("no task has ended for 0.2"), std::string::npos) << message;
+  EXPECT_NE(message.find("at work: [disk read load "), std::string::npos) << message;
+  EXPECT_NE(message.find("2 unfinished sequences are lost"), std::string::npos) << message;
+  EXPECT_EQ(told_, 1);
+  disk.let_go();
+}
+
+TEST_F(Stall, OfADeviceEndsTheSessionWhereverItComes) {
+  options_.device = "auto";
+  for (const int copies : {0, 7, 40}) {
+    SCOPED_TRACE(copies);
+    auto device = std::make_unique<HostDevice>();
+    HostDevice& hanging = *device;
+    hanging.hang_at_copy(copies);
+    Target target{.ops = reference_processor(), .device = device.get()};
+    OpenedTarget opened{.device = std::move(device), .target = std::move(target)};
+    std::optional<Session> session(std::in_place, tiny_model(), std::move(opened), options_,
+                                   events_);
+    const std::string message = end_of(session);
+    EXPECT_NE(message.find("no task has ended for 0.2"), std::string::npos) << message;
+    EXPECT_EQ(message.find("at work: []"), std::string::npos) << message;
+    hanging.let_go();
+  }
+}
+
+}  // namespace
+}  // namespace klotski
