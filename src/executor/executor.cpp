@@ -140,18 +140,25 @@ void Executor::add(Task task) {
   if (task.priority != 0 && !brings_weights(task.work)) {
     fail(ErrorKind::internal, "a task that brings no weights has a priority");
   }
-  const std::vector<Edge> edges = dependencies_.add(task);
-  const TaskNumber number = dependencies_.next() - 1;
-  queue_of(task.lane).tasks.push(number, task.priority);
-  Node added{.task = std::move(task), .step = step_, .submitted_at = timeline_.now()};
-  added.begins_ahead = dependencies_.begins_ahead(added.task);
-  for (const Edge& edge : edges) {
-    if (edge.task < first_ || node(edge.task).done) continue;
-    node(edge.task).waited_by.push_back({number, edge.after});
-    ++added.waits_for;
-    if (edge.after == After::done || !node(edge.task).begun) ++added.held_by;
+  const TaskNumber number = dependencies_.next();
+  nodes_.push_back({.task = std::move(task), .step = step_, .submitted_at = timeline_.now()});
+  Node& added = nodes_.back();
+  try {
+    added.begins_ahead = dependencies_.begins_ahead(added.task);
+    for (const Edge& edge : dependencies_.add(added.task)) {
+      if (edge.task < first_ || node(edge.task).done) continue;
+      node(edge.task).waited_by.push_back({number, edge.after});
+      ++added.waits_for;
+      if (edge.after == After::done || !node(edge.task).begun) ++added.held_by;
+    }
+    queue_of(added.task.lane).tasks.push(number, added.task.priority);
+  } catch (...) {
+    // No lane knows of the task, but later tasks may be told to wait for its number.
+    added.done = true;
+    if (dependencies_.next() == number) nodes_.pop_back();
+    forget_done();
+    throw;
   }
-  nodes_.push_back(std::move(added));
 }
 
 bool Executor::may_withdraw(std::span<const TaskNumber> numbers) {
@@ -474,12 +481,17 @@ void Executor::finish(TaskNumber number, std::chrono::nanoseconds at) {
       }
     }
   }
+  forget_done();
+  done_.ring();
+}
+
+// Forgets the tasks before the first one that is not done.
+void Executor::forget_done() {
   while (!nodes_.empty() && nodes_.front().done) {
     nodes_.pop_front();
     ++first_;
   }
   dependencies_.done_before(first_);
-  done_.ring();
 }
 
 void Executor::release_later(TaskNumber number, std::chrono::nanoseconds at) {

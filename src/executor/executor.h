@@ -174,6 +174,7 @@ class Executor {
   void run_call(std::unique_lock<std::mutex>& lock, Call& call);
   void carry_out(Call& call);
   void finish(TaskNumber number, std::chrono::nanoseconds at);
+  void forget_done();
   void release_later(TaskNumber number, std::chrono::nanoseconds at);
   // Returns when `ready`, which is asked under the lock; `sleep` returns when the bell has rung, or
   // before.

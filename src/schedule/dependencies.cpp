@@ -34,6 +34,7 @@ void Dependencies::Uses::write(TaskNumber number) {
 
 const std::vector<Edge>& Dependencies::add(const Task& task) {
   find_edges(task);
+  earlier_.push_back({task.work, task.lane, begins_ahead(task), task.partial});
   count(task, next_++);
   return edges_;
 }
@@ -90,7 +91,6 @@ void Dependencies::count(const Task& task, TaskNumber number) {
   for (const Resource& resource : task.writes) {
     uses_of(resource).write(number);
   }
-  earlier_.push_back({task.work, task.lane, begins_ahead(task), task.partial});
 }
 
 // How a task that begins ahead waits.

@@ -47,7 +47,8 @@ class Dependencies {
 
   // Edges of `task`, numbered next, to the tasks it must wait for; ascending, each earlier task
   // once. They hold until the next call. Fails, and counts nothing, where the task reads a place
-  // that a withdrawn task should have written.
+  // that a withdrawn task should have written. Where memory runs out the task has its number or
+  // not, as next() says.
   const std::vector<Edge>& add(const Task& task);
   TaskNumber next() const { return next_; }
 

@@ -16,12 +16,16 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// The error that a client is told for an error of the engine.
-ApiError as_api_error(ErrorKind kind, const std::string& message) {
-  if (kind == ErrorKind::usage || kind == ErrorKind::does_not_fit) {
-    return {Status::bad_request, message};
-  }
+// An error of the engine while it computes, whatever its kind: the request was a good one.
+ApiError engine_failed(const std::string& message) {
   return {Status::unavailable, message, "", "engine_failed"};
+}
+
+// The error of a request that the engine does not take.
+ApiError not_taken(const Error& error) {
+  const bool bad_request =
+      error.kind() == ErrorKind::usage || error.kind() == ErrorKind::does_not_fit;
+  return bad_request ? ApiError{Status::bad_request, error.what()} : engine_failed(error.what());
 }
 
 }  // namespace
@@ -105,8 +109,8 @@ void EngineThread::work() {
     state_ = EngineState::stopped;
     failure_ = failure;
   }
-  fail_all({Status::unavailable, failure ? "the engine failed" : "the server is stopping", "",
-            failure ? "engine_failed" : "stopping"});
+  fail_all(failure ? engine_failed("the engine failed")
+                   : ApiError{Status::unavailable, "the server is stopping", "", "stopping"});
   if (options_.stopped) options_.stopped();
 }
 
@@ -152,7 +156,7 @@ void EngineThread::begin(Engine& engine, GenerationJob job) {
     }
   } catch (const Error& error) {
     for (const SequenceId id : started) drop(engine, id);
-    job.stream->fail(as_api_error(error.kind(), error.what()));
+    job.stream->fail(not_taken(error));
   }
   const std::lock_guard lock(mutex_);
   posted_choices_ -= std::ssize(job.choices);
@@ -199,7 +203,7 @@ void EngineThread::take(Engine& engine, const Progress& progress) {
   Running& running = found->second;
   touched_.push_back(running.stream);
   if (progress.finish == Finish::failed) {
-    running.stream->fail(as_api_error(progress.error_kind, progress.error));
+    running.stream->fail(engine_failed(progress.error));
     running_.erase(found);
     return;
   }

@@ -15,9 +15,9 @@ from program import HANGS, KLOTSKI
 class Server:
     """The program serving a model; ends with the `with` block."""
 
-    def __init__(self, *arguments, model="tiny", ready=True):
+    def __init__(self, *arguments, model="tiny", ready=True, environment=None):
         self.process = subprocess.Popen([KLOTSKI, "serve", model, "--port", "0", *arguments],
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=subprocess.PIPE, text=True, env=environment)
         self.said = []
         self.address = None
         self._listening = threading.Event()
