@@ -132,17 +132,46 @@ std::vector<RunRecord> remembered(std::string_view machine) {
   return records;
 }
 
-bool runs_contradict_profile(const std::vector<RunRecord>& runs, std::time_t measured,
-                             std::time_t now) {
-  constexpr std::time_t kLeastAge = 3600;  // seconds
+namespace {
+
+// How long a lane worked for a byte that it moved, or in all where it moves none, as a multiple of
+// the plan; nothing for a lane that the plan keeps busy for less than a tenth of the run, and for a
+// run of less than a second.
+std::optional<double> times_planned(const RunRecord& run, const LaneFigures& planned) {
+  constexpr double kLeastShare = 0.1;
+  constexpr double kLeastSeconds = 1.0;
+  if (planned.busy_seconds < kLeastShare * run.planned.seconds) return std::nullopt;
+  if (run.measured.seconds < kLeastSeconds) return std::nullopt;
+  const LaneFigures measured = run.measured.of_lane(planned.lane);
+  const bool moved = planned.bytes > 0 && measured.bytes > 0;
+  const double share =
+      moved ? static_cast<double>(measured.bytes) / static_cast<double>(planned.bytes) : 1.0;
+  return measured_over_planned(planned.busy_seconds * share, measured.busy_seconds);
+}
+
+// Whether a lane was slower, or faster, than planned by a quarter in both of the last runs.
+bool lane_is_off(std::span<const RunRecord> runs) {
+  constexpr double kQuarter = 1.25;
+  if (runs.size() < 2) return false;
+  const RunRecord& last = runs.back();
+  const RunRecord& before = runs[runs.size() - 2];
+  return std::any_of(
+      last.planned.lanes.begin(), last.planned.lanes.end(), [&](const LaneFigures& lane) {
+        const auto now = times_planned(last, lane);
+        const auto then = times_planned(before, before.planned.of_lane(lane.lane));
+        if (!now || !then) return false;
+        return std::min(*now, *then) > kQuarter || std::max(*now, *then) < 1.0 / kQuarter;
+      });
+}
+
+// Whether of the newest runs, at most 20 and at least 5, the median was faster or slower than
+// planned by a tenth.
+bool tokens_are_off(std::span<const RunRecord> runs) {
   constexpr size_t kMostRuns = 20;
   constexpr size_t kLeastRuns = 5;
   constexpr double kTolerance = 0.1;
-  if (now - measured < kLeastAge) return false;
-  const std::string since = utc_text(measured);  // its form sorts by time
   std::vector<double> ratios;
   for (auto run = runs.rbegin(); run != runs.rend() && ratios.size() < kMostRuns; ++run) {
-    if (run->when <= since) continue;
     const auto ratio =
         measured_over_planned(run->planned.tokens_per_second(), run->measured.tokens_per_second());
     if (ratio) ratios.push_back(*ratio);
@@ -151,6 +180,21 @@ bool runs_contradict_profile(const std::vector<RunRecord>& runs, std::time_t mea
   std::nth_element(ratios.begin(), ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2),
                    ratios.end());
   return std::abs(ratios[ratios.size() / 2] - 1.0) > kTolerance;
+}
+
+}  // namespace
+
+bool runs_contradict_profile(std::span<const RunRecord> runs, std::time_t measured,
+                             std::time_t now) {
+  constexpr std::time_t kHour = 3600;
+  const std::string since = utc_text(measured);  // its form sorts by time
+  const auto first = std::find_if(runs.begin(), runs.end(),
+                                  [&](const RunRecord& run) { return run.when > since; });
+  const auto earlier = runs.first(static_cast<size_t>(first - runs.begin()));
+  const auto later = runs.subspan(earlier.size());
+  const bool helps_not = now - measured < kHour && lane_is_off(earlier);
+  if (lane_is_off(later) && !helps_not) return true;
+  return now - measured >= kHour && tokens_are_off(later);
 }
 
 }  // namespace klotski

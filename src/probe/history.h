@@ -4,6 +4,7 @@
 // run. No result depends on the file: a failure to read it is no error.
 
 #include <ctime>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,11 +28,13 @@ std::string utc_text(std::time_t time);
 // that are broken are skipped.
 std::vector<RunRecord> remembered(std::string_view machine);
 
-// Whether a machine's runs, oldest first, say that a profile measured at that time no longer
-// foretells: it is an hour old, and of the newest runs since, at most 20 and at least 5, the median
-// generated tokens more than 10 % faster or slower than planned. The hour bounds the time that is
-// spent on measuring where not the machine but the prediction is off.
-bool runs_contradict_profile(const std::vector<RunRecord>& runs, std::time_t measured,
+// Whether a machine's runs, oldest first, say that a profile measured at that time does not
+// foretell: in the last two runs since, a lane took a quarter longer or shorter than planned for
+// what it did. Or the profile is an hour old, and the newest runs since, at most 20 and at least 5,
+// generated tokens more than 10 % faster or slower than planned in the median. Where lanes were off
+// before the profile was measured as well, measuring has not helped: then only the hour counts,
+// which bounds the time that is spent on measuring where the prediction itself is off.
+bool runs_contradict_profile(std::span<const RunRecord> runs, std::time_t measured,
                              std::time_t now);
 
 }  // namespace klotski

@@ -196,6 +196,50 @@ TEST(ProfileAge, RunsSinceItWasMeasuredMayContradictIt) {
   EXPECT_FALSE(runs_contradict_profile(better, kMeasured, kLater)) << "only the newest count";
 }
 
+// Runs of one lane, the disk's, that take this many times longer for a byte than planned.
+std::vector<RunRecord> runs_of_disk(const std::vector<double>& times, int64_t first = 1) {
+  std::vector<RunRecord> runs;
+  for (const double takes : times) {
+    RunRecord one = record(first + std::ssize(runs));
+    one.planned = {.seconds = 4, .generated_tokens = 10, .lanes = {{"disk read", 2, 1000}}};
+    // Fewer bytes than planned say nothing about the disk.
+    one.measured = {.seconds = 4, .generated_tokens = 10, .lanes = {{"disk read", takes, 500}}};
+    runs.push_back(one);
+  }
+  return runs;
+}
+
+TEST(ProfileAge, ALaneThatIsOffTwiceContradictsIt) {
+  constexpr std::time_t kMeasured = 1'900'000'000;
+  constexpr std::time_t kSoon = kMeasured + 60;
+  const auto contradict = [&](const std::vector<double>& times) {
+    return runs_contradict_profile(runs_of_disk(times), kMeasured, kSoon);
+  };
+  EXPECT_TRUE(contradict({1.3, 1.3}));
+  EXPECT_TRUE(contradict({0.7, 0.7}));
+  EXPECT_TRUE(contradict({1.0, 1.0, 1.3, 2.0}));
+  EXPECT_FALSE(contradict({1.3}));
+  EXPECT_FALSE(contradict({1.3, 1.0})) << "not in a row";
+  EXPECT_FALSE(contradict({1.3, 0.7})) << "not the same way";
+  EXPECT_FALSE(contradict({1.2, 1.2})) << "not by a quarter";
+  std::vector<RunRecord> idle = runs_of_disk({1.5, 1.5});
+  for (RunRecord& run : idle) run.planned.seconds = 30;
+  EXPECT_FALSE(runs_contradict_profile(idle, kMeasured, kSoon)) << "a lane with little to do";
+  std::vector<RunRecord> brief = runs_of_disk({1.5, 1.5});
+  for (RunRecord& run : brief) run.measured.seconds = 0.9;
+  EXPECT_FALSE(runs_contradict_profile(brief, kMeasured, kSoon)) << "too short a run";
+}
+
+TEST(ProfileAge, WhereMeasuringHasNotHelpedItWaits) {
+  constexpr std::time_t kMeasured = 1'900'000'002;  // after the first two runs
+  const auto contradict = [&](const std::vector<double>& times, std::time_t later) {
+    return runs_contradict_profile(runs_of_disk(times), kMeasured, kMeasured + later);
+  };
+  EXPECT_FALSE(contradict({1.5, 1.5, 1.5, 1.5}, 60));
+  EXPECT_TRUE(contradict({1.5, 1.5, 1.5, 1.5}, 3600));
+  EXPECT_TRUE(contradict({1.0, 1.0, 1.5, 1.5}, 60));
+}
+
 TEST(MachineName, IsOfARecord) {
   const RunRecord run = record(1, machine_name(12));
   EXPECT_NE(run.machine.find(", 12 threads"), std::string::npos);

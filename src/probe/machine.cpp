@@ -7,11 +7,13 @@
 #include <cmath>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "memory/arena.h"
 #include "memory/direct_file.h"
 #include "memory/disk_reader.h"
+#include "probe/agreed.h"
 #include "probe/median.h"
 #include "probe/random_weights.h"
 #include "probe/repeating.h"
@@ -25,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array<uint64_t, 4> kBlocks{256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
 constexpr std::array<int, 4> kDepths{1, 4, 8, 32};
 constexpr uint64_t kNewMemory = kGiB;
+constexpr std::chrono::milliseconds kPause(20);
 
 uint64_t sum_of(std::span<const uint64_t> words) {
   constexpr size_t kSums = 16;  // side by side, so that no addition waits for another
@@ -37,7 +40,7 @@ uint64_t sum_of(std::span<const uint64_t> words) {
   return sum;
 }
 
-// The median of some passes: memory has no fixed speed that a pass could only fall short of.
+// Passes have pauses between them, so that not all fall into one busy moment.
 double memory_rate(const Processor& cpu, Tier& tier, uint64_t bytes) {
   constexpr size_t kPiece = kMiB / sizeof(uint64_t);
   const uint64_t pieces = std::max<uint64_t>(std::min(bytes, tier.limit_bytes() / 2) / kMiB, 1);
@@ -45,16 +48,15 @@ double memory_rate(const Processor& cpu, Tier& tier, uint64_t bytes) {
   fill_random(cpu, memory.bytes(), DType::F32);
   const auto* words = reinterpret_cast<const uint64_t*>(memory.bytes().data());
   std::atomic<uint64_t> sink{0};  // keeps the reads from being optimised away
-  std::array<double, 5> rates{};
-  for (double& rate : rates) {
+  return fastest_agreed([&] {
+    std::this_thread::sleep_for(kPause);
     const auto start = Clock::now();
     cpu.parallel_for(static_cast<int64_t>(pieces), [&](int64_t begin, int64_t end) {
       const auto first = static_cast<size_t>(begin) * kPiece;
       sink += sum_of({words + first, static_cast<size_t>(end - begin) * kPiece});
     });
-    rate = static_cast<double>(pieces * kMiB) / seconds_since(start);
-  }
-  return median(rates);
+    return static_cast<double>(pieces * kMiB) / seconds_since(start);
+  });
 }
 
 // Places of a file, far apart. There are more of them than memory to read them into, so that a
@@ -182,14 +184,13 @@ class UnitsBench {
   }
 
   void alone(MachineProfile& profile) {
-    std::array<double, 3> rates{};
-    for (double& rate : rates) {
+    const auto read_all = [&] {
       DiskReader reader{DiskReaderOptions{}};
       const auto start = Clock::now();
       for (size_t i = 0; i < region_.extents.size(); ++i) reader.read(region_.next(1));
-      rate = static_cast<double>(reader.counts().bytes) / seconds_since(start);
-    }
-    profile.disk().bytes_per_second = median(rates);
+      return static_cast<double>(reader.counts().bytes) / seconds_since(start);
+    };
+    profile.disk().bytes_per_second = fastest_agreed(read_all, 3, 5);
   }
 
   void while_computing(MachineProfile& profile) {

@@ -151,17 +151,19 @@ Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
                   {kernels_of(subject), subject.host.threads()}, subject.precision,
                   largest_file(subject.checkpoint));
   const std::optional<fs::path> path = stored_at(print);
+  bool contradicted = false;
   if (path) {
     std::optional<Profile> found = load(*path, print);
-    if (found && is_of(*found, subject) &&
-        !is_outdated(*path, subject.checkpoint.folder().filename().string())) {
-      return done(std::move(*found), true);
+    if (found && is_of(*found, subject)) {
+      contradicted = is_outdated(*path, subject.checkpoint.folder().filename().string());
+      if (!contradicted) return done(std::move(*found), true);
     }
   }
   Profile measured = measure(subject);
   const std::string why_not_kept = path ? replace_cache_file(*path, write_profile(measured, print))
                                         : std::string(kNoCacheFolder);
   Probed probed = done(std::move(measured), false);
+  probed.contradicted = contradicted;
   probed.why_not_kept = why_not_kept;
   return probed;
 }

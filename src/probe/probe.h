@@ -31,8 +31,9 @@ Profile measure_profile(const ProbeSubject& subject);
 
 struct Probed {
   Profile profile;
-  bool cached = false;  // measured by an earlier process
-  double seconds = 0;   // time to measure or to find the profile
+  bool cached = false;        // measured by an earlier process
+  double seconds = 0;         // time to measure or to find the profile
+  bool contradicted = false;  // there was a stored profile, but runs went otherwise
   // Why the next process has to measure anew; empty where it need not.
   std::string why_not_kept{};
 };
