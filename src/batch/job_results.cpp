@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -73,7 +74,7 @@ JobResults::~JobResults() {
   try {
     for (const auto& file : files_) file->discard();
     journal_->remove();
-  } catch (const Error&) {  // the next run finds an empty job and goes on with it
+  } catch (const std::exception&) {  // the next run finds an empty job and goes on with it
   }
 }
 

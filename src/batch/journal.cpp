@@ -122,7 +122,14 @@ void Journal::forget() {
   committed_ = rows_begin_;
 }
 
-// A journal that is there again after a power failure says that all rows are done.
-void Journal::remove() { remove_file(path()); }
+// A journal that is there again after a power failure says that all rows are done: it does no harm
+// where the folder cannot be flushed.
+void Journal::remove() {
+  remove_file(path());
+  try {
+    sync_folder_of(path());
+  } catch (const Error&) {
+  }
+}
 
 }  // namespace klotski

@@ -1,3 +1,4 @@
+#include <execinfo.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -124,6 +125,13 @@ const std::terminate_handler kUsualEnd = std::get_terminate();
   std::abort();
 }
 
+// The C library loads what it needs for exceptions that pass through its own functions only when
+// the first one does, and ends the process where there is no memory for that.
+void load_unwinder() {
+  void* frame = nullptr;
+  ::backtrace(&frame, 1);
+}
+
 int report_out_of_memory() {
   try {
     return report(ErrorKind::does_not_fit,
@@ -200,6 +208,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace klotski;
   std::set_terminate(end_without_memory);
+  load_unwinder();
   fill_closed_descriptors();
   install_signal_handlers();
   use_little_address_space_per_thread();

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -34,6 +35,8 @@ class ThreadQueue final : public ReadQueue {
              "no thread can be started to read from the disk ({}): too many processes, or {}",
              error.what(), describe_shortage(kThreadStackBytes));
       }
+    } catch (const std::bad_alloc&) {  // for the thread's own record
+      if (threads_.empty()) throw;
     }
   }
 
