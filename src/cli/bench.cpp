@@ -77,7 +77,8 @@ std::string comparisons(const std::vector<Setting>& settings, const OpenedModel&
                           .sequences = std::ssize(measured.generated),
                           .planned = figures_of(*measured.predicted),
                           .measured = figures_of(measured)};
-    why_not = remember_run(run);
+    const std::string this_one = remember_run(run);
+    if (why_not.empty()) why_not = this_one;
     text += fmt::format("\nPlanned and measured, {}:\n\n{}", setting.name,
                         planned_beside_measured(run.planned, run.measured));
   }

@@ -192,8 +192,8 @@ void add_session_flags(CLI::App& command, SessionFlags& flags) {
   add_memory_flags(command, flags);
   add_integer(
       command, "--stall-limit", {0, 1'000'000},
-      "Seconds in which nothing is done (no read, copy or computation ends) after which the "
-      "command ends with exit code 6 (default 600; 0: it waits for ever)",
+      "Seconds without the end of a task (a unit of weights read or copied, a computation) after "
+      "which the command ends with exit code 6 (default 600; 0: it waits for ever)",
       [&flags](int64_t value) {
         flags.options.pipeline.executor.stall_limit = std::chrono::seconds(value);
       });

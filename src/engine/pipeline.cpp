@@ -279,9 +279,13 @@ void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take
   // A load that was made ahead of this pass may have failed long ago: that is no reason for this
   // pass to fail, which asks for the unit again.
   if (executor_.failed()) start_clean();
+  if (cache_.abandoned()) {
+    fail(ErrorKind::device_lost, "nothing is computed after a task that did not end in time");
+  }
   try {
     run(group, take);
   } catch (...) {
+    if (executor_.stalled()) cache_.abandon();
     start_clean();
     throw;
   }

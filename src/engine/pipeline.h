@@ -97,8 +97,8 @@ class Pipeline {
 
   PipelineReport report() const;
 
-  // Whether a task may never end (Executor::stalled). The end of the pipeline waits for it.
-  bool stalled() const { return executor_.stalled(); }
+  // Computes no more; false where a task never ends, which the end of the pipeline would wait for.
+  [[nodiscard]] bool stop() { return executor_.stop(); }
 
  private:
   class Sink;

@@ -115,6 +115,18 @@ void Executor::close() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+bool Executor::stop() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  ring_all_lanes();
+  try {
+    wait_for_tasks(lock, [&] { return working_ == 0; });
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 void Executor::set_step(int64_t step) {
   const std::lock_guard lock(mutex_);
   step_ = step;
@@ -346,6 +358,7 @@ size_t Executor::join(const LaneQueue& queue, size_t begin) {
 void Executor::work(Queue& of_lane) {
   const size_t most_begun = lanes_.most_begun_on(of_lane.lane);
   std::unique_lock lock(mutex_);
+  ++working_;
   std::deque<Call> calls;  // under way
   while (true) {
     Numbers picked;
@@ -362,9 +375,11 @@ void Executor::work(Queue& of_lane) {
       run_call(lock, calls.front());
       calls.pop_front();
     } else {
-      return;
+      break;
     }
   }
+  --working_;
+  done_.ring();
 }
 
 // Whether a call's dependencies are over, or it has not begun and is given up since something

@@ -105,6 +105,9 @@ class Executor {
   void recover();
   // Whether a wait has failed by the limit and a lane is at work still.
   bool stalled() const;
+  // Takes no more tasks, and returns when the calls that have begun are over; false where one never
+  // ends. Nothing else is asked of the executor afterwards, and its end waits for that call.
+  [[nodiscard]] bool stop();
 
  private:
   struct Node {
@@ -200,6 +203,7 @@ class Executor {
   int64_t step_ = 0;
   std::exception_ptr error_;
   bool stalled_ = false;
+  size_t working_ = 0;  // lanes whose threads are at their work
   uint64_t ended_ = 0;  // tasks
   Dependencies dependencies_;
   std::deque<Node> nodes_;  // from task `first_` on; earlier ones are done and gone

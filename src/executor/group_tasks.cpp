@@ -37,7 +37,7 @@ void GroupTasks::begin(std::span<const MicroBatch> group) {
   members_.clear();
   int64_t rows = 0;
   for (const MicroBatch& micro_batch : group) {
-    members_.push_back({.micro_batch = &micro_batch, .first_row = rows});
+    members_.push_back({.micro_batch = micro_batch, .first_row = rows});
     rows += micro_batch.batch.rows();
   }
   sorted_.reset();
@@ -100,7 +100,7 @@ Rows GroupTasks::logits() {
 }
 
 Rows GroupTasks::rows_of(Rows rows, const Member& member) const {
-  return {rows.row(member.first_row), member.micro_batch->batch.rows(), rows.width};
+  return {rows.row(member.first_row), member.micro_batch.batch.rows(), rows.width};
 }
 
 KvStage* GroupTasks::stage(const Task& task) {
@@ -110,19 +110,19 @@ KvStage* GroupTasks::stage(const Task& task) {
 void GroupTasks::embed(const Task& task) {
   const Member& here = member(task);
   klotski::embed(with_, rows_of(hidden_, here), slots_.weights(task.unit, task.slot),
-                 here.micro_batch->batch.tokens, here.micro_batch->batch.positions);
+                 here.micro_batch.batch.tokens, here.micro_batch.batch.positions);
 }
 
 void GroupTasks::attention(const Task& task) {
   Member& here = member(task);
   const WeightSet weights = slots_.weights(task.unit, task.slot);
   const Rows hidden = rows_of(hidden_, here);
-  AttentionOf attention{.micro_batch = *here.micro_batch,
+  AttentionOf attention{.micro_batch = here.micro_batch,
                         .layer = task.layer,
                         .inputs = {},
                         .attended = hidden,
                         .stage = stage(task)};
-  if (here.micro_batch->batch.encodes() && task.layer.value >= with_.model.encoder_layers()) {
+  if (here.micro_batch.batch.encodes() && task.layer.value >= with_.model.encoder_layers()) {
     const Attending encoded(cache_, attention);
     return keep_encoded(with_, hidden, encoded.sequences(), weights, task.layer);
   }
@@ -155,7 +155,7 @@ void GroupTasks::project(const Task& task) {
 }
 
 const Rotation& GroupTasks::rotation(Member& of) {
-  if (!of.rotation) of.rotation = rotation_of(with_, of.micro_batch->batch);
+  if (!of.rotation) of.rotation = rotation_of(with_, of.micro_batch.batch);
   return *of.rotation;
 }
 
@@ -177,10 +177,10 @@ void GroupTasks::gate(const Task& task) {
 std::vector<ExpertId> GroupTasks::recorded_choices(const Member& of, LayerId layer) const {
   std::vector<ExpertId> choices;
   if (!recorded_ || !with_.model.layer(layer).feed_forward.routed) return choices;
-  for (size_t i = 0; i < of.micro_batch->sequences.size(); ++i) {
-    const BatchSequence& rows = of.micro_batch->batch.sequences[i];
+  for (size_t i = 0; i < of.micro_batch.sequences.size(); ++i) {
+    const BatchSequence& rows = of.micro_batch.batch.sequences[i];
     for (int64_t position = rows.past; position < rows.past + rows.tokens; ++position) {
-      const int64_t sequence = of.micro_batch->sequences[i]->number() - 1;
+      const int64_t sequence = of.micro_batch.sequences[i]->number() - 1;
       for (const uint16_t expert : recorded_->choices(sequence, position, layer)) {
         choices.emplace_back(expert);
       }
@@ -262,7 +262,7 @@ void GroupTasks::queries_down(const Task& task) {
 }
 
 void GroupTasks::attention_on_cpu(const Task& task) {
-  cpu_attention_->run(task, *member(task).micro_batch);
+  cpu_attention_->run(task, member(task).micro_batch);
 }
 
 void GroupTasks::attended_up(const Task& task) { cpu_attention_->attended_up(task, rows_of(task)); }
@@ -323,12 +323,12 @@ void GroupTasks::combine(const Task& task) {
 
 void GroupTasks::compute_logits(const Task& task) {
   const Member& here = member(task);
-  const std::vector<int32_t> wanted = here.micro_batch->batch.logit_rows();
+  const std::vector<int32_t> wanted = here.micro_batch.batch.logit_rows();
   logits_.reset();
   logits_.emplace(with_.ops, static_cast<int64_t>(wanted.size()), with_.model.vocabulary);
   klotski::logits(with_, logits_->rows(), rows_of(hidden_, here),
                   slots_.weights(task.unit, task.slot), wanted);
-  if (here.micro_batch->only_most_likely) {
+  if (here.micro_batch.only_most_likely) {
     List<TokenId> tokens(with_.ops, static_cast<int64_t>(wanted.size()));
     with_.ops.most_likely(tokens.span(), logits_->rows());
     most_likely_ = tokens.download();
@@ -338,7 +338,7 @@ void GroupTasks::compute_logits(const Task& task) {
 }
 
 void GroupTasks::load_kv(const Task& task) {
-  cache_.load(*stage(task), member(task).micro_batch->sequences, task.layer);
+  cache_.load(*stage(task), member(task).micro_batch.sequences, task.layer);
 }
 
 void GroupTasks::store_kv(const Task& task) { cache_.store(*stage(task)); }

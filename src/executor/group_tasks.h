@@ -34,7 +34,7 @@ class GroupTasks {
   GroupTasks(const Arithmetic& with, WeightSlots& slots, PagedKvCache& cache, const Policy& policy,
              const ComputeMemory& memory, const RecordedRouting* recorded = nullptr);
 
-  // Takes the group to work on next; it must stay until the tasks are done.
+  // Takes a copy of the group to work on next, whose sequences must stay until the tasks are done.
   void begin(std::span<const MicroBatch> group);
 
   // Carries out a task, or several that may_join() has joined. The worker of their lane calls
@@ -61,7 +61,7 @@ class GroupTasks {
 
  private:
   struct Member {
-    const MicroBatch* micro_batch = nullptr;
+    MicroBatch micro_batch;
     int64_t first_row = 0;
     std::optional<Rotation> rotation = {};  // rotation in all layers
     std::optional<Routing> routing = {};    // routing of the latest layer
@@ -126,7 +126,7 @@ class GroupTasks {
 
   Member& member(const Task& task) { return members_[static_cast<size_t>(task.micro_batch)]; }
   Rows rows_of(Rows rows, const Member& member) const;
-  int64_t rows_of(const Task& task) { return member(task).micro_batch->batch.rows(); }
+  int64_t rows_of(const Task& task) { return member(task).micro_batch.batch.rows(); }
   // First expert output of a micro-batch, which has its own place whatever the layer.
   int64_t first_output(const Member& member) const { return member.first_row * most_choices_; }
   std::vector<ExpertId> recorded_choices(const Member& of, LayerId layer) const;

@@ -117,6 +117,27 @@ TEST_F(StalledLane, ThatEndsAfterAllRecovers) {
   EXPECT_EQ(run, 3);
 }
 
+// Nobody waits for a load that was made ahead, until the executor is to stop.
+TEST_F(StalledLane, IsFoundByWhoeverStopsTheExecutor) {
+  Executor& executor = start();
+  executor.submit({load()});
+  executor.drain(/*loads_may_go_on=*/true);
+  while (run == 0) std::this_thread::yield();
+  EXPECT_FALSE(executor.stalled());
+  EXPECT_FALSE(executor.stop());
+  EXPECT_TRUE(executor.stalled());
+  EXPECT_EQ(told.size(), 1U);
+  let_go();
+  while (executor.stalled()) std::this_thread::yield();
+  EXPECT_TRUE(executor.stop());
+}
+
+TEST_F(StalledLane, IsNotTakenForOneThatWaits) {
+  Executor& executor = start();
+  EXPECT_TRUE(executor.stop());
+  EXPECT_EQ(run, 0);
+}
+
 TEST_F(StalledLane, IsFoundWhileAFailureIsRecoveredFrom) {
   std::atomic<bool> loading = false;
   Executor& executor = start({.run = [&](Executor::Tasks tasks) {

@@ -165,6 +165,7 @@ void PagedKvCache::commit(KvSequence& sequence, int64_t tokens) {
 
 // Gives pages back from the last on, so that the next reserve takes them in their order again.
 void PagedKvCache::undo(KvSequence& sequence) {
+  if (abandoned_) return;
   while (static_cast<int64_t>(sequence.pages_.size()) > pages_for(sequence.length_)) {
     give_back(sequence, sequence.pages_.back());
     sequence.pages_.pop_back();
@@ -195,6 +196,7 @@ void PagedKvCache::give_back_unseen(KvSequence& sequence) {
 }
 
 void PagedKvCache::release(KvSequence& sequence) {
+  if (abandoned_) return;
   std::vector<int32_t>& pages = sequence.pages_;
   std::erase(pages, KvSequence::kGivenBack);
   if (sequence.spilled_) {

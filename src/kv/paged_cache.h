@@ -119,6 +119,10 @@ class PagedKvCache {
   // booked.
   void undo(KvSequence& sequence);
   void release(KvSequence& sequence);
+  // Lets all sequences be as they are from now on: undo() and release() do nothing. For a thread
+  // that may never return from one of them.
+  void abandon() { abandoned_ = true; }
+  bool abandoned() const { return abandoned_; }
   // Releases a sequence that keeps its number, to be placed and computed anew.
   void vacate(KvSequence& sequence);
 
@@ -170,6 +174,7 @@ class PagedKvCache {
   std::vector<LayerPages> layers_;
   int64_t booked_pages_ = 0;
   int64_t numbered_ = 0;  // sequences so far
+  bool abandoned_ = false;
   MemoryPages memory_;
   SpillPages spill_;
   SequenceStates states_;

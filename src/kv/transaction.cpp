@@ -1,6 +1,7 @@
 #include "kv/transaction.h"
 
 #include "base/error.h"
+#include "base/keep_for_ever.h"
 
 namespace klotski {
 
@@ -22,6 +23,7 @@ void KvTransaction::commit() {
 
 PlacedSequences::~PlacedSequences() {
   for (KvSequence& sequence : sequences_) cache_.release(sequence);
+  if (cache_.abandoned()) keep_for_ever(std::move(sequences_));
 }
 
 bool PlacedSequences::place(int64_t total_tokens, int64_t step_tokens) {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/keep_for_ever.h"
 #include "device/device.h"
 #include "engine/text_pass.h"
 #include "executor/disk_source.h"
@@ -102,7 +102,9 @@ void Session::measure(Form& form) {
                                  ? "kept for the next time"
                                  : "not kept for the next time: " + one_line(probed.why_not_kept);
     events_.tell(Remark::Topic::machine_measured,
-                 fmt::format("measured the machine in {:.1f} s; {}", probed.seconds, kept));
+                 fmt::format("measured the machine{} in {:.1f} s; {}",
+                             probed.contradicted ? " anew, since runs were not as planned," : "",
+                             probed.seconds, kept));
   }
 }
 
@@ -244,7 +246,7 @@ void Session::load_form() {
     // A device's weights are in place before it begins, and all are packed or none.
     if (on_device() || form_ != &plain_) preload();
   } catch (...) {
-    if (!pipeline().stalled()) unload();
+    if (pipeline().stop()) loaded_.reset();
     throw;
   }
 }
@@ -267,11 +269,11 @@ void Session::load() {
 }
 
 Session::~Session() {
-  if (loaded_ && pipeline().stalled()) abandon();
+  if (loaded_ && !pipeline().stop()) abandon();
 }
 
 void Session::unload() {
-  if (loaded_ && pipeline().stalled()) {
+  if (loaded_ && !pipeline().stop()) {
     fail(ErrorKind::device_lost, "a model cannot be unloaded while one of its tasks never ends");
   }
   loaded_.reset();
@@ -279,15 +281,10 @@ void Session::unload() {
 
 // Keeps all that tasks use for as long as the process lives.
 void Session::abandon() {
-  struct Kept {
-    std::shared_ptr<const OpenedModel> plain, form;
-    OpenedTarget target;
-    std::unique_ptr<Loaded> loaded;
-  };
-  static std::mutex mutex;
-  static auto& kept = *new std::vector<Kept>;
-  const std::lock_guard lock(mutex);
-  kept.push_back({plain_.model, form_->model, std::move(target_), std::move(loaded_)});
+  keep_for_ever(plain_.model);
+  keep_for_ever(form_->model);
+  keep_for_ever(std::move(target_));
+  keep_for_ever(std::move(loaded_));
 }
 
 void Session::preload() {

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <thread>
 
 #include "device/testing.h"
 #include "kernels/testing.h"
@@ -36,26 +38,47 @@ class HangingDisk final : public ReadHook {
   std::atomic<bool> hangs_{true};
 };
 
+// A processor whose attention ends only when the test lets it.
+class HangingProcessor final : public ReferenceProcessor {
+ public:
+  void attention(std::span<const AttentionArguments> sequences) const override {
+    hangs_.wait(true);
+    ReferenceProcessor::attention(sequences);
+    ++ended_;
+  }
+  void let_go() {
+    hangs_ = false;
+    hangs_.notify_all();
+  }
+  int ended() const { return ended_; }
+
+ private:
+  std::atomic<bool> hangs_{true};
+  mutable std::atomic<int> ended_{0};
+};
+
 class Stall : public ::testing::Test {
  protected:
   Stall() {
     options_.device = "cpu";
     options_.kernels = "reference";
-    options_.pipeline.executor.stall_limit = std::chrono::milliseconds(200);
+    // Longer than a read of the disks that tests run on.
+    options_.pipeline.executor.stall_limit = std::chrono::milliseconds(1500);
     events_.remark = [this](const Remark& remark) {
       if (remark.topic == Remark::Topic::nothing_ends) ++told_;
     };
   }
 
   // What the session says when it computes; then it is gone, though something in it hangs.
-  std::string end_of(std::optional<Session>& session) {
+  std::string end_of(std::optional<Session>& session, const std::function<void()>& loaded = {}) {
     const Tokens prompts = {{1, 5, 9, 13}, {1, 2}};
-    constexpr int64_t kTokens = 3;
+    constexpr int64_t kAnswer = 3;
     std::string message = "all went well";
     try {
-      session->plan(testing::workload_of(prompts, kTokens));
+      session->plan(testing::workload_of(prompts, kAnswer));
       session->load();
-      generate(*session, prompts, kTokens);
+      if (loaded) loaded();
+      generate(*session, prompts, kAnswer);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::device_lost);
       message = error.what();
@@ -76,27 +99,43 @@ TEST_F(Stall, OfADiskEndsTheSession) {
   options_.pipeline.disk.hook = &disk;
   std::optional<Session> session(std::in_place, tiny_model(), options_, events_);
   const std::string message = end_of(session);
-  EXPECT_NE(message.find("no task has ended for 0.2"), std::string::npos) << message;
+  EXPECT_NE(message.find("no task has ended for 1."), std::string::npos) << message;
   EXPECT_NE(message.find("at work: [disk read load "), std::string::npos) << message;
   EXPECT_NE(message.find("2 unfinished sequences are lost"), std::string::npos) << message;
   EXPECT_EQ(told_, 1);
   disk.let_go();
 }
 
+// The sequences of the pass, which attention reads when it goes on, are still there.
+TEST_F(Stall, OfAProcessorEndsTheSession) {
+  static auto& processor = *new HangingProcessor;
+  OpenedTarget opened{.device = nullptr, .target = Target{.ops = processor}};
+  std::optional<Session> session(std::in_place, tiny_model(), std::move(opened), options_, events_);
+  const std::string message = end_of(session);
+  EXPECT_NE(message.find("at work: [compute attention "), std::string::npos) << message;
+  processor.let_go();
+  while (processor.ended() == 0) std::this_thread::yield();
+}
+
+// While weights are loaded, and in a pass, for which few of them stay on the device.
 TEST_F(Stall, OfADeviceEndsTheSessionWhereverItComes) {
   options_.device = "auto";
-  for (const int copies : {0, 7, 40}) {
-    SCOPED_TRACE(copies);
+  options_.limits.expert_slots = 4;
+  for (const bool in_a_pass : {false, true}) {
+    SCOPED_TRACE(in_a_pass);
     auto device = std::make_unique<HostDevice>();
     HostDevice& hanging = *device;
-    hanging.hang_at_copy(copies);
+    if (!in_a_pass) hanging.hang_at_copy(7);
     Target target{.ops = reference_processor(), .device = device.get()};
     OpenedTarget opened{.device = std::move(device), .target = std::move(target)};
     std::optional<Session> session(std::in_place, tiny_model(), std::move(opened), options_,
                                    events_);
-    const std::string message = end_of(session);
-    EXPECT_NE(message.find("no task has ended for 0.2"), std::string::npos) << message;
+    const std::string message = end_of(session, [&] {
+      if (in_a_pass) hanging.hang_at_copy(3);
+    });
+    EXPECT_NE(message.find("no task has ended for 1."), std::string::npos) << message;
     EXPECT_EQ(message.find("at work: []"), std::string::npos) << message;
+    EXPECT_EQ(message.find("sequences are lost") != std::string::npos, in_a_pass) << message;
     hanging.let_go();
   }
 }

@@ -4,8 +4,8 @@ import pytest
 
 from klotski import LLM
 
-#: For tests that start the program, which has a sanitizer's runtime of its own, or that measure memory.
 SANITIZED = bool(os.environ.get("KLOTSKI_SANITIZE"))
+#: For tests that measure memory or time.
 plain_build = pytest.mark.skipif(SANITIZED, reason="not with a sanitizer")
 starts_the_program = pytest.mark.skipif(SANITIZED, reason="the sanitizer loaded for the interpreter is not the program's")
 
