@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "base/keep_for_ever.h"
 #include "base/memory_limit.h"
 #include "engine/prompt.h"
 #include "model/rope.h"
@@ -202,13 +203,15 @@ Progress Engine::sample(Sequence& sequence, std::span<const float> logits) const
 void Engine::retire(const std::vector<Progress>& progress) {
   for (const Progress& entry : progress) {
     if (entry.finish == Finish::not_yet) continue;
-    std::erase_if(sequences_, [&](const std::unique_ptr<Sequence>& sequence) {
-      if (sequence->id != entry.sequence) return false;
-      pipeline_.end_sequence(sequence->kv);
-      pipeline_.cache().release(sequence->kv);
-      room_or_requests_are_new_ = true;
-      return true;
-    });
+    const auto ended =
+        std::find_if(sequences_.begin(), sequences_.end(),
+                     [&](const auto& sequence) { return sequence->id == entry.sequence; });
+    if (ended == sequences_.end()) continue;
+    pipeline_.end_sequence((*ended)->kv);
+    pipeline_.cache().release((*ended)->kv);
+    if (pipeline_.cache().abandoned()) keep_for_ever(std::move(*ended));
+    room_or_requests_are_new_ = true;
+    sequences_.erase(ended);
   }
 }
 

@@ -285,8 +285,12 @@ void Pipeline::forward(std::span<const MicroBatch> group, const TakeLogits& take
   try {
     run(group, take);
   } catch (...) {
-    if (executor_.stalled()) cache_.abandon();
-    start_clean();
+    try {
+      start_clean();
+    } catch (...) {  // a task hangs, which uses the sequences
+      cache_.abandon();
+      throw;
+    }
     throw;
   }
 }

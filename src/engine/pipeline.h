@@ -99,6 +99,7 @@ class Pipeline {
 
   // Computes no more; false where a task never ends, which the end of the pipeline would wait for.
   [[nodiscard]] bool stop() { return executor_.stop(); }
+  void abandon() { executor_.abandon(); }  // the pipeline must never end
 
  private:
   class Sink;

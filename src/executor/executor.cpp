@@ -127,6 +127,10 @@ bool Executor::stop() {
   return true;
 }
 
+void Executor::abandon() {
+  for (std::thread& worker : workers_) worker.detach();
+}
+
 void Executor::set_step(int64_t step) {
   const std::lock_guard lock(mutex_);
   step_ = step;
@@ -134,6 +138,7 @@ void Executor::set_step(int64_t step) {
 
 TaskNumber Executor::submit(Fragment fragment) {
   const std::lock_guard lock(mutex_);
+  check_open();
   LaneMap<Queue*> more;
   try {
     for (Task& task : fragment) {
@@ -296,9 +301,15 @@ bool Executor::failed() const {
 
 void Executor::recover() {
   std::unique_lock lock(mutex_);
+  check_open();
   wait_for_tasks(lock, [&] { return nodes_.empty(); });
   error_ = nullptr;
   stalled_ = false;
+}
+
+// Lanes that have stopped would leave every task undone.
+void Executor::check_open() const {
+  if (closed_) fail(ErrorKind::device_lost, "tasks are not taken by an executor that was stopped");
 }
 
 void Executor::throw_if_failed() const {

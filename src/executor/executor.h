@@ -106,8 +106,11 @@ class Executor {
   // Whether a wait has failed by the limit and a lane is at work still.
   bool stalled() const;
   // Takes no more tasks, and returns when the calls that have begun are over; false where one never
-  // ends. Nothing else is asked of the executor afterwards, and its end waits for that call.
+  // ends. The executor's end waits for that call, unless it is abandoned.
   [[nodiscard]] bool stop();
+  // Leaves the threads alone, to which all that they use belongs from now on: the executor must
+  // never end.
+  void abandon();
 
  private:
   struct Node {
@@ -192,6 +195,7 @@ class Executor {
   bool at_work() const;
   void wake_sleepers(const std::deque<Call>& calls);
   void throw_if_failed() const;
+  void check_open() const;
   Node& node(TaskNumber number) { return nodes_[static_cast<size_t>(number - first_)]; }
 
   Calls calls_;

@@ -257,6 +257,7 @@ void Session::load() {
   try {
     load_form();
   } catch (const NotPackable& error) {
+    if (loaded_) throw;  // and a task of it never ends
     events_.tell(Remark::Topic::experts_packed,
                  fmt::format("experts stay as they are: {}", one_line(error.what())));
     options_.packing = Packing::never;
@@ -281,6 +282,7 @@ void Session::unload() {
 
 // Keeps all that tasks use for as long as the process lives.
 void Session::abandon() {
+  pipeline().abandon();
   keep_for_ever(plain_.model);
   keep_for_ever(form_->model);
   keep_for_ever(std::move(target_));
