@@ -119,6 +119,7 @@ TEST_F(Stall, OfAProcessorEndsTheSession) {
 
 // While weights are loaded, and in a pass, for which few of them stay on the device.
 TEST_F(Stall, OfADeviceEndsTheSessionWhereverItComes) {
+  static const auto& processor = *new ReferenceProcessor;  // threads that were left alone use it
   options_.device = "auto";
   options_.limits.expert_slots = 4;
   for (const bool in_a_pass : {false, true}) {
@@ -126,7 +127,7 @@ TEST_F(Stall, OfADeviceEndsTheSessionWhereverItComes) {
     auto device = std::make_unique<HostDevice>();
     HostDevice& hanging = *device;
     if (!in_a_pass) hanging.hang_at_copy(7);
-    Target target{.ops = reference_processor(), .device = device.get()};
+    Target target{.ops = processor, .device = device.get()};
     OpenedTarget opened{.device = std::move(device), .target = std::move(target)};
     std::optional<Session> session(std::in_place, tiny_model(), std::move(opened), options_,
                                    events_);
