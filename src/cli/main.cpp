@@ -219,7 +219,7 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (const Error& error) {
     const int code = report(error.kind(), error.what());
-    // What a program does at its end may wait for a device that never answers.
+    // Destructors and drivers that run at a program's end may wait for a device that never answers.
     if (error.kind() == ErrorKind::device_lost) ::_exit(code);
     return code;
   } catch (const std::bad_alloc&) {

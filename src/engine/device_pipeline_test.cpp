@@ -17,16 +17,9 @@ class DevicePipeline : public DeviceRuns {};
 // Results are equal whatever the slots of both memories, the strategy, the grouping and the timing.
 TEST_P(DevicePipeline, EqualsTheResidentRunBitForBit) {
   for (int trial = 0; trial < trials(12); ++trial) {
+    SCOPED_TRACE(trial);
     const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary);
-    const RunLimits limits = random_limits();
-    const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
-    RunPlan chosen = plan(limits, texts.workload());
-    take_slots_away(chosen);
-    share_experts(chosen.policy);
-    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
-    if (random_() % 2 == 0) prepared.pipeline().preload([](uint64_t, uint64_t) {});
-    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected) << "trial " << trial;
-    EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
+    ASSERT_NO_FATAL_FAILURE(equals_resident_run(texts, random_limits()));
   }
   EXPECT_GT(device_.bytes_to_device(), 0u);
   EXPECT_GT(lending_, 0);

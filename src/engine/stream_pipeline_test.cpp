@@ -27,13 +27,7 @@ TEST_P(StreamPipeline, EqualsTheResidentRunWhateverTheDeviceDoesWhen) {
       limits.kv_bytes = (1 + random_() % 2) *
                         sequence_cache_bytes(test_.description, limits.precision, texts.longest());
     }
-    const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
-    RunPlan chosen = plan(limits, texts.workload());
-    take_slots_away(chosen);
-    share_experts(chosen.policy);
-    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
-    if (random_() % 2 == 0) prepared.pipeline().preload([](uint64_t, uint64_t) {});
-    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
+    ASSERT_NO_FATAL_FAILURE(equals_resident_run(texts, limits));
   }
 }
 

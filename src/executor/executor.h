@@ -151,7 +151,7 @@ class Executor {
     Lane lane;
     LaneQueue tasks{};                // tasks that have not begun
     std::chrono::nanoseconds free{};  // when its last call ended
-    // Those of the call that it carries out, empty where none is; its worker keeps them.
+    // Tasks of the call that the lane carries out, none where it waits; its thread keeps them.
     Tasks at_work{};
     Bell bell{};
   };

@@ -27,12 +27,6 @@ Task task(Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) 
   return task;
 }
 
-Task task(Work work, Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) {
-  Task made = task(lane, std::move(reads), std::move(writes));
-  made.work = work;
-  return made;
-}
-
 // Rules by which every lane begins tasks ahead where their kind allows it, `most` calls at a time.
 LaneRules begin_ahead(size_t most = 2) {
   LaneRules lanes;
@@ -141,9 +135,9 @@ class RandomSchedules {
   }
 
   Task random_task() {
-    Task made = task(static_cast<Work>(between(random_, 0, kWorkCount - 1)),
-                     lanes_[static_cast<size_t>(between(random_, 0, std::ssize(lanes_) - 1))],
-                     some_places(true), some_places(false));
+    Task made = task_of(static_cast<Work>(between(random_, 0, kWorkCount - 1)),
+                        lanes_[static_cast<size_t>(between(random_, 0, std::ssize(lanes_) - 1))],
+                        some_places(true), some_places(false));
     made.bytes = static_cast<uint64_t>(++number_);
     if (brings_weights(made.work)) made.priority = static_cast<float>(between(random_, 0, 3)) / 2;
     std::vector<int64_t> reads;
@@ -471,7 +465,7 @@ TEST(ExecutorBegins, TheNextCallEarlyAndInOrder) {
                          }},
                     timeline, {}, begin_ahead());
   for (uint64_t i = 0; i < 3; ++i) {
-    Task copy = task(Work::load, Lane::kToDevice, {}, {place(static_cast<int32_t>(i))});
+    Task copy = task_of(Work::load, Lane::kToDevice, {}, {place(static_cast<int32_t>(i))});
     copy.bytes = i;
     executor.submit({copy});
   }
@@ -489,8 +483,8 @@ TEST(ExecutorBegins, NothingThatHasToWait) {
                      .begin = [&](Executor::Tasks) { happened.emplace_back("begin"); },
                      .finish = [&](Executor::Tasks) { happened.emplace_back("finish"); }},
                     timeline, {}, begin_ahead());
-  executor.submit({task(Work::load, Lane::kToDevice, {}, {place(0)}),
-                   task(Work::load, Lane::kToDevice, {}, {place(0)})});
+  executor.submit({task_of(Work::load, Lane::kToDevice, {}, {place(0)}),
+                   task_of(Work::load, Lane::kToDevice, {}, {place(0)})});
   executor.drain(false);
   EXPECT_EQ(happened, std::vector<std::string>({"begin", "finish", "begin", "finish"}));
 }
@@ -512,7 +506,7 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
                     timeline, {}, begin_ahead());
   Fragment copies;
   for (uint64_t i = 0; i < 6; ++i) {
-    copies.push_back(task(Work::load, Lane::kToDevice, {}, {place(static_cast<int32_t>(i))}));
+    copies.push_back(task_of(Work::load, Lane::kToDevice, {}, {place(static_cast<int32_t>(i))}));
     copies.back().bytes = i;
   }
   const TaskNumber last = executor.submit(std::move(copies));
@@ -520,7 +514,7 @@ TEST(ExecutorBegins, AFailureLeavesNothingUnderWay) {
   executor.recover();
   EXPECT_EQ(begun, waited_for);
   EXPECT_EQ(begun, 3);
-  executor.wait(executor.submit({task(Work::load, Lane::kToDevice, {}, {place(0)})}));
+  executor.wait(executor.submit({task_of(Work::load, Lane::kToDevice, {}, {place(0)})}));
   EXPECT_EQ(waited_for, 4);
 }
 
@@ -548,11 +542,11 @@ TEST(ExecutorBegins, WhatWaitsByItself) {
                          },
                      .finish = [&](Executor::Tasks tasks) { note("finish", *tasks[0]); }},
                     timeline, {}, begin_ahead(3));
-  Fragment fragment = {task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
-                       task(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
-                       task(Work::scatter, Lane::kCompute, {place(2)}, {place(3)}),
-                       task(Work::combine, Lane::kCompute, {place(3)}, {place(4)}),
-                       task(Work::logits, Lane::kCompute, {place(4)}, {place(5)})};
+  Fragment fragment = {task_of(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                       task_of(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
+                       task_of(Work::scatter, Lane::kCompute, {place(2)}, {place(3)}),
+                       task_of(Work::combine, Lane::kCompute, {place(3)}, {place(4)}),
+                       task_of(Work::logits, Lane::kCompute, {place(4)}, {place(5)})};
   for (size_t i = 0; i < fragment.size(); ++i) fragment[i].bytes = i + 1;
   fragment[4].bytes = 9;
   executor.submit(std::move(fragment));
@@ -587,9 +581,9 @@ TEST(ExecutorBegins, WhenAllThatItDoesNotAwaitIsOver) {
                      .begin = [&](Executor::Tasks) { begun.set_value(); },
                      .finish = [](Executor::Tasks) {}},
                     timeline, {}, lanes);
-  executor.submit({task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
-                   task(Work::load, Lane::kToDevice, {}, {place(2)}),
-                   task(Work::rows_up, Lane::kRowsUp, {place(1), place(2)}, {})});
+  executor.submit({task_of(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                   task_of(Work::load, Lane::kToDevice, {}, {place(2)}),
+                   task_of(Work::rows_up, Lane::kRowsUp, {place(1), place(2)}, {})});
   executor.drain(false);
 }
 
@@ -609,10 +603,10 @@ TEST(ExecutorBegins, WhatWaitsForAFailureEnds) {
                        .finish = [&](Executor::Tasks) { ++waited_for; }},
                       timeline, {}, begin_ahead());
     const TaskNumber last =
-        executor.submit({task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
-                         task(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
-                         task(Work::scatter, Lane::kCompute, {place(2)}, {place(3)}),
-                         task(Work::combine, Lane::kCompute, {place(3)}, {})});
+        executor.submit({task_of(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                         task_of(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
+                         task_of(Work::scatter, Lane::kCompute, {place(2)}, {place(3)}),
+                         task_of(Work::combine, Lane::kCompute, {place(3)}, {})});
     EXPECT_THROW(executor.wait(last), Error);
     executor.recover();
     EXPECT_EQ(begun, waited_for);
@@ -650,9 +644,9 @@ TEST(ExecutorBegins, WhatHasBegunOutlivesTheFailureOfAnotherLane) {
                          }},
                     timeline, {}, begin_ahead());
   const TaskNumber last =
-      executor.submit({task(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
-                       task(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
-                       task(Work::fetch, Lane::kDiskRead, {}, {place(3)})});
+      executor.submit({task_of(Work::expert_on_cpu, Lane::kCpu, {}, {place(1)}),
+                       task_of(Work::rows_up, Lane::kRowsUp, {place(1)}, {place(2)}),
+                       task_of(Work::fetch, Lane::kDiskRead, {}, {place(3)})});
   EXPECT_THROW(executor.wait(last), Error);
   executor.recover();
   EXPECT_EQ(finished, 1);
@@ -662,7 +656,7 @@ TEST(ExecutorBegins, WhatHasBegunOutlivesTheFailureOfAnotherLane) {
 class WaitingLoads : public ::testing::Test {
  protected:
   static Task load(int32_t slot, float priority = 0, std::vector<Resource> reads = {}) {
-    Task made = task(Work::load, Lane::kToDevice, std::move(reads), {place(slot)});
+    Task made = task_of(Work::load, Lane::kToDevice, std::move(reads), {place(slot)});
     made.slot = slot;
     made.priority = priority;
     return made;
@@ -737,7 +731,7 @@ TEST_F(WaitingLoads, StayWhereSomebodyNeedsThem) {
 // Host memory may be filled for nothing, but nothing is loaded from a slot that was not filled.
 TEST_F(WaitingLoads, AreWithdrawnBeforeTheirFetch) {
   const TaskNumber last = executor.submit(
-      {task(Work::fetch, Lane::kDiskRead, {place(100)}, {place(9)}), load(1, 0, {place(9)})});
+      {task_of(Work::fetch, Lane::kDiskRead, {place(100)}, {place(9)}), load(1, 0, {place(9)})});
   EXPECT_FALSE(executor.withdraw({{last - 1}}));
   EXPECT_TRUE(executor.withdraw({{last}}));
   EXPECT_TRUE(executor.withdraw({{last - 1}}));
@@ -747,11 +741,11 @@ TEST_F(WaitingLoads, AreWithdrawnBeforeTheirFetch) {
 // A load and what settles it go together or not at all.
 TEST_F(WaitingLoads, AreWithdrawnWithWhatDependsOnThem) {
   const TaskNumber last =
-      executor.submit({load(1), task(Work::settle, Lane::kDiskRead, {place(1)}, {place(1)}),
+      executor.submit({load(1), task_of(Work::settle, Lane::kDiskRead, {place(1)}, {place(1)}),
                        task(Lane::kCompute, {place(2)}, {})});
   EXPECT_TRUE(executor.withdraw({{last - 2, last - 1}}));
   const TaskNumber needed =
-      executor.submit({load(1), task(Work::settle, Lane::kDiskRead, {place(1)}, {place(1)}),
+      executor.submit({load(1), task_of(Work::settle, Lane::kDiskRead, {place(1)}, {place(1)}),
                        task(Lane::kCompute, {place(1)}, {})});
   EXPECT_FALSE(executor.withdraw({{needed - 2, needed - 1}})) << "the settled expert is used";
   EXPECT_EQ(order(), std::vector<int32_t>({1}));

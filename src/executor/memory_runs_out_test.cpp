@@ -8,6 +8,7 @@
 #include <new>
 
 #include "executor/executor.h"
+#include "schedule/testing.h"
 
 namespace {
 
@@ -35,15 +36,9 @@ Fragment load_and_compute(int32_t slot) {
   Fragment tasks;
   for (int64_t expert = 0; expert < 3; ++expert) {
     const Resource place{Place::slot, slot + static_cast<int32_t>(expert), UnitKind::expert};
-    Task& load = tasks.emplace_back();
-    load.work = Work::load;
-    load.lane = Lane::kToDevice;
-    load.unit = {UnitKind::expert, LayerId(0), ExpertId(expert)};
-    load.writes = {place};
-    Task& compute = tasks.emplace_back();
-    compute.work = Work::expert;
-    compute.lane = Lane::kCompute;
-    compute.reads = {place};
+    tasks.push_back(task_of(Work::load, Lane::kToDevice, {}, {place}));
+    tasks.back().unit = {UnitKind::expert, LayerId(0), ExpertId(expert)};
+    tasks.push_back(task_of(Work::expert, Lane::kCompute, {place}, {}));
   }
   return tasks;
 }

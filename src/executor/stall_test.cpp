@@ -13,18 +13,10 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "executor/executor.h"
+#include "schedule/testing.h"
 
 namespace klotski {
 namespace {
-
-Task task_of(Work work, Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) {
-  Task made;
-  made.work = work;
-  made.lane = lane;
-  made.reads = std::move(reads);
-  made.writes = std::move(writes);
-  return made;
-}
 
 // An executor whose loads come to an end only when the test lets them.
 class StalledLane : public ::testing::Test {
@@ -104,7 +96,7 @@ TEST_F(StalledLane, IsToldOnceBefore) {
   EXPECT_NE(told[0].find("at work: [to device load "), std::string::npos) << told[0];
 }
 
-// What comes late does no harm: the tasks that waited for it were given up.
+// A load that ends late does no harm: the tasks that waited for the load were given up.
 TEST_F(StalledLane, ThatEndsAfterAllRecovers) {
   Executor& executor = start();
   const TaskNumber last = submit(executor);

@@ -2,19 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "schedule/testing.h"
+
 namespace klotski {
 namespace {
 
 using std::chrono::nanoseconds;
-
-Task task_of(Work work, Lane lane, std::vector<Resource> reads, std::vector<Resource> writes) {
-  Task made;
-  made.work = work;
-  made.lane = lane;
-  made.reads = std::move(reads);
-  made.writes = std::move(writes);
-  return made;
-}
 
 // The next pass reads the keys and values that a pass stores; weights that come ahead belong to it
 // already.

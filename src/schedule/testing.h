@@ -1,14 +1,27 @@
 #pragma once
 
-// Helpers of the tests of schedules: models of random shape without weights, and routing for them.
+// Helpers of the tests of schedules: tasks, models of random shape without weights, and routing for
+// them.
 
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "schedule/pass.h"
 
 namespace klotski {
+
+inline Task task_of(Work work, Lane lane, std::vector<Resource> reads,
+                    std::vector<Resource> writes) {
+  Task made;
+  made.work = work;
+  made.lane = lane;
+  made.reads = std::move(reads);
+  made.writes = std::move(writes);
+  return made;
+}
 
 inline ModelDescription shape_of(int64_t layers, int64_t experts, int top_k) {
   ModelDescription model;

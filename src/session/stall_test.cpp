@@ -69,7 +69,7 @@ class Stall : public ::testing::Test {
     };
   }
 
-  // What the session says when it computes; then it is gone, though something in it hangs.
+  // The error of a session that computes while a task of it hangs. The session is destroyed.
   std::string end_of(std::optional<Session>& session, const std::function<void()>& loaded = {}) {
     const Tokens prompts = {{1, 5, 9, 13}, {1, 2}};
     constexpr int64_t kAnswer = 3;

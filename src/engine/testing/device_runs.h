@@ -114,6 +114,19 @@ class DeviceRuns : public ::testing::TestWithParam<const char*> {
     policy.division.shared_rows = between(random_, 1, policy.division.shared_rows);
   }
 
+  // Runs texts by a plan with random slots and a random division of work: the results are those of
+  // the resident run, and the plan's limit is kept.
+  void equals_resident_run(const Texts& texts, const RunLimits& limits) {
+    const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
+    RunPlan chosen = plan(limits, texts.workload());
+    take_slots_away(chosen);
+    share_experts(chosen.policy);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    if (random_() % 2 == 0) prepared.pipeline().preload([](uint64_t, uint64_t) {});
+    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
+    EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
+  }
+
   RunLimits random_limits() {
     RunLimits limits;
     limits.strategy = static_cast<Strategy>(between(random_, 0, kStrategies - 1));
