@@ -167,7 +167,7 @@ std::vector<DType> stated_formats(const JsonFields& config) {
 
 void check_column_order(const TensorSource& source, std::span<const DType> stated) {
   if (stated.empty()) return;
-  const int64_t group = checkpoint_group(stated.front());
+  const int64_t group = checkpoint_format(stated.front())->group;
   for (const TensorEntry& entry : source.tensors()) {
     if (entry.name.ends_with(".weight_g_idx")) refuse_order(source, entry, "a list of groups");
     if (entry.name.ends_with(".g_idx") && source.shard_count() > 0) {

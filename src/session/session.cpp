@@ -37,29 +37,16 @@ bool has_all_experts(const MemoryPlan& memory, const ModelDescription& model) {
   return has_all(UnitKind::expert) && has_all(UnitKind::dense);
 }
 
-// Weights that no GPU computes with are computed on the CPU, unless a GPU was asked for.
-OpenedTarget target_for(const OpenedModel& model, const SessionOptions& options,
-                        const SessionEvents& events) {
+OpenedTarget target_for(const SessionOptions& options, const SessionEvents& events) {
   check_options(options);
-  const auto opened = [&] { return open_target(options.device, options.kernels, events); };
-  const bool only_cpu = options.device == "auto" && list_devices().devices.empty();
-  if (options.device == "cpu" || only_cpu) return opened();
-  const std::string types = types_of_cpu_alone(weight_types(model));
-  if (types.empty()) return opened();
-  const std::string why = fmt::format("no GPU computes with weights of {} yet", types);
-  if (options.device != "auto") {
-    fail(ErrorKind::bad_model, "{}: {}; expected --device cpu, found {}",
-         path_in_quotes(model.folder), why, in_quotes(options.device));
-  }
-  events.tell(Remark::Topic::computes_on_cpu, fmt::format("computing on the CPU: {}", why));
-  return open_target("cpu", options.kernels, events);
+  return open_target(options.device, options.kernels, events);
 }
 
 }  // namespace
 
 Session::Session(std::shared_ptr<const OpenedModel> model, SessionOptions options,
                  SessionEvents events)
-    : Session(model, target_for(*model, options, events), options, events) {}
+    : Session(model, target_for(options, events), options, events) {}
 
 Session::Session(std::shared_ptr<const OpenedModel> model, OpenedTarget target,
                  SessionOptions options, SessionEvents events)

@@ -91,34 +91,20 @@ SessionOptions on_cpu(SessionOptions options) {
   return options;
 }
 
-namespace {
-
-// The names of the types whose format has a property, with commas between.
-template <typename Property>
-std::string types_with(std::span<const DType> weights, const Property& property) {
-  std::set<std::string_view> types;
-  for (const DType type : weights) {
-    if (property(format_of(type))) types.insert(dtype_name(type));
-  }
-  return fmt::format("{}", fmt::join(types, ", "));
-}
-
-}  // namespace
-
 std::vector<DType> weight_types(const OpenedModel& model) {
   const UnitLayouts layouts(model.description, model.checkpoint);
   return {layouts.formats().begin(), layouts.formats().end()};
 }
 
-std::string types_of_cpu_alone(std::span<const DType> weights) {
-  return types_with(weights, [](const WeightFormat& format) { return !format.on_devices; });
-}
-
 std::vector<std::string> losses(const RunLimits& limits, std::span<const DType> weights) {
   std::vector<std::string> list;
-  const std::string types =
-      types_with(weights, [](const WeightFormat& format) { return format.lossy; });
-  if (!types.empty()) list.push_back(fmt::format("weights quantised as {}", types));
+  std::set<std::string_view> types;
+  for (const DType type : weights) {
+    if (format_of(type).lossy) types.insert(dtype_name(type));
+  }
+  if (!types.empty()) {
+    list.push_back(fmt::format("weights quantised as {}", fmt::join(types, ", ")));
+  }
   if (limits.attention_window != 0) {
     list.push_back(fmt::format("attention to the first {} and the last {} tokens only",
                                limits.attention_sinks, limits.attention_window));

@@ -56,9 +56,6 @@ SessionOptions on_cpu(SessionOptions options);
 // The types that the model's tensors have, each once.
 std::vector<DType> weight_types(const OpenedModel& model);
 
-// The types of weights that no GPU computes with, by name; empty: there are none.
-std::string types_of_cpu_alone(std::span<const DType> weights);
-
 // The ways in which these limits and the types of the weights make results differ from the exact
 // model, in words; empty: none.
 std::vector<std::string> losses(const RunLimits& limits, std::span<const DType> weights);

@@ -72,9 +72,6 @@ TEST(SessionOptionsTest, AnAttentionWindowAndQuantisedWeightsAreLosses) {
   const std::vector<DType> quantised = {DType::F32, DType::Q4_K};
   EXPECT_TRUE(losses({}, plain).empty());
   EXPECT_EQ(losses({}, quantised), (std::vector<std::string>{"weights quantised as Q4_K"}));
-  EXPECT_EQ(types_of_cpu_alone(quantised), "");
-  EXPECT_EQ(types_of_cpu_alone(std::vector<DType>{DType::Q4_K, DType::HQQ4_64}), "HQQ4_64");
-  EXPECT_EQ(types_of_cpu_alone(plain), "");
   EXPECT_EQ(losses({.attention_sinks = 2, .attention_window = 30}, plain),
             (std::vector<std::string>{"attention to the first 2 and the last 30 tokens only"}));
 }

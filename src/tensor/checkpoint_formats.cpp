@@ -134,7 +134,6 @@ std::vector<CheckpointFormat> make_checkpoint_formats() {
     row.format.is_stated = true;
     row.format.in_any_unit = true;
     row.format.lossy = true;
-    row.format.on_devices = false;
   }
   return rows;
 }
@@ -149,21 +148,20 @@ std::span<const CheckpointFormat> checkpoint_formats() {
 std::vector<DType> checkpoint_types(CheckpointMethod method, int64_t group) {
   std::vector<DType> types;
   for (int i = kFileDTypeCount; i < format_count(); ++i) {
-    const WeightFormat* format = &format_of(static_cast<DType>(i));
-    for (const CheckpointFormat& row : checkpoint_formats()) {
-      if (&row.format == format && row.method == method && row.group == group) {
-        types.push_back(static_cast<DType>(i));
-      }
+    const CheckpointFormat* row = checkpoint_format(static_cast<DType>(i));
+    if (row != nullptr && row->method == method && row->group == group) {
+      types.push_back(static_cast<DType>(i));
     }
   }
   return types;
 }
 
-int64_t checkpoint_group(DType dtype) {
+const CheckpointFormat* checkpoint_format(DType dtype) {
+  const WeightFormat* format = &format_of(dtype);
   for (const CheckpointFormat& row : checkpoint_formats()) {
-    if (&row.format == &format_of(dtype)) return row.group;
+    if (&row.format == format) return &row;
   }
-  return 0;
+  return nullptr;
 }
 
 }  // namespace klotski

@@ -54,8 +54,8 @@ std::span<const CheckpointFormat> checkpoint_formats();
 // where there is no such format.
 std::vector<DType> checkpoint_types(CheckpointMethod method, int64_t group);
 
-// The columns that share a scale in a format of this list; 0 for other formats.
-int64_t checkpoint_group(DType dtype);
+// The row of this list for a type; null for types of other formats.
+const CheckpointFormat* checkpoint_format(DType dtype);
 
 // The number of an F8_E4M3 code: sign, four bits of exponent, three of fraction. There are no
 // infinities; the two codes with all bits set but the sign are NaN.

@@ -85,7 +85,6 @@ struct WeightFormat {
   uint64_t alignment = 1;                              // alignment of the first row, in bytes
   std::span<const SideTensor> sides;
   bool lossy = false;
-  bool on_devices = true;        // devices have kernels that read it
   bool may_be_arranged = false;  // Processor::arrange accepts it
   NoiseBits noise;               // random bits for the numbers that files hold
   // A matrix whose numbers and only side tensor are joined while it is read: rows of the type

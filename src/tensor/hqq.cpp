@@ -68,7 +68,6 @@ WeightFormat hqq_format(std::string_view name, std::string_view suffix) {
           .alignment = kHqqAlignment,
           .sides = {},
           .lossy = true,
-          .on_devices = false,
           // Any eight bytes are step and least of scales (2^-23 to 2^-19, 2^-15 to 2^-11), and of
           // zero points (2^-9 to 2^-5, 1/2 to 8).
           .noise = {0x01FF01FF01FF01FFu, 0x3E003A0038003400u},

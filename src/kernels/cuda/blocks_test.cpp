@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -108,27 +109,10 @@ TEST_F(GpuBlocks, ProductsAreThoseOfTheReference) {
       const TensorView here = columns_between(whole, 0, columns);
       TensorView there = here;
       there.data = device.data();
-      const Weights sizes(absolute(testing_formats::expanded(here)), DType::F32,
-                          {shape[0], columns});
-      for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17, 32, 33}) {
-        const std::vector<float> x = random_floats(rows * columns, 1);
-        const std::vector<float> x_sizes = absolute(x);
-        const DeviceArray<float> in{std::span<const float>(x)};
-        for (const Precision precision : {Precision::f32, Precision::two_bf16, Precision::bf16}) {
-          const DeviceOutput out(rows, shape[0]);
-          ops().matmul(out.rows(), {in.data(), rows, columns}, there, {}, precision);
-          const auto product = [&](const std::vector<float>& rows_of, const TensorView& weight) {
-            std::vector<float> result(static_cast<size_t>(rows * shape[0]));
-            reference_processor().matmul({result.data(), rows, shape[0]},
-                                         {rows_of.data(), rows, columns}, weight, {},
-                                         Precision::f32);
-            return result;
-          };
-          const double tolerance = precision == Precision::f32 ? 3e-5 : kRoundedInputs;
-          expect_close(out.download(), product(x, here), product(x_sizes, sizes.view), tolerance);
-          if (HasFatalFailure()) return;
-        }
-      }
+      constexpr std::array<int64_t, 9> kRows = {1, 2, 3, 4, 5, 16, 17, 32, 33};
+      constexpr std::array kPrecisions = {Precision::f32, Precision::two_bf16, Precision::bf16};
+      expect_reference_products(here, there, kRows, kPrecisions);
+      if (HasFatalFailure()) return;
     }
   }
 }
@@ -142,16 +126,7 @@ TEST_F(GpuBlocks, RowsOfATableAreThoseOfTheCpu) {
     const TensorView here{.data = bytes.data(), .dtype = type, .shape = shape};
     TensorView there = here;
     there.data = device.data();
-    const std::vector<TokenId> tokens = {8, 0, 3, 3};
-    const DeviceArray<TokenId> list{std::span<const TokenId>(tokens)};
-    const DeviceOutput out(std::ssize(tokens), shape[1]);
-    ops().embed(out.rows(), there, {list.data(), tokens.size()});
-    const std::vector<float> found = out.download();
-    const std::vector<float> numbers = testing_formats::expanded(here);
-    for (size_t i = 0; i < found.size(); ++i) {
-      const auto width = static_cast<size_t>(shape[1]);
-      ASSERT_EQ(found[i], numbers[static_cast<size_t>(tokens[i / width]) * width + i % width]) << i;
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_rows_of_table(here, there, std::array<TokenId, 4>{8, 0, 3, 3}));
   }
 }
 

@@ -31,11 +31,13 @@ inline int64_t most_few_plain_rows(const TensorView& weight) {
   return is_small ? kFewRows : 0;
 }
 
-inline constexpr int kProductsOfLaunch = 48;
+// As many products as a kernel's parameters hold, 48 at most.
+template <typename Task>
+inline constexpr int kProductsOfLaunch = std::min<int>(48, 4096 / sizeof(Task));
 
 template <typename Task>
 struct LaunchedTasks {
-  Task tasks[kProductsOfLaunch];
+  Task tasks[kProductsOfLaunch<Task>];
 };
 
 // Launches products together that kernels for at most kBound rows compute, for each bound in turn
@@ -44,7 +46,6 @@ struct LaunchedTasks {
 template <int... kBounds, typename Product, typename MakeTask, typename Launch>
 void launch_by_rows(std::span<const Product> products, const MakeTask& task, const Launch& launch) {
   using Task = decltype(task(products.front()));
-  static_assert(sizeof(LaunchedTasks<Task>) <= 4096, "more than a kernel's parameters can be");
   constexpr int64_t kMost = std::max({kBounds...});
   for (const Product& product : products) {
     if (product.rows < 1 || product.rows > kMost) {
@@ -66,7 +67,7 @@ void launch_by_rows(std::span<const Product> products, const MakeTask& task, con
       if (product.rows <= below || product.rows > bound) continue;
       launched.tasks[count++] = task(product);
       most_outputs = std::max(most_outputs, product.weight.rows());
-      if (count == kProductsOfLaunch) flush();
+      if (count == kProductsOfLaunch<Task>) flush();
     }
     flush();
     below = bound;

@@ -21,6 +21,7 @@ const FormatKernel* format_kernel(DType dtype) {
   if (!is_packed(dtype)) return nullptr;
   if (dtype == kCompactType) return &kCompact;
   if (const FormatKernel* kernel = block_kernel(dtype)) return kernel;
+  if (const FormatKernel* kernel = checkpoint_kernel(dtype)) return kernel;
   fail(ErrorKind::bad_model,
        "weights of {}: expected a format that a device can multiply by; "
        "run the model on the CPU",

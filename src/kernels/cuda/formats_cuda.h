@@ -50,4 +50,7 @@ const FormatKernel* format_kernel(DType dtype);
 // The kernels of quantised blocks (tensor/block_formats.h); null for other types.
 const FormatKernel* block_kernel(DType dtype);
 
+// The kernels of quantised checkpoints and of HQQ; null for other types.
+const FormatKernel* checkpoint_kernel(DType dtype);
+
 }  // namespace klotski::cuda

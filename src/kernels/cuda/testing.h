@@ -17,6 +17,7 @@
 #include "kernels/cpu/testing.h"
 #include "kernels/cuda_processor.h"
 #include "kernels/ops.h"
+#include "tensor/testing.h"
 
 namespace klotski {
 
@@ -144,5 +145,49 @@ class DeviceOutput {
   int64_t width_;
   DeviceArray<float> floats_;
 };
+
+// Fails where products with a packed matrix on the device, `there`, are not the reference's with
+// its bytes in the program's memory, `here`: for each number of rows of random inputs, each
+// precision.
+inline void expect_reference_products(const TensorView& here, const TensorView& there,
+                                      std::span<const int64_t> row_counts,
+                                      std::span<const Precision> precisions) {
+  const int64_t outputs = here.rows();
+  const int64_t columns = here.columns();
+  const Weights sizes(absolute(testing_formats::expanded(here)), DType::F32, {outputs, columns});
+  for (const int64_t rows : row_counts) {
+    const std::vector<float> x = random_floats(rows * columns, 1);
+    const std::vector<float> x_sizes = absolute(x);
+    const DeviceArray<float> in{std::span<const float>(x)};
+    const auto product = [&](const std::vector<float>& rows_of, const TensorView& weight) {
+      std::vector<float> result(static_cast<size_t>(rows * outputs));
+      reference_processor().matmul({result.data(), rows, outputs}, {rows_of.data(), rows, columns},
+                                   weight, {}, Precision::f32);
+      return result;
+    };
+    for (const Precision precision : precisions) {
+      const DeviceOutput out(rows, outputs);
+      gpu_processor().matmul(out.rows(), {in.data(), rows, columns}, there, {}, precision);
+      const double tolerance = precision == Precision::f32 ? 3e-5 : kRoundedInputs;
+      expect_close(out.download(), product(x, here), product(x_sizes, sizes.view), tolerance);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// Fails where rows of a packed table on the device, `there`, are not those that its bytes in the
+// program's memory, `here`, expand to.
+inline void expect_rows_of_table(const TensorView& here, const TensorView& there,
+                                 std::span<const TokenId> tokens) {
+  const DeviceArray<TokenId> list{tokens};
+  const DeviceOutput out(std::ssize(tokens), here.columns());
+  gpu_processor().embed(out.rows(), there, {list.data(), tokens.size()});
+  const std::vector<float> found = out.download();
+  const std::vector<float> numbers = testing_formats::expanded(here);
+  const auto width = static_cast<size_t>(here.columns());
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i], numbers[static_cast<size_t>(tokens[i / width]) * width + i % width]) << i;
+  }
+}
 
 }  // namespace klotski
