@@ -110,6 +110,12 @@ TEST_F(ChoosePlan, SharesFollowWhatATableHasSeen) {
   const ExpertShares seen = shares_in(table, model);
   EXPECT_GT(seen.of(LayerId(0)).front(), 2.0 * seen.of(LayerId(0)).back());
   EXPECT_GT(seen.of(LayerId(0)).back(), 0.0) << "not seen is not impossible";
+  // Each of the chosen experts was seen three times, none once: all others together count as one
+  // that was seen once.
+  const double all = static_cast<double>(3 * top_k) + 1.0;
+  const auto others = static_cast<double>(seen.of(LayerId(0)).size() - top_k);
+  EXPECT_NEAR(seen.of(LayerId(0)).front(), 3.0 / all, 1e-12);
+  EXPECT_NEAR(seen.of(LayerId(0)).back(), 1.0 / others / all, 1e-12);
 }
 
 // Keys and values of few sequences fit: the prediction knows that the other sequences wait.

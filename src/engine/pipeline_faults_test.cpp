@@ -14,36 +14,12 @@
 #include "base/error.h"
 #include "base/testing.h"
 #include "engine/engine.h"
+#include "engine/testing/fault_hook.h"
 #include "engine/testing/pipeline_runs.h"
 #include "weights/testing.h"
 
 namespace klotski {
 namespace {
-
-// Replaces the answers to requests, numbered from 0; the bytes that a replaced answer denies are
-// destroyed, so that they count only if they are read again. Used by the lane that reads.
-class FaultHook : public ReadHook {
- public:
-  using Fault = std::function<int64_t(int call, int64_t result)>;
-  explicit FaultHook(Fault fault) : fault_(std::move(fault)) {}
-
-  int64_t completed(const ReadRequest& request, int64_t result) noexcept override {
-    const int call = calls_++;
-    const int64_t answer = off_ ? result : fault_(call, result);
-    const int64_t kept = std::max<int64_t>(answer, 0);
-    if (answer < result) {
-      std::fill(request.destination + kept, request.destination + result, std::byte{0xEE});
-    }
-    return answer;
-  }
-  void switch_off() { off_ = true; }
-  int calls() const { return calls_; }
-
- private:
-  Fault fault_;
-  std::atomic<int> calls_ = 0;
-  std::atomic<bool> off_ = false;
-};
 
 // Waits until units that are read ahead have failed, which may be after a pass has ended.
 void let_loads_fail() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }

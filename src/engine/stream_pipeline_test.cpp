@@ -14,20 +14,11 @@ class StreamPipeline : public DeviceRuns {
   StreamPipeline() : DeviceRuns(/*in_streams=*/true) {}
 };
 
-// Random strategies, of which some share experts and attention with the CPU, random slots, groups
-// and room for keys and values.
 TEST_P(StreamPipeline, EqualsTheResidentRunWhateverTheDeviceDoesWhen) {
   for (int trial = 0; trial < trials(30); ++trial) {
     SCOPED_TRACE(trial);
     const Texts texts = random_texts(random_, 1 + random_() % 6, test_.description.vocabulary, 40);
-    RunLimits limits = random_limits();
-    if (random_() % 3 == 0) limits.strategy = Strategy::hybrid;
-    if (random_() % 3 == 0) limits.cpu_attention = true;
-    if (!limits.cpu_attention && random_() % 3 == 0) {
-      limits.kv_bytes = (1 + random_() % 2) *
-                        sequence_cache_bytes(test_.description, limits.precision, texts.longest());
-    }
-    ASSERT_NO_FATAL_FAILURE(equals_resident_run(texts, limits));
+    ASSERT_NO_FATAL_FAILURE(equals_resident_run(texts, random_division(texts)));
   }
 }
 

@@ -41,24 +41,11 @@ class ArenaMemory : public HostMemory {
 // More memory than any test needs, besides the program's own, of which sanitizers keep gigabytes.
 inline uint64_t roomy_ram() { return resident_bytes() + 2 * kGiB; }
 
-// Runs of a model, the parameter, on a device that is made of host memory, under random limits and
-// with random policies.
-class DeviceRuns : public ::testing::TestWithParam<const char*> {
+// Runs of a model, the parameter, on a target under random limits and with random policies.
+class RandomRuns : public ::testing::TestWithParam<const char*> {
  protected:
-  using HostDevice = ::klotski::testing::HostDevice;
-  using StreamDevice = ::klotski::testing::StreamDevice;
-  using StreamProcessor = ::klotski::testing::StreamProcessor;
-
-  // In streams: the device works beside the program, with random delays.
-  explicit DeviceRuns(bool in_streams = false)
-      : test_(test_model(GetParam())),
-        plain_(plain_model(GetParam())),
-        ops_(in_streams ? std::unique_ptr<Processor>(std::make_unique<StreamProcessor>(streams_))
-                        : std::make_unique<ReferenceProcessor>(std::make_unique<ArenaMemory>())),
-        target_{.ops = *ops_,
-                .device = in_streams ? static_cast<Device*>(&streams_) : &device_,
-                .cpu = &reference_processor(),
-                .device_own_bytes = device_.own_bytes()} {}
+  explicit RandomRuns(const Target& target)
+      : test_(test_model(GetParam())), plain_(plain_model(GetParam())), target_(target) {}
 
   RunPlan plan(const RunLimits& limits, const Workload& workload) const {
     const UnitLayouts layouts(test_.description, test_.checkpoint);
@@ -114,17 +101,17 @@ class DeviceRuns : public ::testing::TestWithParam<const char*> {
     policy.division.shared_rows = between(random_, 1, policy.division.shared_rows);
   }
 
-  // Runs texts by a plan with random slots and a random division of work: the results are those of
-  // the resident run, and the plan's limit is kept.
-  void equals_resident_run(const Texts& texts, const RunLimits& limits) {
-    const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
+  // Logits of texts that run by a plan with random slots and a random division of work, within the
+  // plan's limit.
+  std::vector<Logits> run_by_random_plan(const Texts& texts, const RunLimits& limits) {
     RunPlan chosen = plan(limits, texts.workload());
     take_slots_away(chosen);
     share_experts(chosen.policy);
     PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
     if (random_() % 2 == 0) prepared.pipeline().preload([](uint64_t, uint64_t) {});
-    ASSERT_EQ(run_pipeline(prepared.pipeline(), texts, random_), expected);
+    std::vector<Logits> found = run_pipeline(prepared.pipeline(), texts, random_);
     EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
+    return found;
   }
 
   RunLimits random_limits() {
@@ -134,10 +121,23 @@ class DeviceRuns : public ::testing::TestWithParam<const char*> {
     limits.micro_batches = between(random_, 1, 4);
     limits.hot_experts = between(random_, 1, 4);
     limits.eviction = std::array{"furthest", "lru", "lfu"}[random_() % 3];
-    limits.precision = std::array{Precision::f32, Precision::bf16}[random_() % 2];
+    limits.precision = precisions_[random_() % precisions_.size()];
     options_.executor.stress_delay = std::chrono::microseconds(20);
     options_.executor.stress_seed.reset();
     if (random_() % 2 == 0) options_.executor.stress_seed = random_();
+    return limits;
+  }
+
+  // Random limits under which the CPU often shares experts and attention, or keys and values do not
+  // all lie on the device.
+  RunLimits random_division(const Texts& texts) {
+    RunLimits limits = random_limits();
+    if (random_() % 3 == 0) limits.strategy = Strategy::hybrid;
+    if (random_() % 3 == 0) limits.cpu_attention = true;
+    if (!limits.cpu_attention && random_() % 3 == 0) {
+      limits.kv_bytes = (1 + random_() % 2) *
+                        sequence_cache_bytes(test_.description, limits.precision, texts.longest());
+    }
     return limits;
   }
 
@@ -145,11 +145,42 @@ class DeviceRuns : public ::testing::TestWithParam<const char*> {
   const TestModel plain_;  // the numbers of test_ in a format that every file may have
   std::mt19937_64 random_{41};
   int lending_ = 0;
+  std::vector<Precision> precisions_ = {Precision::f32, Precision::bf16};
+  Target target_;
+  PipelineOptions options_;
+};
+
+// A device that is made of host memory.
+class HostMachine {
+ protected:
+  using HostDevice = ::klotski::testing::HostDevice;
+  using StreamDevice = ::klotski::testing::StreamDevice;
+  using StreamProcessor = ::klotski::testing::StreamProcessor;
+
+  // In streams: the device works beside the program, with random delays.
+  explicit HostMachine(bool in_streams)
+      : ops_(in_streams ? std::unique_ptr<Processor>(std::make_unique<StreamProcessor>(streams_))
+                        : std::make_unique<ReferenceProcessor>(std::make_unique<ArenaMemory>())),
+        machine_{.ops = *ops_,
+                 .device = in_streams ? static_cast<Device*>(&streams_) : &device_,
+                 .cpu = &reference_processor(),
+                 .device_own_bytes = device_.own_bytes()} {}
+
   HostDevice device_{{.bytes = kGiB, .own_bytes = 100 * kMiB, .pin_bytes = kMiB}};
   StreamDevice streams_{device_, 17};
   const std::unique_ptr<const Processor> ops_;
-  Target target_;
-  PipelineOptions options_;
+  const Target machine_;
+};
+
+// Random runs on such a device.
+class DeviceRuns : protected HostMachine, public RandomRuns {
+ protected:
+  explicit DeviceRuns(bool in_streams = false) : HostMachine(in_streams), RandomRuns(machine_) {}
+
+  void equals_resident_run(const Texts& texts, const RunLimits& limits) {
+    const std::vector<Logits> expected = run_resident(plain_, texts, limits.precision);
+    ASSERT_EQ(run_by_random_plan(texts, limits), expected);
+  }
 };
 
 }  // namespace klotski
