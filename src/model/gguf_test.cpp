@@ -162,7 +162,8 @@ std::function<void(Pairs&)> and_pairs(const Pairs& more) {
 TEST(GgufDescription, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(contains(
       refused_with([](Pairs& pairs) { pairs[0] = text_pair("general.architecture", "bert"); }),
-      "expected one of deepseek2, gpt-oss, llama, olmoe, qwen2moe, qwen3moe, found 'bert'"));
+      "expected one of arctic, dbrx, deepseek2, ernie4_5-moe, glm4moe, gpt-oss, granitemoe, "
+      "hunyuan-moe, llama4, minimax-m2, llama, olmoe, phimoe, qwen2moe, qwen3moe, found 'bert'"));
   EXPECT_TRUE(contains(refused_with([](Pairs& pairs) { pairs.erase(pairs.begin()); }),
                        "general.architecture"));
   EXPECT_TRUE(contains(
@@ -170,7 +171,7 @@ TEST(GgufDescription, RefusesWhatItDoesNotKnow) {
       "llama.expert_count: expected"));
   const auto with_pair = [](const std::string& pair) { return refused_with(and_pairs({pair})); };
   EXPECT_TRUE(contains(with_pair(text_pair("olmoe.rope.scaling.type", "longrope")),
-                       "expected one of none, linear, yarn, found 'longrope'"));
+                       "or longrope with its factors as tensors, found 'longrope'"));
   EXPECT_TRUE(contains(with_pair(text_pair("olmoe.rope.scaling.type", "linear")), "factor"));
   EXPECT_TRUE(contains(with_pair(u32_pair("olmoe.rope.dimension_count", 8)),
                        "expected all 16 numbers of a head, found 8"));
@@ -227,8 +228,8 @@ TEST(GgufDescription, RefusesScalingThatItDoesNotCompute) {
 }
 
 TEST(GgufDescription, RefusesTensorsThatNothingReads) {
-  for (const char* name : {"rope_freqs.weight", "rope_factors_long.weight", "blk.0.attn_q.scale",
-                           "blk.9.attn_q.weight", "blk.0.ffn_gate_inp.bias",
+  for (const char* name : {"rope_factors_short.weight", "blk.0.attn_q.scale", "blk.9.attn_q.weight",
+                           "blk.0.attn_norm.bias", "output.bias", "blk.0.ffn_gate_inp.bias",
                            "blk.0.exp_probs_b.bias", "blk.0.ffn_gate.99.weight"}) {
     EXPECT_TRUE(contains(refused_with([](Pairs&) {}, name), std::string("tensor '") + name))
         << name;
@@ -243,6 +244,53 @@ TEST(GgufDescription, RefusesTensorsThatNothingReads) {
                              "mixtral", [](Pairs&) {}, "blk.0.attn_q.bias");
                        }),
                        "tensor 'blk.0.attn_q.bias'"));
+}
+
+// Replaces the pair of the same key: a pair begins with the length of its key and the key.
+void replace_pair(Pairs& pairs, const std::string& by) {
+  uint64_t length = 0;
+  std::memcpy(&length, by.data(), sizeof(length));
+  const std::string key = by.substr(0, sizeof(length) + length);
+  std::erase_if(pairs, [&](const std::string& pair) { return pair.starts_with(key); });
+  pairs.push_back(by);
+}
+
+TEST(GgufDescription, FactorsOfRopeAreChecked) {
+  const auto with = [](const std::string& tensor) { return refused_with([](Pairs&) {}, tensor); };
+  EXPECT_TRUE(contains(with("rope_freqs.weight"), "rope_scaling.short_factor"));
+  EXPECT_TRUE(contains(with("rope_factors_long.weight"), "'rope_factors_short.weight'"));
+  const auto linear = and_pairs(
+      {text_pair("olmoe.rope.scaling.type", "linear"), f32_pair("olmoe.rope.scaling.factor", 2)});
+  EXPECT_TRUE(contains(refused_with(linear, "rope_freqs.weight"),
+                       "olmoe.rope.scaling.type: expected none or longrope"));
+}
+
+TEST(GgufDescription, LayersThatPredictFurtherTokensAreLeftOut) {
+  const auto layers = static_cast<uint32_t>(read_config(tiny("olmoe")).layer_count());
+  const auto with_further = [&](uint32_t further) {
+    return [=](Pairs& pairs) {
+      replace_pair(pairs, u32_pair("olmoe.block_count", layers + 1));
+      replace_pair(pairs, u32_pair("olmoe.nextn_predict_layers", further));
+    };
+  };
+  const std::string name = fmt::format("blk.{}.nextn.eh_proj.weight", layers);
+  EXPECT_EQ(described_with("olmoe", with_further(1), name).layer_count(), layers);
+  EXPECT_TRUE(contains(refused_with(with_further(0), name), "expected a tensor"));
+  EXPECT_TRUE(contains(refused_with(with_further(layers + 1), name), "olmoe.block_count"));
+}
+
+TEST(GgufDescription, AWindowOfNoPositionsIsNone) {
+  const auto with_window = [](uint32_t positions) {
+    return [=](Pairs& pairs) {
+      replace_pair(pairs, u32_pair("llama.attention.sliding_window", positions));
+    };
+  };
+  const auto window_of = [&](uint32_t positions) {
+    const ModelDescription model = described_with("mixtral", with_window(positions));
+    return model.layers[0].attention.grouped_heads().window;
+  };
+  EXPECT_EQ(window_of(0), 0);
+  EXPECT_EQ(window_of(3), 3);
 }
 
 TEST(GgufDescription, RefusesRoutingAndScalesThatItDoesNotCompute) {
@@ -316,14 +364,7 @@ TEST(GgufLatentMetadata, HostileValuesAreRefusedByName) {
                         {f32_pair(arch + "expert_weights_scale", -1), "routed_scaling_factor"},
                         {u32_pair(arch + "expert_shared_count", 1u << 30), "n_shared_experts"}}) {
     const std::string message = error_of([&] {
-      described_with("deepseek_v3", [&](Pairs& pairs) {
-        // A key is its length and its text: those of the new pair replace the old ones.
-        uint64_t length = 0;
-        std::memcpy(&length, bad.pair.data(), sizeof(length));
-        const std::string key = bad.pair.substr(0, sizeof(length) + length);
-        std::erase_if(pairs, [&](const std::string& pair) { return pair.starts_with(key); });
-        pairs.push_back(bad.pair);
-      });
+      described_with("deepseek_v3", [&](Pairs& pairs) { replace_pair(pairs, bad.pair); });
     });
     EXPECT_TRUE(contains(message, bad.says)) << bad.says << " gave: " << message;
   }

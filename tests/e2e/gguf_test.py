@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from program import HANGS, KLOTSKI, TINY
+from program import HANGS, KLOTSKI, SOURCE, TINY
 
 TEXT, ARRAY, U16, U32, F32, BOOL, I32 = 8, 9, 2, 4, 6, 7, 5
 PACK = {U16: "<H", U32: "<I", F32: "<f", BOOL: "<?", I32: "<i"}
@@ -144,6 +144,27 @@ class Gguf(unittest.TestCase):
         self.assertTrue(info["chat_template"])
         self.assertEqual(info["types"], {"BF16": {"bytes": info["bytes"]["total"], "tensors": len(self.tensors)}})
 
+    def test_files_of_another_converter(self):
+        """Every family that has a file, against its safetensors' reference."""
+        models = SOURCE / "tests/data/models"
+        files = sorted((SOURCE / "tests/data/gguf/models").glob("*.gguf"))
+        self.assertGreaterEqual(len(files), 10)
+        for file in files:
+            references = (file.with_suffix(".reference.json"), models / "variants" / file.stem / "reference.json",
+                          models / file.stem / "reference.json")
+            reference = next(filter(pathlib.Path.exists, references))
+            with self.subTest(file.stem):
+                self.program("verify", file, "--reference", reference, "--device", "cpu", "--precision", "f32")
+
+    def test_a_file_without_a_vocabulary_is_measured_with_another(self):
+        bare = self.folder / "bare.gguf"
+        write(bare, [pair for pair in self.pairs if b"tokenizer.ggml" not in pair[:24]], self.tensors)
+        flags = ("--sequences", "1", "--generate", "2", "--json")
+        self.assertIn("tokenizer", self.program("bench", bare, *flags, code=3))
+        done = json.loads(self.program("bench", bare, *flags, "--tokenizer", TINY))
+        self.assertTrue(done["settings"])
+        self.program("bench", bare, *flags, "--tokenizer", self.folder / "none", code=3)
+
     def test_tokenizers_are_equal(self):
         given = json.dumps({"text": "def f(x):\n    return x  # 1234 <s> \u00e9"}) + "\n"
         plain = self.folder / "plain.gguf"
@@ -173,7 +194,7 @@ class Gguf(unittest.TestCase):
         self.assertIn("safetensors", self.program("quantize", self.model, self.folder / "out", "--bits", "4", code=3))
         other = self.folder / "other.gguf"
         write(other, [pair("general.architecture", TEXT, "bert")], self.tensors)
-        self.assertIn("llama, olmoe, qwen2moe, qwen3moe", self.program("info", other, code=3))
+        self.assertIn("llama, olmoe, phimoe, qwen2moe, qwen3moe", self.program("info", other, code=3))
 
 
 if __name__ == "__main__":

@@ -60,8 +60,29 @@ ModelDescription describe_arctic(const JsonFields& config) {
   return description;
 }
 
+constexpr std::array kArcticGgufNames = {
+    TensorPattern{Role::feed_forward_norm, "blk.{layer}.ffn_norm_exps.weight"},
+    TensorPattern{Role::shared_norm, "blk.{layer}.ffn_norm.weight"},
+    TensorPattern{Role::shared_gate, "blk.{layer}.ffn_gate.weight"},
+    TensorPattern{Role::shared_up, "blk.{layer}.ffn_up.weight"},
+    TensorPattern{Role::shared_down, "blk.{layer}.ffn_down.weight"},
+};
+
+// Files have only models whose every layer is routed, beside a dense part.
+void set_arctic_gguf_fields(const GgufModel&, Json& config) {
+  config["num_local_experts"] = config["num_experts"];
+  config["moe_layer_frequency"] = 1;
+  config["parallel_attn_mlp_res"] = true;
+}
+
 }  // namespace
 
-const Family kArctic = {"arctic", describe_arctic, kArcticTensors, {}};
+const Family kArctic = {"arctic",
+                        describe_arctic,
+                        kArcticTensors,
+                        {.architecture = "arctic",
+                         .neighbours_rotate = true,
+                         .tensor_names = kArcticGgufNames,
+                         .set_fields = set_arctic_gguf_fields}};
 
 }  // namespace klotski

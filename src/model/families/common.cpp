@@ -161,6 +161,28 @@ int64_t rotated_dims(const JsonFields& config, int64_t head_dim, double fallback
   return rotated;
 }
 
+void set_gguf_routing(const GgufModel& model, Json& config) {
+  constexpr std::array kFields = {
+      GgufField{"leading_dense_block_count", "first_k_dense_replace"},
+      GgufField{"expert_count", "n_routed_experts"},
+      GgufField{"expert_shared_count", "n_shared_experts"},
+      GgufField{"expert_group_count", "n_group"},
+      GgufField{"expert_group_used_count", "topk_group"},
+  };
+  model.copy(kFields, config);
+  config["norm_topk_prob"] = model.metadata.boolean_or(model.key("expert_weights_norm"), false);
+  config["routed_scaling_factor"] = model.factor("expert_weights_scale", 1.0);
+}
+
+void set_gguf_rotation(const GgufModel& model, Json& config) {
+  const int64_t head_dim = describe_attention(model.fields(config)).head_dim;
+  const int64_t rotated =
+      model.metadata.integer_or(model.key("rope.dimension_count"), head_dim, 2, head_dim);
+  // Half a number more than the share, since rotated_dims() rounds down.
+  const double share = (static_cast<double>(rotated) + 0.5) / static_cast<double>(head_dim);
+  config["partial_rotary_factor"] = std::min(share, 1.0);
+}
+
 ModelDescription describe_common(const JsonFields& config, double default_rope_base) {
   return describe_common(config, default_rope_base, describe_attention(config).head_dim);
 }

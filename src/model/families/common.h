@@ -12,6 +12,8 @@
 
 namespace klotski {
 
+struct GgufModel;
+
 // Bounds that keep the number of parameters (layers x experts x 3 x width^2) and the bytes of a KV
 // cache within 63 bits.
 inline constexpr int64_t kMaxWidth = 1 << 18;
@@ -88,6 +90,14 @@ struct SparseLayers {
 // Appends layers of an encoder or a decoder.
 void add_sparse_layers(std::vector<Layer>& to, const SparseLayers& sparse, const Layer& layer,
                        const FeedForward& routed);
+
+// Sets the fields of a GGUF model's routers, groups of experts and shared experts, by the names
+// that DeepSeek and those after it have for them.
+void set_gguf_routing(const GgufModel& model, Json& config);
+
+// Sets the fields of a GGUF model's config.json that say which numbers of a head rope rotates; all
+// where the metadata do not say it.
+void set_gguf_rotation(const GgufModel& model, Json& config);
 
 // Refuses routers that are not computed in float32.
 void refuse_other_router_types(const JsonFields& config);

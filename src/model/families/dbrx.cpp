@@ -99,8 +99,47 @@ ModelDescription describe_dbrx(const JsonFields& config) {
   return description;
 }
 
+constexpr std::string_view kGgufQueriesKeysValues = "blk.{layer}.attn_qkv.weight";
+constexpr std::array kDbrxGgufNames = {
+    TensorPattern{Role::query, kGgufQueriesKeysValues},
+    TensorPattern{Role::key, kGgufQueriesKeysValues},
+    TensorPattern{Role::value, kGgufQueriesKeysValues},
+    TensorPattern{Role::feed_forward_norm, "blk.{layer}.attn_output_norm.weight"},
+};
+
+constexpr std::array kDbrxGgufFields = {
+    GgufField{"embedding_length", "d_model"},
+    GgufField{"context_length", "max_seq_len"},
+    GgufField{"block_count", "n_layers"},
+    GgufField{"attention.head_count", "n_heads"},
+};
+constexpr std::array kDbrxGgufAttention = {
+    GgufField{"attention.head_count_kv", "kv_n_heads"},
+    GgufField{"attention.clamp_kqv", "clip_qkv"},
+};
+constexpr std::array kDbrxGgufExperts = {
+    GgufField{"expert_count", "moe_num_experts"},
+    GgufField{"feed_forward_length", "ffn_hidden_size"},
+    GgufField{"expert_used_count", "moe_top_k"},
+};
+
+void set_dbrx_gguf_fields(const GgufModel& model, Json& config) {
+  model.copy(kDbrxGgufFields, config);
+  model.copy(kDbrxGgufAttention, config["attn_config"] = Json::object());
+  Json& experts = config["ffn_config"] = {{"moe_normalize_expert_weights", 1}};
+  model.copy(kDbrxGgufExperts, experts);
+  constexpr double kEpsilon = 1e-5;
+  const std::string epsilon = model.key("attention.layer_norm_epsilon");
+  const double stated = model.metadata.number_or(epsilon, kEpsilon, 0.0, 1.0);
+  if (std::abs(stated - kEpsilon) > 1e-3 * kEpsilon) model.metadata.refuse(epsilon, "1e-5");
+}
+
 }  // namespace
 
-const Family kDbrx = {"dbrx", describe_dbrx, kDbrxTensors, {}};
+const Family kDbrx = {
+    "dbrx",
+    describe_dbrx,
+    kDbrxTensors,
+    {.architecture = "dbrx", .tensor_names = kDbrxGgufNames, .set_fields = set_dbrx_gguf_fields}};
 
 }  // namespace klotski

@@ -172,19 +172,50 @@ ModelDescription describe_v3(const JsonFields& config) {
   return description;
 }
 
+constexpr std::array kLatentGgufFields = {
+    GgufField{"attention.q_lora_rank", "q_lora_rank"},
+    GgufField{"attention.kv_lora_rank", "kv_lora_rank"},
+    GgufField{"rope.dimension_count", "qk_rope_head_dim"},
+};
+
+void set_deepseek_gguf_fields(const GgufModel& model, Json& config) {
+  model.copy(kLatentGgufFields, config);
+  set_gguf_routing(model, config);
+  // Files with W_uk and W_uv apart state the widths of absorbed heads as well, and one head of
+  // keys.
+  const JsonFields& metadata = model.metadata;
+  const bool absorbed = metadata.has(model.key("attention.key_length_mla"));
+  const std::string key_length =
+      model.key(absorbed ? "attention.key_length_mla" : "attention.key_length");
+  const std::string value_length =
+      model.key(absorbed ? "attention.value_length_mla" : "attention.value_length");
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const int64_t rotated = metadata.integer(model.key("rope.dimension_count"), 1, kMost);
+  config["qk_nope_head_dim"] = metadata.integer(key_length, rotated + 1, kMost) - rotated;
+  config["v_head_dim"] = metadata.integer(value_length, 1, kMost);
+  config.erase("num_key_value_heads");
+  if (metadata.integer_or(model.key("expert_group_count"), 1, 1, kMost) > 1 &&
+      metadata.integer_or(model.key("expert_gating_func"), 1, 0, 1000) <= 1) {
+    config["topk_method"] = "group_limited_greedy";
+  }
+}
+
 }  // namespace
 
 constexpr std::string_view kGgufName = "deepseek2";
 
-const Family kDeepseekV2 = {"deepseek_v2",
-                            describe_v2,
-                            kDeepseekTensors,
-                            {.architecture = kGgufName, .neighbours_rotate = true}};
-const Family kDeepseekV3 = {
-    "deepseek_v3",
-    describe_v3,
+const Family kDeepseekV2 = {
+    "deepseek_v2",
+    describe_v2,
     kDeepseekTensors,
-    {.architecture = kGgufName, .neighbours_rotate = true, .score = ScoreFunction::sigmoid}};
+    {.architecture = kGgufName, .neighbours_rotate = true, .set_fields = set_deepseek_gguf_fields}};
+const Family kDeepseekV3 = {"deepseek_v3",
+                            describe_v3,
+                            kDeepseekTensors,
+                            {.architecture = kGgufName,
+                             .neighbours_rotate = true,
+                             .score = ScoreFunction::sigmoid,
+                             .set_fields = set_deepseek_gguf_fields}};
 const Family kKimiK2 = {"kimi_k2", describe_v3, kDeepseekTensors, {}};
 
 }  // namespace klotski

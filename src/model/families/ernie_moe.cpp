@@ -59,8 +59,27 @@ ModelDescription describe_ernie(const JsonFields& config) {
   return description;
 }
 
+constexpr std::array kErnieGgufFields = {
+    GgufField{"expert_count", "moe_num_experts"},
+    GgufField{"expert_used_count", "moe_k"},
+    GgufField{"interleave_moe_layer_step", "moe_layer_interval"},
+    GgufField{"leading_dense_block_count", "moe_layer_start_index"},
+    GgufField{"expert_shared_count", "moe_num_shared_experts"},
+};
+
+void set_ernie_gguf_fields(const GgufModel& model, Json& config) {
+  model.copy(kErnieGgufFields, config);
+  config.emplace("moe_layer_start_index", 0);
+  config.emplace("moe_num_shared_experts", 0);
+}
+
 }  // namespace
 
-const Family kErnieMoe = {"ernie4_5_moe", describe_ernie, kErnieTensors, {}};
+const Family kErnieMoe = {"ernie4_5_moe",
+                          describe_ernie,
+                          kErnieTensors,
+                          {.architecture = "ernie4_5-moe",
+                           .neighbours_rotate = true,
+                           .set_fields = set_ernie_gguf_fields}};
 
 }  // namespace klotski

@@ -10,8 +10,35 @@
 
 #include "base/json.h"
 #include "model/description.h"
+#include "weights/tensor_source.h"
 
 namespace klotski {
+
+// A key of GGUF metadata, after the architecture and a dot, and the field of a config.json that has
+// its value.
+struct GgufField {
+  std::string_view key;
+  std::string_view field;
+};
+
+// A model's GGUF files, as its family reads them.
+struct GgufModel {
+  const JsonFields& metadata;
+  std::string_view architecture;  // value of general.architecture
+  const TensorSource& tensors;
+
+  // Name of a key of the architecture.
+  std::string key(std::string_view name) const { return fmt::format("{}.{}", architecture, name); }
+  // Copies the values that are stated to fields that are not yet set.
+  void copy(std::span<const GgufField> fields, Json& config) const;
+  // A factor; `usual` where it is not stated, or stated as 0.
+  double factor(std::string_view name, double usual) const;
+  // Layers at the end that predict further tokens, which this program does not compute.
+  int64_t further_layers() const;
+  bool has_tensor(std::string_view name) const { return tensors.find(name) != nullptr; }
+  // The fields of a config.json that the metadata became, for messages of this file.
+  JsonFields fields(const Json& config) const;
+};
 
 // A family in GGUF files, whose metadata become fields of a config.json (families/gguf.cpp).
 struct GgufFamily {
@@ -26,6 +53,9 @@ struct GgufFamily {
   std::span<const TensorPattern> tensor_names = {};  // names that differ from other architectures'
   // The function that makes weights of router scores, by which families of one architecture differ.
   ScoreFunction score = ScoreFunction::softmax;
+  // Sets the fields that other families do not have, or call otherwise; null: there are none. The
+  // fields that most families have are set before.
+  void (*set_fields)(const GgufModel& model, Json& config) = nullptr;
 };
 
 struct Family {
@@ -82,6 +112,11 @@ inline constexpr std::array kSparseBlockTensors = {
                   "model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight"},
     TensorPattern{Role::expert_down,
                   "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"},
+};
+
+// A norm of GGUF files that is named by what it follows.
+inline constexpr std::array kGgufPostAttentionNorm = {
+    TensorPattern{Role::feed_forward_norm, "blk.{layer}.post_attention_norm.weight"},
 };
 
 std::span<const Family> families();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/config.h"
+#include "model/families/common.h"
 #include "model/families/families.h"
 #include "model/families/gguf_checks.h"
 #include "weights/gguf.h"
@@ -13,11 +14,6 @@ namespace klotski {
 
 namespace {
 
-// A key of the metadata, after the architecture and a dot, and the field that has its value.
-struct GgufField {
-  std::string_view key;
-  std::string_view field;
-};
 constexpr std::array kGgufFields = {
     GgufField{"block_count", "num_hidden_layers"},
     GgufField{"context_length", "max_position_embeddings"},
@@ -35,18 +31,6 @@ constexpr std::array kGgufFields = {
     GgufField{"attention.clamp_kqv", "clip_qkv"},
     GgufField{"rope.freq_base", "rope_theta"},
 };
-// Fields of families with latent attention.
-constexpr std::array kGgufLatentFields = {
-    GgufField{"attention.q_lora_rank", "q_lora_rank"},
-    GgufField{"attention.kv_lora_rank", "kv_lora_rank"},
-    GgufField{"rope.dimension_count", "qk_rope_head_dim"},
-    GgufField{"leading_dense_block_count", "first_k_dense_replace"},
-    GgufField{"expert_count", "n_routed_experts"},
-    GgufField{"expert_shared_count", "n_shared_experts"},
-    GgufField{"expert_group_count", "n_group"},
-    GgufField{"expert_group_used_count", "topk_group"},
-    GgufField{"expert_weights_scale", "routed_scaling_factor"},
-};
 constexpr std::array kGgufYarnFields = {
     GgufField{"rope.scaling.original_context_length", "original_max_position_embeddings"},
     GgufField{"rope.scaling.yarn_beta_fast", "beta_fast"},
@@ -56,8 +40,11 @@ constexpr std::array kGgufYarnFields = {
 constexpr std::array kGgufTensors = {
     TensorPattern{Role::embedding, "token_embd.weight"},
     TensorPattern{Role::final_norm, "output_norm.weight"},
+    TensorPattern{Role::final_norm_bias, "output_norm.bias"},
     TensorPattern{Role::output, "output.weight"},
+    TensorPattern{Role::output_bias, "output.bias"},
     TensorPattern{Role::attention_norm, "blk.{layer}.attn_norm.weight"},
+    TensorPattern{Role::attention_norm_bias, "blk.{layer}.attn_norm.bias"},
     TensorPattern{Role::query, "blk.{layer}.attn_q.weight"},
     TensorPattern{Role::query_bias, "blk.{layer}.attn_q.bias"},
     TensorPattern{Role::key, "blk.{layer}.attn_k.weight"},
@@ -80,6 +67,7 @@ constexpr std::array kGgufTensors = {
     TensorPattern{Role::attention_output, "blk.{layer}.attn_output.weight"},
     TensorPattern{Role::attention_output_bias, "blk.{layer}.attn_output.bias"},
     TensorPattern{Role::feed_forward_norm, "blk.{layer}.ffn_norm.weight"},
+    TensorPattern{Role::feed_forward_norm_bias, "blk.{layer}.ffn_norm.bias"},
     TensorPattern{Role::router, "blk.{layer}.ffn_gate_inp.weight"},
     TensorPattern{Role::router_bias, "blk.{layer}.ffn_gate_inp.bias"},
     TensorPattern{Role::selection_bias, "blk.{layer}.exp_probs_b.bias"},
@@ -127,70 +115,85 @@ const Family& family_of(const JsonFields& metadata) {
   metadata.refuse("general.architecture", "one of " + known);
 }
 
-template <size_t count>
-void copy_fields(const JsonFields& metadata, std::string_view architecture,
-                 const std::array<GgufField, count>& fields, Json& config) {
-  for (const GgufField& field : fields) {
-    const Json* value = metadata.find(fmt::format("{}.{}", architecture, field.key));
-    if (value != nullptr) config.emplace(field.field, *value);
+// Corrects fields whose metadata count what this program does not compute: the last blocks may
+// predict further tokens, and a window of 0 is none.
+void drop_unread_fields(const GgufModel& model, Json& config) {
+  const int64_t further = model.further_layers();
+  if (further > 0) {
+    const std::string blocks = model.key("block_count");
+    config["num_hidden_layers"] = model.metadata.integer(blocks, further + 1, kMaxLayers) - further;
   }
+  const auto window = config.find("sliding_window");
+  if (window != config.end() && *window == 0) config.erase(window);
+}
+
+// The numbers of a tensor by which the wavelength of each rotated pair is multiplied.
+std::vector<float> pair_factors(const TensorSource& source, const TensorEntry& entry) {
+  if (entry.dtype != DType::F32 || entry.shape.size() != 1 || entry.shape.front() > kMaxWidth) {
+    fail(ErrorKind::bad_model, "{}: tensor {}: expected a list of F32 numbers, found {} of {}",
+         path_in_quotes(source.folder()), in_quotes(entry.name), format_shape(entry.shape),
+         dtype_name(entry.dtype));
+  }
+  std::vector<float> factors(static_cast<size_t>(entry.shape.front()));
+  source.read(entry, std::as_writable_bytes(std::span(factors)));
+  return factors;
+}
+
+// Sets the scaling of rope that files have as tensors: factors for all lengths, or for short and
+// for long sequences. Says whether there are any.
+bool set_rope_factors(const GgufModel& model, Json& config) {
+  const auto factors_of = [&](std::string_view name) {
+    return pair_factors(model.tensors, model.tensors.require(name));
+  };
+  const bool by_length = model.has_tensor(kGgufLongFactors);
+  if (!by_length && !model.has_tensor(kGgufFactors)) return false;
+  const std::string type = model.key("rope.scaling.type");
+  const std::string scaling = model.metadata.string_or(type, "none");
+  if (scaling != "none" && scaling != "longrope") {
+    model.metadata.refuse(type, "none or longrope, as the file has factors of rope as tensors");
+  }
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const int64_t context = model.metadata.integer(model.key("context_length"), 1, kMost);
+  const std::string trained = model.key("rope.scaling.original_context_length");
+  config["rope_scaling"] = {
+      {"rope_type", "longrope"},
+      {"short_factor", factors_of(by_length ? kGgufShortFactors : kGgufFactors)},
+      {"long_factor", factors_of(by_length ? kGgufLongFactors : kGgufFactors)},
+      {"original_max_position_embeddings",
+       by_length ? model.metadata.integer_or(trained, context, 1, kMost) : context},
+      {"attention_factor",
+       model.metadata.number_or(model.key("rope.scaling.attn_factor"), 1.0, 1e-6, 1e6)}};
+  return true;
 }
 
 // Sets the base and the scaling of rope. A factor without a type means linear scaling.
-void set_rope(const JsonFields& metadata, std::string_view architecture, Json& config) {
+void set_rope(const GgufModel& model, Json& config) {
+  const JsonFields& metadata = model.metadata;
   constexpr double kBase = 10'000.0;  // that of files which state none
   config.emplace("rope_theta", kBase);
-  const auto key_of = [&](std::string_view key) { return fmt::format("{}.{}", architecture, key); };
-  std::string factor = key_of("rope.scaling.factor");
-  const std::string old_factor = key_of("rope.scale_linear");
+  if (set_rope_factors(model, config)) return;
+  std::string factor = model.key("rope.scaling.factor");
+  const std::string old_factor = model.key("rope.scale_linear");
   if (!metadata.has(factor) && metadata.has(old_factor)) factor = old_factor;
   const double stretch = metadata.number_or(factor, 0.0, 0.0, 1e6);
   const bool stretches = stretch != 0.0 && stretch != 1.0;
 
-  const std::string type = key_of("rope.scaling.type");
+  const std::string type = model.key("rope.scaling.type");
   const std::string scaling = metadata.string_or(type, stretches ? "linear" : "none");
   if (scaling != "none" && scaling != "linear" && scaling != "yarn") {
-    metadata.refuse(type, "one of none, linear, yarn");
+    metadata.refuse(type, "one of none, linear, yarn, or longrope with its factors as tensors");
   }
-  const bool latent = config.contains("kv_lora_rank");
-  check_gguf_rope_scaling(metadata, architecture, scaling == "yarn", latent);
+  const bool latent = metadata.has(model.key("attention.kv_lora_rank"));
+  check_gguf_rope_scaling(model, scaling == "yarn", latent);
   if (scaling == "none") return;
   Json rope = {{"rope_type", scaling}, {"factor", metadata.number(factor, 1e-6, 1e6)}};
-  if (scaling == "yarn") copy_fields(metadata, architecture, kGgufYarnFields, rope);
+  if (scaling == "yarn") model.copy(kGgufYarnFields, rope);
   // Converters write a tenth of mscale_all_dim, and leave out mscale, which equals it.
-  const std::string sharpening = key_of("rope.scaling.yarn_log_multiplier");
+  const std::string sharpening = model.key("rope.scaling.yarn_log_multiplier");
   if (latent && metadata.has(sharpening)) {
     rope["mscale"] = rope["mscale_all_dim"] = 10.0 * metadata.number(sharpening, 0.0, 1e5);
   }
   config.emplace("rope_scaling", std::move(rope));
-}
-
-// Sets the fields of latent attention and of the routers beside it.
-void set_latent(const JsonFields& metadata, std::string_view architecture, Json& config) {
-  const auto key_of = [&](std::string_view key) { return fmt::format("{}.{}", architecture, key); };
-  if (!metadata.has(key_of("attention.kv_lora_rank"))) return;
-  copy_fields(metadata, architecture, kGgufLatentFields, config);
-  // Files with W_uk and W_uv apart state the widths of absorbed heads as well, and one head of
-  // keys.
-  const bool absorbed = metadata.has(key_of("attention.key_length_mla"));
-  const std::string key_length =
-      key_of(absorbed ? "attention.key_length_mla" : "attention.key_length");
-  const std::string value_length =
-      key_of(absorbed ? "attention.value_length_mla" : "attention.value_length");
-  constexpr int64_t kMost = int64_t{1} << 40;
-  const int64_t rotated = metadata.integer(key_of("rope.dimension_count"), 1, kMost);
-  config["qk_nope_head_dim"] = metadata.integer(key_length, rotated + 1, kMost) - rotated;
-  config["v_head_dim"] = metadata.integer(value_length, 1, kMost);
-  config.erase("num_key_value_heads");
-  config["norm_topk_prob"] = metadata.boolean_or(key_of("expert_weights_norm"), false);
-  // A scale that is not stated, or stated as 0, is none.
-  if (metadata.number_or(key_of("expert_weights_scale"), 0.0, -1e9, 1e9) == 0.0) {
-    config["routed_scaling_factor"] = 1.0;
-  }
-  if (metadata.integer_or(key_of("expert_group_count"), 1, 1, kMost) > 1 &&
-      metadata.integer_or(key_of("expert_gating_func"), 1, 0, 1000) <= 1) {
-    config["topk_method"] = "group_limited_greedy";
-  }
 }
 
 // Whether experts of a routed layer are one tensor.
@@ -231,6 +234,25 @@ void set_from_tensors(const TensorSource& source, Json& config) {
 
 }  // namespace
 
+void GgufModel::copy(std::span<const GgufField> fields, Json& config) const {
+  for (const GgufField& field : fields) {
+    if (const Json* value = metadata.find(key(field.key))) config.emplace(field.field, *value);
+  }
+}
+
+double GgufModel::factor(std::string_view name, double usual) const {
+  const double stated = metadata.number_or(key(name), 0.0, -1e9, 1e9);
+  return stated == 0.0 ? usual : stated;
+}
+
+int64_t GgufModel::further_layers() const {
+  return metadata.integer_or(key("nextn_predict_layers"), 0, 0, kMaxLayers);
+}
+
+JsonFields GgufModel::fields(const Json& config) const {
+  return {config, path_in_quotes(tensors.folder()) + ", metadata as fields of a config.json"};
+}
+
 ModelDescription read_gguf_description(const TensorSource& source) {
   const std::string what = path_in_quotes(source.folder());
   const GgufFile file = read_gguf(*source.file(0), what);
@@ -241,28 +263,30 @@ ModelDescription read_gguf_description(const TensorSource& source) {
 
   Json config = {{"norm_topk_prob", family.gguf.renormalises},
                  {"eos_token_id", end_tokens(metadata)}};
-  copy_fields(metadata, architecture, kGgufFields, config);
-  set_latent(metadata, architecture, config);
-  set_rope(metadata, architecture, config);
+  const GgufModel model{metadata, architecture, source};
+  model.copy(kGgufFields, config);
+  drop_unread_fields(model, config);
+  set_rope(model, config);
   if (const Json* begin = metadata.find("tokenizer.ggml.bos_token_id")) {
     config["bos_token_id"] = *begin;
   }
   set_from_tensors(source, config);
+  if (family.gguf.set_fields != nullptr) family.gguf.set_fields(model, config);
 
-  const JsonFields fields(config, what + ", metadata as fields of a config.json");
-  ModelDescription description = family.describe(fields);
+  ModelDescription description = family.describe(model.fields(config));
   description.family = family.model_type;
   description.rope.interleaved = family.gguf.neighbours_rotate;
   description.rope.truncate = family.gguf.truncates_yarn;
   set_latent_from_tensors(source, description);
-  check_gguf_metadata(metadata, family.gguf, description);
-  const auto own_names = family.gguf.tensor_names;
-  description.tensor_names.assign(own_names.begin(), own_names.end());
-  description.tensor_names.insert(description.tensor_names.end(), kGgufTensors.begin(),
-                                  kGgufTensors.end());
-  const auto& experts = has_merged_experts(source, description) ? kMergedExperts : kSingleExperts;
-  description.tensor_names.insert(description.tensor_names.end(), experts.begin(), experts.end());
-  refuse_unread_tensors(source, description);
+  check_gguf_metadata(model, description);
+  const auto add_names = [&](std::span<const TensorPattern> names) {
+    description.tensor_names.insert(description.tensor_names.end(), names.begin(), names.end());
+  };
+  add_names(family.gguf.tensor_names);
+  add_names(kGgufTensors);
+  add_names(has_merged_experts(source, description) ? std::span(kMergedExperts)
+                                                    : std::span(kSingleExperts));
+  refuse_unread_tensors(model, description);
   return description;
 }
 

@@ -1,5 +1,6 @@
 #include "model/families/gguf_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -44,10 +45,9 @@ RouterRule router_of(const ModelDescription& model) {
 
 }  // namespace
 
-void check_gguf_rope_scaling(const JsonFields& metadata, std::string_view architecture, bool yarn,
-                             bool sharpens) {
+void check_gguf_rope_scaling(const GgufModel& files, bool yarn, bool sharpens) {
   const auto check = [&](std::string_view key, std::initializer_list<double> allowed) {
-    check_number(metadata, fmt::format("{}.rope.scaling.{}", architecture, key), allowed);
+    check_number(files.metadata, files.key("rope.scaling.") + std::string(key), allowed);
   };
   check("attn_factor", {1});
   check("yarn_attn_factor", {1});
@@ -55,15 +55,12 @@ void check_gguf_rope_scaling(const JsonFields& metadata, std::string_view archit
   if (yarn && !sharpens) check("yarn_log_multiplier", {0});
 }
 
-void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
-                         const ModelDescription& model) {
+void check_gguf_metadata(const GgufModel& files, const ModelDescription& model) {
+  const JsonFields& metadata = files.metadata;
   // Numbers of the function that makes weights of router scores; 0: not stated.
   constexpr double kSoftmax = 1;
   constexpr double kSigmoid = 2;
-  const auto key_of = [&](std::string_view key) {
-    return fmt::format("{}.{}", family.architecture, key);
-  };
-  const std::string rotated = key_of("rope.dimension_count");
+  const std::string rotated = files.key("rope.dimension_count");
   const int64_t whole = model.rope.rotated_dims;
   if (metadata.has(rotated) && metadata.integer(rotated, 0, INT64_MAX) != whole) {
     metadata.refuse(rotated, fmt::format("all {} numbers of a head", whole));
@@ -75,12 +72,12 @@ void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
         return 0.0;
       },
       model.layers.front().attention.kind);
-  check_number(metadata, key_of("attention.scale"), {scale, 0});
+  check_number(metadata, files.key("attention.scale"), {scale, 0});
   const RouterRule router = router_of(model);
-  check_number(metadata, key_of("expert_weights_scale"), {static_cast<double>(router.scale), 0});
-  check_number(metadata, key_of("expert_gating_func"),
+  check_number(metadata, files.key("expert_weights_scale"), {static_cast<double>(router.scale), 0});
+  check_number(metadata, files.key("expert_gating_func"),
                {router.score == ScoreFunction::sigmoid ? kSigmoid : kSoftmax, 0});
-  const std::string renormalises = key_of("expert_weights_norm");
+  const std::string renormalises = files.key("expert_weights_norm");
   if (metadata.boolean_or(renormalises, router.renormalise) != router.renormalise) {
     metadata.refuse(renormalises, fmt::format("{}, all that this program computes for this "
                                               "architecture",
@@ -90,8 +87,12 @@ void check_gguf_metadata(const JsonFields& metadata, const GgufFamily& family,
 
 // The first tensor that is not there ends the search, so that it takes no more steps than the files
 // have tensors, whatever counts of layers and experts the metadata state.
-void refuse_unread_tensors(const TensorSource& source, const ModelDescription& model) {
+void refuse_unread_tensors(const GgufModel& files, const ModelDescription& model) {
+  const TensorSource& source = files.tensors;
   std::set<std::string_view> read;
+  if (model.rope.kind == RopeKind::longrope) {
+    read.insert({kGgufFactors, kGgufShortFactors, kGgufLongFactors});
+  }
   collect_names(source, model_tensors(model), read);
   for (int32_t i = 0; i < static_cast<int32_t>(model.layers.size()); ++i) {
     const LayerId layer(i);
@@ -104,8 +105,16 @@ void refuse_unread_tensors(const TensorSource& source, const ModelDescription& m
       if (specs.front().slice) break;  // one tensor has the matrices of all experts
     }
   }
+  std::vector<std::string> further;  // what their tensors' names begin with
+  for (int64_t i = 0; i < files.further_layers(); ++i) {
+    further.push_back(fmt::format("blk.{}.", model.layer_count() + i));
+  }
+  const auto is_further = [&](const std::string& name) {
+    return std::any_of(further.begin(), further.end(),
+                       [&](const std::string& layer) { return name.starts_with(layer); });
+  };
   for (const TensorEntry& entry : source.tensors()) {
-    if (read.contains(entry.name)) continue;
+    if (read.contains(entry.name) || is_further(entry.name)) continue;
     fail(ErrorKind::bad_model,
          "{}: tensor {}: expected only tensors that a {} model computes with, found this; use a "
          "file without it or the model's safetensors",

@@ -66,8 +66,23 @@ ModelDescription describe_glm4(const JsonFields& config) {
   return description;
 }
 
+void set_glm_gguf_fields(const GgufModel& model, Json& config) {
+  set_gguf_routing(model, config);
+  config.emplace("first_k_dense_replace", 0);
+  config.emplace("n_shared_experts", 0);
+  config["attention_bias"] = model.has_tensor("blk.0.attn_q.bias");
+  config["use_qk_norm"] = model.has_tensor("blk.0.attn_q_norm.weight");
+  set_gguf_rotation(model, config);
+}
+
 }  // namespace
 
-const Family kGlm4Moe = {"glm4_moe", describe_glm4, kGlmTensors, {}};
+const Family kGlm4Moe = {"glm4_moe",
+                         describe_glm4,
+                         kGlmTensors,
+                         {.architecture = "glm4moe",
+                          .tensor_names = kGgufPostAttentionNorm,
+                          .score = ScoreFunction::sigmoid,
+                          .set_fields = set_glm_gguf_fields}};
 
 }  // namespace klotski

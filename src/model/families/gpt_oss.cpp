@@ -23,10 +23,6 @@ constexpr std::array kTensors = {
     TensorPattern{Role::expert_down_bias, "model.layers.{layer}.mlp.experts.down_proj_bias"},
 };
 
-constexpr std::array kGgufNames = {
-    TensorPattern{Role::feed_forward_norm, "blk.{layer}.post_attention_norm.weight"},
-};
-
 constexpr double kRopeBase = 150000.0;
 
 // The rope of a config.json that says nothing about it.
@@ -84,6 +80,6 @@ const Family kGptOss = {"gpt_oss",
                         {.architecture = "gpt-oss",
                          .renormalises = true,
                          .truncates_yarn = false,
-                         .tensor_names = kGgufNames}};
+                         .tensor_names = kGgufPostAttentionNorm}};
 
 }  // namespace klotski

@@ -37,8 +37,21 @@ ModelDescription describe_granite(const JsonFields& config) {
   return description;
 }
 
+void set_granite_gguf_fields(const GgufModel& model, Json& config) {
+  const double usual_scale = describe_attention(model.fields(config)).scale;
+  config["embedding_multiplier"] = model.factor("embedding_scale", 1.0);
+  config["residual_multiplier"] = model.factor("residual_scale", 1.0);
+  config["logits_scaling"] = model.factor("logit_scale", 1.0);
+  config["attention_multiplier"] = model.factor("attention.scale", usual_scale);
+}
+
 }  // namespace
 
-const Family kGraniteMoe = {"granitemoe", describe_granite, kGraniteTensors, {}};
+const Family kGraniteMoe = {"granitemoe",
+                            describe_granite,
+                            kGraniteTensors,
+                            {.architecture = "granitemoe",
+                             .neighbours_rotate = true,
+                             .set_fields = set_granite_gguf_fields}};
 
 }  // namespace klotski

@@ -89,8 +89,19 @@ ModelDescription describe_hunyuan(const JsonFields& config) {
   return description;
 }
 
+void set_hunyuan_gguf_fields(const GgufModel& model, Json& config) {
+  config["moe_topk"] = config["num_experts_per_tok"];
+  config["use_qk_norm"] = model.has_tensor("blk.0.attn_q_norm.weight");
+  config["use_mixed_mlp_moe"] = model.has_tensor("blk.0.ffn_gate_shexp.weight");
+  config["num_shared_expert"] =
+      model.metadata.integer_or(model.key("expert_shared_count"), 1, 1, kMaxWidth);
+}
+
 }  // namespace
 
-const Family kHunyuanMoe = {"hunyuan_v1_moe", describe_hunyuan, kHunyuanTensors, {}};
+const Family kHunyuanMoe = {"hunyuan_v1_moe",
+                            describe_hunyuan,
+                            kHunyuanTensors,
+                            {.architecture = "hunyuan-moe", .set_fields = set_hunyuan_gguf_fields}};
 
 }  // namespace klotski

@@ -123,8 +123,42 @@ ModelDescription describe_llama4(const JsonFields& config) {
   return description;
 }
 
+// Metadata name neither the layers without positions nor the size of chunks: both are those of the
+// published models, where a window of 0 does not say that there are none. Models of 128 experts do
+// not normalise heads.
+void set_llama4_gguf_fields(const GgufModel& model, Json& config) {
+  constexpr int64_t kChunk = 8192;
+  constexpr int64_t kExpertsWithoutNorm = 128;
+  const JsonFields& metadata = model.metadata;
+  const std::string window = model.key("attention.sliding_window");
+  const bool chunks = metadata.integer_or(window, kChunk, 0, kMaxPositions) != 0;
+  const int64_t layers = layer_count(model.fields(config));
+  if (!chunks) config["no_rope_layers"] = std::vector<int>(static_cast<size_t>(layers), 1);
+  config["attention_chunk_size"] = kChunk;
+  config["layer_types"] = Json();
+  if (!chunks) {
+    config["layer_types"] = std::vector<std::string>(static_cast<size_t>(layers), "full_attention");
+  }
+  config["attn_temperature_tuning"] = chunks;
+  config["interleave_moe_layer_step"] =
+      metadata.integer(model.key("interleave_moe_layer_step"), 1, kMaxLayers);
+  config["intermediate_size_mlp"] = config["intermediate_size"];
+  config["intermediate_size"] = config["moe_intermediate_size"];
+  const int64_t experts = metadata.integer(model.key("expert_count"), 1, kMaxExperts);
+  config["use_qk_norm"] = experts != kExpertsWithoutNorm;
+  if (!config.contains("head_dim")) {
+    config["head_dim"] = describe_attention(model.fields(config)).head_dim;
+  }
+}
+
 }  // namespace
 
-const Family kLlama4Text = {"llama4_text", describe_llama4, kLlama4Tensors, {}};
+const Family kLlama4Text = {"llama4_text",
+                            describe_llama4,
+                            kLlama4Tensors,
+                            {.architecture = "llama4",
+                             .neighbours_rotate = true,
+                             .score = ScoreFunction::sigmoid,
+                             .set_fields = set_llama4_gguf_fields}};
 
 }  // namespace klotski

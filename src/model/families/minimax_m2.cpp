@@ -47,8 +47,22 @@ ModelDescription describe_minimax(const JsonFields& config) {
   return description;
 }
 
+void set_minimax_gguf_fields(const GgufModel& model, Json& config) {
+  config["use_qk_norm"] = model.has_tensor("blk.0.attn_q_norm.weight");
+  config["use_routing_bias"] = model.has_tensor("blk.0.exp_probs_b.bias");
+  if (config.contains("moe_intermediate_size")) {
+    config["intermediate_size"] = config["moe_intermediate_size"];
+  }
+  set_gguf_rotation(model, config);
+}
+
 }  // namespace
 
-const Family kMinimaxM2 = {"minimax_m2", describe_minimax, kSparseBlockTensors, {}};
+const Family kMinimaxM2 = {"minimax_m2",
+                           describe_minimax,
+                           kSparseBlockTensors,
+                           {.architecture = "minimax-m2",
+                            .score = ScoreFunction::sigmoid,
+                            .set_fields = set_minimax_gguf_fields}};
 
 }  // namespace klotski

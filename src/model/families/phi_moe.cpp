@@ -48,8 +48,20 @@ ModelDescription describe_phi(const JsonFields& config) {
   return description;
 }
 
+void set_phi_gguf_fields(const GgufModel& model, Json& config) {
+  config["num_local_experts"] = config["num_experts"];
+  config["lm_head_bias"] = model.has_tensor("output.bias");
+  const auto rope = config.find("rope_scaling");
+  if (rope == config.end()) return;
+  const Json factor = rope->value("attention_factor", Json(1.0));
+  (*rope)["short_mscale"] = (*rope)["long_mscale"] = factor;
+}
+
 }  // namespace
 
-const Family kPhiMoe = {"phimoe", describe_phi, kSparseBlockTensors, {}};
+const Family kPhiMoe = {"phimoe",
+                        describe_phi,
+                        kSparseBlockTensors,
+                        {.architecture = "phimoe", .set_fields = set_phi_gguf_fields}};
 
 }  // namespace klotski
