@@ -142,6 +142,15 @@ struct LayerProfile {
                                  // in layers that choose experts
   Curve attend_decode_on_cpu{};  // like attend_decode
 
+  // Like attend_decode, of a decoder's rows to the positions of an encoder's output; empty in
+  // models without an encoder, and in its layers.
+  Curve attend_encoded{};
+
+  // The attention that sees most of the positions that a decoding row sees.
+  const Curve& attend_most() const {
+    return attend_encoded.empty() ? attend_decode : attend_encoded;
+  }
+
   bool operator==(const LayerProfile&) const = default;
 };
 
@@ -149,8 +158,9 @@ struct LayerCurve {
   const char* name;
   Curve LayerProfile::*curve;
   bool beside_device = false;  // the CPU's there; may be empty
+  bool in_all_layers = true;
 };
-inline constexpr std::array<LayerCurve, 9> kLayerCurves{{
+inline constexpr std::array<LayerCurve, 10> kLayerCurves{{
     {"attention_products", &LayerProfile::attention_products},
     {"attend_decode", &LayerProfile::attend_decode},
     {"attend_prefill", &LayerProfile::attend_prefill},
@@ -160,6 +170,7 @@ inline constexpr std::array<LayerCurve, 9> kLayerCurves{{
     {"combine", &LayerProfile::combine},
     {"expert_on_cpu", &LayerProfile::expert_on_cpu, true},
     {"attend_decode_on_cpu", &LayerProfile::attend_decode_on_cpu, true},
+    {"attend_encoded", &LayerProfile::attend_encoded, false, false},
 }};
 
 struct ModelProfile {

@@ -69,7 +69,10 @@ Json to_json(const ModelProfile& model) {
   Json kinds = Json::array();
   for (const LayerProfile& kind : model.kinds) {
     Json object = Json::object();
-    for (const LayerCurve& one : kLayerCurves) object[one.name] = to_json(kind.*one.curve);
+    for (const LayerCurve& one : kLayerCurves) {
+      const Curve& curve = kind.*one.curve;
+      if (one.in_all_layers || !curve.empty()) object[one.name] = to_json(curve);
+    }
     kinds.push_back(std::move(object));
   }
   return {{"kinds", std::move(kinds)},
@@ -176,6 +179,7 @@ ModelProfile model_in(const JsonFields& fields, bool on_device) {
     LayerProfile& layer = model.kinds.emplace_back();
     for (const LayerCurve& one : kLayerCurves) {
       if (one.beside_device && !on_device) continue;
+      if (!one.in_all_layers && !kind.has(one.name)) continue;
       layer.*one.curve = curve_in(kind, one.name, one.beside_device);
     }
   }

@@ -181,6 +181,13 @@ TEST(Profile, WithoutADeviceNothingIsBesideIt) {
   }
 }
 
+TEST(Profile, AttentionToAnEncoderIsKeptWhereItWasMeasured) {
+  std::mt19937 random(9);
+  Profile profile = random_profile(random);
+  profile.model.kinds[1].attend_encoded = random_curve(random);
+  expect_read_as_written(profile);
+}
+
 TEST(Profile, WithoutADiskItsRateMayBeZero) {
   std::mt19937 random(6);
   Profile profile = random_profile(random);

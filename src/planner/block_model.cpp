@@ -65,7 +65,7 @@ std::optional<BlockModel> block_model(const PredictionInputs& with, const Policy
   BlockModel block{.layer = *layer, .seconds = {}, .choices = {}};
   block.seconds = {
       .attention_compute =
-          profile.attention_products.at(rows) + rows * profile.attend_decode.at(positions),
+          profile.attention_products.at(rows) + rows * profile.attend_most().at(positions),
       .gate_compute = profile.route.at(rows),
       .attention_transfer = transfer(attention_unit(*layer)),
       .gate_transfer = transfer(gate_unit(*layer)),

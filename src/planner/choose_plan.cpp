@@ -41,6 +41,17 @@ SearchSpace search_space(const PlanInputs& inputs, const RunLimits& limits, int6
   return space;
 }
 
+// Counts of choices in which experts that were not seen count as well, together about as much as
+// those that were seen once (Good and Turing's estimate), each at most once.
+std::vector<double> with_unseen(std::vector<double> counts) {
+  const auto unseen = static_cast<double>(std::count(counts.begin(), counts.end(), 0.0));
+  const auto once = static_cast<double>(std::count(counts.begin(), counts.end(), 1.0));
+  if (unseen > 0) {
+    std::replace(counts.begin(), counts.end(), 0.0, std::min(1.0, (once + 1.0) / unseen));
+  }
+  return counts;
+}
+
 }  // namespace
 
 PredictionInputs prediction_inputs_of(const ModelDescription& model, const UnitLayouts& layouts,
@@ -63,13 +74,12 @@ ExpertShares shares_in(const CorrelationTable& table, const ModelDescription& mo
   std::vector<std::vector<double>> shares;
   size_t routed = 0;
   for (const Layer& layer : model.layers) {
-    // Every expert starts with one count, so that one that was not seen yet stays possible.
-    std::vector<double> layer_shares(static_cast<size_t>(layer.feed_forward.experts), 1.0);
+    std::vector<double> counts(static_cast<size_t>(layer.feed_forward.experts), 0.0);
     if (layer.feed_forward.routed) {
       const std::span<const uint32_t> seen = table.popularity(routed++);
-      for (size_t e = 0; e < layer_shares.size(); ++e) layer_shares[e] += seen[e];
+      counts.assign(seen.begin(), seen.end());
     }
-    shares.push_back(std::move(layer_shares));
+    shares.push_back(with_unseen(std::move(counts)));
   }
   return ExpertShares(model, std::move(shares));
 }

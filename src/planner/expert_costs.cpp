@@ -20,7 +20,7 @@ Curve by_rows(const Curve& by_bytes, const ModelDescription& model) {
 double seconds_beside_experts(const LayerProfile& layer, const Policy& policy, double positions) {
   const auto rows = static_cast<double>(policy.decode_sequences());
   const Curve& attend =
-      policy.division.attends_elsewhere() ? layer.attend_decode_on_cpu : layer.attend_decode;
+      policy.division.attends_elsewhere() ? layer.attend_decode_on_cpu : layer.attend_most();
   return static_cast<double>(policy.decode_batches()) *
          (layer.attention_products.at(rows) + rows * attend.at(positions) + layer.route.at(rows) +
           layer.combine.at(rows));

@@ -114,7 +114,8 @@ std::vector<MicroBatchShape> PassSimulator::micro_batches() const {
 double PassSimulator::kv_pages(const Task& task) const {
   constexpr auto kTokens = static_cast<double>(PagedKvCache::kPageTokens);
   return task.work == Work::load_kv
-             ? shape_.decoding_rows * std::ceil(shape_.positions / kTokens)
+             ? shape_.decoding_rows *
+                   (std::ceil(shape_.positions / kTokens) + std::ceil(shape_.encoded / kTokens))
              : shape_.decoding_rows + std::ceil(shape_.prompt_rows / kTokens);
 }
 
@@ -267,8 +268,10 @@ double PassSimulator::seconds(const Task& task) {
       const double products = layer.attention_products.at(shape_.rows());
       const bool crosses = with_.model.encoder && task.layer.value >= with_.model.encoder_layers();
       if (crosses && shape_.encodes) return products * kCrossProducts;
+      const double encoded = crosses ? layer.attend_encoded.at(shape_.encoded) : 0.0;
       return products * (crosses ? 1.0 + kCrossProducts : 1.0) +
              shape_.decoding_rows * layer.attend_decode.at(shape_.positions) +
+             shape_.rows() * encoded +
              (shape_.prompt_rows > 0 ? shape_.prompt_rows / prompt * layer.attend_prefill.at(prompt)
                                      : 0.0);
     }

@@ -27,7 +27,8 @@ struct PassShape {
   int64_t micro_batches = 1;
   double prompt_rows = 0;     // rows of one micro-batch, as in the next fields
   double decoding_rows = 0;   // tokens that follow a prompt
-  double positions = 0;       // positions that a decoding row sees
+  double positions = 0;       // positions that a decoding row sees, but for an encoder's
+  double encoded = 0;         // positions of an encoder's output
   int64_t prompt_tokens = 1;  // tokens of a prompt
   double logit_rows = 0;
   bool encodes = false;  // the rows are an encoder's input

@@ -4,18 +4,18 @@
 
 namespace klotski {
 
-PlannedPass plan_pass(const Policy& policy, int64_t prompt_tokens,
+PlannedPass plan_pass(const Policy& policy, const PlannedWork& work,
                       std::span<const PassSequence> sequences) {
   PlannedPass pass{.formed = PassForming(policy).form(sequences), .shape = {}};
   int64_t decoding = 0;
   int64_t seen = 0;  // positions, of all decoding rows
   for (const PassRows& rows : pass.formed.rows) {
     const PassSequence& sequence = sequences[rows.sequence];
-    if (sequence.cached < prompt_tokens) {
+    if (sequence.cached < work.prompt_tokens) {
       pass.prompt_rows += rows.tokens;
     } else {
       ++decoding;
-      seen += sequence.cached + 1;
+      seen += sequence.cached + 1 - work.encoded();
     }
     if (rows.complete) ++pass.gained;
     pass.shape.encodes |= sequence.encoded > 0;
@@ -24,7 +24,8 @@ PlannedPass plan_pass(const Policy& policy, int64_t prompt_tokens,
   pass.shape = {.micro_batches = static_cast<int64_t>(pass.formed.micro_batches),
                 .prompt_rows = static_cast<double>(pass.prompt_rows) / batches,
                 .decoding_rows = static_cast<double>(decoding) / batches,
-                .prompt_tokens = prompt_tokens,
+                .encoded = static_cast<double>(work.encoded()),
+                .prompt_tokens = work.prompt_tokens,
                 .logit_rows = static_cast<double>(pass.gained) / batches,
                 .encodes = pass.shape.encodes};
   if (decoding > 0) {
@@ -46,7 +47,7 @@ void PlannedPasses::admit() {
 std::optional<PlannedPass> PlannedPasses::next() {
   admit();
   if (running_.empty()) return {};
-  PlannedPass pass = plan_pass(policy_, work_.prompt_tokens, running_);
+  PlannedPass pass = plan_pass(policy_, work_, running_);
   for (const PassRows& rows : pass.formed.rows) {
     PassSequence& sequence = running_[rows.sequence];
     sequence.cached += rows.tokens;

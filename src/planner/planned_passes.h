@@ -21,10 +21,10 @@ struct PlannedWork {
   // Whether all but the last token of a prompt are an encoder's input.
   bool encodes = false;
 
+  // Tokens of an encoder's input; 0: there is none.
+  int64_t encoded() const { return encodes ? prompt_tokens - 1 : 0; }
   // A sequence before its first pass.
-  PassSequence new_sequence() const {
-    return {.pending = prompt_tokens, .encoded = encodes ? prompt_tokens - 1 : 0};
-  }
+  PassSequence new_sequence() const { return {.pending = prompt_tokens, .encoded = encoded()}; }
 };
 
 // A pass of planned work.
@@ -35,8 +35,8 @@ struct PlannedPass {
   int64_t gained = 0;       // sequences that gain a token
 };
 
-// The next pass of sequences whose prompts have `prompt_tokens` tokens each.
-PlannedPass plan_pass(const Policy& policy, int64_t prompt_tokens,
+// The next pass of sequences of the work.
+PlannedPass plan_pass(const Policy& policy, const PlannedWork& work,
                       std::span<const PassSequence> sequences);
 
 // The passes that an engine forms of the work, in their order.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,20 @@ double rounded(double value, double steps) {
   if (value < steps) return std::round(value * 4.0) / 4.0;
   return std::exp2(std::round(std::log2(value) * steps) / steps);
 }
+// Share of the experts of a layer that a pass of so many rows uses, where all are as popular and
+// where layers choose experts.
+double used_share(const ModelDescription& model, double rows) {
+  double least = 1.0;
+  for (const Layer& layer : model.layers) {
+    const FeedForward& part = layer.feed_forward;
+    if (!part.routed) continue;
+    const double by_row =
+        static_cast<double>(part.router.top_k) / static_cast<double>(part.experts);
+    least = std::min(least, 1.0 - std::pow(1.0 - by_row, std::max(rows, 1.0)));
+  }
+  return least;
+}
+
 constexpr double kPositionSteps = 4.0;  // attention grows along a line: rounding evens out
 
 // The pass as it is simulated. Rows of a kind that has few beside the others are told apart by
@@ -40,9 +55,10 @@ class Run {
   Run(const PredictionInputs& with, const Policy& policy, const PlannedWork& work,
       const PredictionDetail& detail)
       : detail_(detail),
-        layers_(with.model.layer_count()),
+        model_(with.model),
         simulator_(with, policy),
         passes_(policy, work),
+        most_of_group_(work.generated_tokens - 2),
         weights_in_place_(work.weights_in_place) {}
 
   // The prediction of all passes; of `times_more` as much work again, without the weights that only
@@ -56,6 +72,12 @@ class Run {
   }
 
  private:
+  // Passes of a shape that are simulated, and the first of them that do not count for later ones.
+  struct Passes {
+    int64_t simulated = 1;
+    int64_t left_out = 0;
+  };
+
   void go_through() {
     while (const std::optional<PlannedPass> pass = passes_.next()) take(*pass);
   }
@@ -93,38 +115,55 @@ class Run {
     ++result_.passes;
   }
 
+  // Passes of a shape, one after the other, that are simulated. Experts of other rows leave memory
+  // while these rows use theirs: after as many passes as use a layer's experts twice, few are left.
+  // Passes since the last one of other rows have done a part of that, and a group that ends earlier
+  // never comes that far.
+  Passes passes_of(const PassShape& shape) const {
+    const double rows = shape.rows() * static_cast<double>(shape.micro_batches);
+    const int64_t settled = std::llround(2.0 * detail_.settling / used_share(model_, rows));
+    const int64_t most = std::min(settled - same_rows_, most_of_group_);
+    const int64_t least = std::max<int64_t>(1, detail_.averaged_layers / model_.layer_count());
+    if (most <= least) return {.simulated = least, .left_out = least / 2};
+    return {.simulated = most, .left_out = most < most_of_group_ ? most / 2 : 0};
+  }
+
   // The first pass of a shape after a pass of other rows finds that pass's weights in memory, later
-  // passes find the shape's own: each kind is simulated once and stands for all. With few layers
-  // several passes are simulated, since each finds other experts, and the mean of the second half
-  // of them stands for later ones: the first half may still bring experts whose slots were lent.
+  // passes find the shape's own. Several of these are simulated, since each finds other experts,
+  // and the mean of the second half of them stands for later ones: the first half still brings
+  // experts that other rows did not use, or whose slots were lent.
   TimelineTotals simulate(const PassShape& shape) {
     const RowCounts rows{shape.micro_batches, shape.prompt_rows, shape.decoding_rows,
                          shape.logit_rows};
     const RowCounts before = std::exchange(last_rows_, rows);
+    same_rows_ = before == rows ? same_rows_ + 1 : 0;
     Simulated& known = known_[{before, rows, shape.positions}];
-    const int64_t most =
-        before == rows ? std::max<int64_t>(detail_.averaged_layers / layers_, 1) : 1;
-    if (known.passes == most) return known.totals;
+    if (known.passes == 0 && before == rows) known.of = passes_of(shape);
+    if (known.passes == known.of.simulated) return known.totals;
     const TimelineTotals pass = simulator_.play(shape);
     if (result_.passes == 0) {
       first_shape_ = shape;
       first_ = pass;
     }
-    const int64_t not_counted = most / 2;
-    if (known.passes >= not_counted) known.totals += pass;
-    if (++known.passes == most) known.totals *= 1.0 / static_cast<double>(most - not_counted);
+    if (known.passes >= known.of.left_out) known.totals += pass;
+    if (++known.passes == known.of.simulated) {
+      known.totals *= 1.0 / static_cast<double>(known.of.simulated - known.of.left_out);
+    }
     return pass;
   }
 
   struct Simulated {
+    Passes of{};
     int64_t passes = 0;
-    TimelineTotals totals;  // of the second half; once the passes are enough, their mean
+    TimelineTotals totals;  // of the passes that count; once all are there, their mean
   };
 
   const PredictionDetail& detail_;
-  int64_t layers_;
+  const ModelDescription& model_;
   PassSimulator simulator_;
   PlannedPasses passes_;
+  int64_t most_of_group_;  // passes of one group that find its own rows in memory
+  int64_t same_rows_ = 0;  // passes since the last one of other rows
   bool weights_in_place_;
   using RowCounts = std::tuple<int64_t, double, double, double>;
   RowCounts last_rows_;

@@ -30,7 +30,9 @@ struct Prediction {
 struct PredictionDetail {
   int64_t most_groups = 8;       // groups of sequences that are simulated; later ones are taken to
                                  // be like them
-  int64_t averaged_layers = 32;  // layers of all passes of one shape that are simulated
+  int64_t averaged_layers = 32;  // layers of all passes of one shape that are simulated, at least
+  // Share of the passes until what memory holds has settled that are simulated.
+  double settling = 1.0;
   // Numbers of rows that are told apart between a number and its double: passes that hardly differ
   // are simulated once.
   double row_steps = 12.0;

@@ -103,6 +103,44 @@ TEST(Prediction, SequencesThatDoNotFitWaitForOthers) {
   EXPECT_EQ(predict(with, policy, half).passes, 6 * 5);
 }
 
+// A prompt leaves experts in memory that the next tokens do not use: the passes that bring theirs
+// are few of all passes of decoding, and must not stand for the others.
+TEST(Prediction, PassesUntilMemoryHasSettledDoNotStandForAll) {
+  Bench bench;
+  bench.model = shape_of(4, 64, 2);
+  bench.profile = plain_profile(bench.model);
+  std::vector<double> shares(64, 0.2 / 56);
+  std::fill_n(shares.begin(), 8, 0.1);
+  bench.shares = ExpertShares(bench.model, std::vector(4, shares));
+  bench.unit_bytes = 10'000'000;
+  const PredictionInputs with = bench.prediction_inputs();
+  Policy policy = resident_policy(bench.model);
+  policy.layout.compute().slots[index_of(UnitKind::expert)] = 4 * 16;
+  const PlannedWork work{.prompt_tokens = 512, .generated_tokens = 102, .at_once = 1};
+  const auto decode_seconds = [&](const PredictionDetail& detail) {
+    return predict(with, policy, work, detail).decode_seconds;
+  };
+  const double of_all = decode_seconds({.averaged_layers = 4 * 200});
+  EXPECT_NEAR(decode_seconds({.averaged_layers = 4}), of_all, 0.12 * of_all);
+  EXPECT_GT(decode_seconds({.averaged_layers = 4, .settling = 0.0}), 1.15 * of_all);
+}
+
+// A decoder sees its own tokens and, besides, all of its encoder's input.
+TEST(PlannedPasses, ADecodersPositionsAreNotItsEncoders) {
+  const ModelDescription model = shape_of(1, 8, 2);
+  const Policy policy = resident_policy(model);
+  const PlannedWork work{
+      .sequences = 2, .prompt_tokens = 10, .generated_tokens = 4, .at_once = 2, .encodes = true};
+  PlannedPasses passes(policy, work);
+  EXPECT_TRUE(passes.next()->shape.encodes);
+  const PassShape first = passes.next()->shape;  // the decoder's first token
+  EXPECT_FALSE(first.encodes);
+  EXPECT_EQ(first.encoded, 9.0);
+  const PassShape second = passes.next()->shape;
+  EXPECT_EQ(second.positions, 2.0);
+  EXPECT_EQ(second.encoded, 9.0);
+}
+
 TEST(Prediction, ManyGroupsAreLikeSome) {
   const Bench bench;
   const PredictionInputs with = bench.prediction_inputs();

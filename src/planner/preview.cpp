@@ -14,18 +14,18 @@ constexpr int64_t kKeptSpans = 20'000;
 Preview preview(const PredictionInputs& with, const Policy& policy, const PlannedWork& work) {
   PassSimulator simulator(with, policy, kKeptSpans);
   const int64_t together = std::min({work.sequences, work.at_once, policy.group.sequences()});
-  PlannedWork prompts = work;
-  prompts.encodes = with.model.encoder.has_value();
-  std::vector<PassSequence> sequences(static_cast<size_t>(together), prompts.new_sequence());
+  PlannedWork planned = work;
+  planned.encodes = with.model.encoder.has_value();
+  std::vector<PassSequence> sequences(static_cast<size_t>(together), planned.new_sequence());
   PassForming(policy).admit(sequences, [](size_t) { return true; });
-  simulator.play(plan_pass(policy, work.prompt_tokens, sequences).shape);
+  simulator.play(plan_pass(policy, planned, sequences).shape);
   const UnitTable<int64_t> before = simulator.loads();
   for (PassSequence& sequence : sequences) {
     sequence.cached = work.prompt_tokens + work.generated_tokens / 2;
     sequence.pending = 1;
     sequence.encoded = 0;
   }
-  const PassShape decoding = plan_pass(policy, work.prompt_tokens, sequences).shape;
+  const PassShape decoding = plan_pass(policy, planned, sequences).shape;
   for (int64_t pass = 0; pass < kPasses; ++pass) simulator.play(decoding);
   Preview result{.spans = simulator.spans(), .placement = {}};
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {

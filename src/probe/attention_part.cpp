@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -221,6 +222,13 @@ Curve time_decode(const AttendCall& call, const ModelDescription& model) {
        .scale = call.sample.scale / static_cast<double>(kSequences)});
 }
 
+// A decoder attends to an encoder's output as its layers attend to their own rows, but without a
+// bias for distances.
+ModelDescription without_bias(ModelDescription model, LayerId layer) {
+  model.layers[static_cast<size_t>(layer.value)].attention.grouped_heads().relative_bias.reset();
+  return model;
+}
+
 }  // namespace
 
 Curve time_attend_decode(const PartsBench& bench, const ModelDescription& model, LayerId layer) {
@@ -231,8 +239,10 @@ Curve time_attend_decode(const PartsBench& bench, const ModelDescription& model,
   return time_decode({bench, sample, weights, ring}, model);
 }
 
-void measure_attention(const PartsBench& bench, const ModelDescription& model, LayerId layer,
-                       LayerProfile& profile) {
+namespace {
+
+void measure_own_attention(const PartsBench& bench, const ModelDescription& model, LayerId layer,
+                           LayerProfile& profile) {
   const Sample sample = bench.sample(model, layer, UnitKind::attention);
   RandomWeights weights = bench.weights(sample);
   weights.arrange(bench.precision);
@@ -247,6 +257,16 @@ void measure_attention(const PartsBench& bench, const ModelDescription& model, L
                                  .make = [&](int64_t n) { return call.make(1, n, n); },
                                  .growth = 2.0,
                                  .scale = sample.scale});
+}
+
+}  // namespace
+
+void measure_attention(const PartsBench& bench, const ModelDescription& model, LayerId layer,
+                       LayerProfile& profile) {
+  measure_own_attention(bench, model, layer, profile);
+  const auto* heads = std::get_if<GroupedHeads>(&model.layer(layer).attention.kind);
+  if (heads == nullptr || !heads->crosses) return;
+  profile.attend_encoded = time_attend_decode(bench, without_bias(model, layer), layer);
 }
 
 }  // namespace klotski

@@ -22,8 +22,6 @@ namespace klotski {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::array<uint64_t, 4> kBlocks{256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
 constexpr std::array<int, 4> kDepths{1, 4, 8, 32};
 constexpr uint64_t kNewMemory = kGiB;

@@ -37,10 +37,11 @@ std::vector<const Curve*> curves_of(const ModelProfile& profile) {
 }
 
 TEST(MeasureModel, EveryFamilyOfTestModels) {
-  for (const char* name : {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "variants/qwen3_window",
-                           "variants/mixtral_tied_gelu", "variants/olmoe_clip_bias", "gpt_oss",
-                           "llama4_text", "deepseek_v2", "deepseek_v3", "variants/gpt_oss_mxfp4",
-                           "variants/qwen3_next", "variants/qwen3_next_states_alone"}) {
+  for (const char* name :
+       {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "variants/qwen3_window",
+        "variants/mixtral_tied_gelu", "variants/olmoe_clip_bias", "gpt_oss", "llama4_text",
+        "deepseek_v2", "deepseek_v3", "variants/gpt_oss_mxfp4", "variants/qwen3_next",
+        "variants/qwen3_next_states_alone", "switch", "nllb_moe"}) {
     const TinyModel tiny(name);
     Tier tier("test", 64 * kMiB);
     const auto start = std::chrono::steady_clock::now();
@@ -53,9 +54,25 @@ TEST(MeasureModel, EveryFamilyOfTestModels) {
       for (const double seconds : curve->seconds()) EXPECT_LT(seconds, all_calls) << name;
     }
     EXPECT_EQ(profile.kinds[0].expert.sizes().size(), 5u);  // 1, 2, 4, 8 and 16 rows
+    for (int64_t layer = 0; layer < tiny.description.layer_count(); ++layer) {
+      const bool decodes_encoded =
+          tiny.description.encoder && layer >= tiny.description.encoder_layers();
+      EXPECT_EQ(!profile.of_layer(layer).attend_encoded.empty(), decodes_encoded) << name;
+    }
     EXPECT_EQ(profile.kinds[0].attend_decode.sizes().front(), 16);
     EXPECT_EQ(tier.used_bytes(), 0u);
   }
+}
+
+// Weights and caches take as much as there is: attention to an encoder's output is measured when
+// those of the layer's own attention are gone.
+TEST(MeasureModel, AttentionToAnEncoderFitsWhereTheLayersOwnDoes) {
+  const TinyModel tiny("switch");
+  ProbeLimits limits = quick();
+  limits.weight_bytes = kGiB;
+  Tier tier("test", 8 * kMiB);
+  EXPECT_NO_THROW(measure_model(tiny.description, tiny.types(), cpu_processor(), Precision::bf16,
+                                tier, limits));
 }
 
 // Whether times grow with the sizes, by less than they should: someone else may be computing.

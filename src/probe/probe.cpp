@@ -23,6 +23,7 @@
 #include "probe/machine.h"
 #include "probe/model.h"
 #include "probe/ops_arena.h"
+#include "probe/repeating.h"
 
 namespace klotski {
 
@@ -139,7 +140,6 @@ Profile measure_profile(const ProbeSubject& subject) {
 }
 
 Probed probe(const ProbeSubject& subject, const MeasureProfile& measure) {
-  using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto done = [&](Profile profile, bool cached) -> Probed {
     return {.profile = std::move(profile),

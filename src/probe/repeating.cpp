@@ -5,8 +5,6 @@
 
 namespace klotski {
 
-using Clock = std::chrono::steady_clock;
-
 double seconds_since(Clock::time_point start) {
   return std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
 }

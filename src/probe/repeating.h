@@ -9,8 +9,10 @@
 
 namespace klotski {
 
+using Clock = std::chrono::steady_clock;
+
 // Seconds since `start`, never zero: rates are divided by them.
-double seconds_since(std::chrono::steady_clock::time_point start);
+double seconds_since(Clock::time_point start);
 
 // Seconds of one call, measured over as many calls as take about `about` seconds; one at least.
 double seconds_each(const std::function<void()>& call, double about);
