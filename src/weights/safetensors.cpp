@@ -33,6 +33,25 @@ std::string_view trimmed(std::string_view text) {
        what, limit, position);
 }
 
+// Bytes that end a token or a string of a header, or mean something within one; others have kind 0.
+enum ByteKind : uint8_t { kSeparator = 1, kQuote = 2, kEscape = 4, kNul = 8 };
+
+constexpr std::array<uint8_t, 256> kByteKinds = [] {
+  std::array<uint8_t, 256> kinds{};
+  for (const unsigned char c : {',', ':', '{', '}', '[', ']'}) kinds[c] = kSeparator;
+  kinds['"'] = kQuote;
+  kinds['\\'] = kEscape;
+  kinds['\0'] = kNul;
+  return kinds;
+}();
+
+// Returns the first position from `begin` on whose byte is of one of `kinds`, or the text's end.
+size_t find_kind(std::string_view text, size_t begin, uint8_t kinds) {
+  size_t i = begin;
+  while (i < text.size() && !(kByteKinds[static_cast<unsigned char>(text[i])] & kinds)) ++i;
+  return i;
+}
+
 // Walks over the text once, without understanding it: checks the length of every token, refuses NUL
 // (which the JSON library takes for the end) and counts the objects.
 size_t count_objects(std::string_view text, std::string_view what) {
@@ -40,23 +59,21 @@ size_t count_objects(std::string_view text, std::string_view what) {
   size_t token_begin = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
+    i = find_kind(text, i, in_string ? kQuote | kEscape | kNul : kSeparator | kQuote | kNul);
+    const size_t limit = in_string ? kMaxStringBytes : kMaxRunBytes;
+    if (i - token_begin > limit) refuse_token(what, limit, token_begin);
+    if (i == text.size()) break;
     const char c = text[i];
     if (c == '\0') {
       fail(ErrorKind::bad_model, "{}: the header: expected JSON, found a NUL at byte {}", what, i);
     }
-    if (in_string) {
-      if (i - token_begin > kMaxStringBytes) refuse_token(what, kMaxStringBytes, token_begin);
-      if (c == '\\') ++i;
-      if (c != '"') continue;
-      in_string = false;
-      token_begin = i + 1;
-    } else if (c == '"' || c == ',' || c == ':' || c == '{' || c == '}' || c == '[' || c == ']') {
-      if (c == '{') ++objects;
-      in_string = c == '"';
-      token_begin = i + 1;
-    } else if (i - token_begin > kMaxRunBytes) {
-      refuse_token(what, kMaxRunBytes, token_begin);
+    if (c == '\\') {
+      ++i;  // what is escaped ends no string
+      continue;
     }
+    if (c == '{') ++objects;
+    in_string = c == '"' && !in_string;
+    token_begin = i + 1;
   }
   return objects;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "weights/counting_new.h"
@@ -28,24 +29,43 @@ constexpr double kMaxSeconds = 2;
 // The bounds of small parts that do not grow with the header: a longest token, a few copies of it.
 constexpr size_t kFixedBytes = size_t{32} << 20;
 
-// Runs `action` and checks that it stays within 2 s of processor time and 4 times the header.
+// Processor time and memory of one run of an action.
+struct Cost {
+  double seconds = 0;
+  size_t bytes = 0;
+};
+
 template <typename Action>
-void expect_cheap(size_t header_bytes, Action action) {
+Cost cost_of(const Action& action) {
   const size_t before = testing_files::restart_peak_bytes();
   const std::clock_t start = std::clock();
   action();
-  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  const size_t used =
-      testing_files::peak_bytes() - before + header_bytes;  // the header was there before
-  EXPECT_LE(seconds, kMaxSeconds);
-  EXPECT_LE(used, 4 * header_bytes + kFixedBytes);
-  ::testing::Test::RecordProperty("milliseconds", static_cast<int>(seconds * 1000));
-  ::testing::Test::RecordProperty("percent_of_header",
-                                  static_cast<int>(used * 100 / std::max<size_t>(header_bytes, 1)));
+  return {static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC,
+          testing_files::peak_bytes() - before};
+}
+
+// Runs `action` on a header and checks that it stays within 4 times the header's memory and 2 s of
+// processor time. Where a machine is slower, or other programs take a core's second thread, the
+// bound is 4 times what the JSON library alone takes to read the text; the least of three counts.
+template <typename Action>
+void expect_cheap(const std::string& header, Action action) {
+  Cost cost = cost_of(action);
+  double most = kMaxSeconds;
+  for (int again = 0; again < 2 && cost.seconds > most; ++again) {
+    const double reading = cost_of([&] { (void)nlohmann::json::accept(header); }).seconds;
+    most = std::max(most, 4 * reading);
+    cost.seconds = std::min(cost.seconds, cost_of(action).seconds);
+  }
+  const size_t used = cost.bytes + header.size();  // the header was there before
+  EXPECT_LE(cost.seconds, most);
+  EXPECT_LE(used, 4 * header.size() + kFixedBytes);
+  ::testing::Test::RecordProperty("milliseconds", static_cast<int>(cost.seconds * 1000));
+  ::testing::Test::RecordProperty(
+      "percent_of_header", static_cast<int>(used * 100 / std::max<size_t>(header.size(), 1)));
 }
 
 void expect_cheap_refusal(const std::string& header, const char* message) {
-  expect_cheap(header.size(), [&] {
+  expect_cheap(header, [&] {
     EXPECT_TRUE(contains(
         error_of([&] { parse_safetensors_header(header, 8 + header.size(), "f"); }), message))
         << message;
@@ -63,7 +83,7 @@ TEST(SafetensorsCost, MillionTensors) {
                           header.size() > 1 ? "," : "", i, i, i + 1);
   }
   header += "}";
-  expect_cheap(header.size(), [&] {
+  expect_cheap(header, [&] {
     EXPECT_EQ(parse_safetensors_header(header, 8 + header.size() + kCount, "f").size(), kCount);
   });
 }
