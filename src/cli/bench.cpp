@@ -15,7 +15,6 @@
 #include "cli/session_output.h"
 #include "experts/predictor.h"
 #include "session/comparison.h"
-#include "session/model_tokenizer.h"
 
 namespace klotski {
 
@@ -89,7 +88,8 @@ std::string comparisons(const std::vector<Setting>& settings, const OpenedModel&
 std::string markdown_of(const std::vector<Setting>& settings, const BenchOptions& options,
                         const Session& session) {
   std::string text = settings_table(settings);
-  if (options.several_strategies() || options.repeat > 1) {
+  const bool tokens_given = options.follow_text || !options.routing.empty();
+  if (!tokens_given && (options.several_strategies() || options.repeat > 1)) {
     const std::string same = compared_output(
         settings, session.on_device(), options.sweep.empty() || options.sequences.has_value());
     if (!same.empty()) text += "\n" + same;
@@ -128,6 +128,9 @@ void check_options(const BenchOptions& options) {
   if (!options.text.empty() && !options.routing.empty()) {
     fail(ErrorKind::usage, "--text and --routing: expected at most one of them");
   }
+  if (options.follow_text && !options.routing.empty()) {
+    fail(ErrorKind::usage, "--follow-text and --routing: expected at most one of them");
+  }
   if (options.compare && options.flags.options.limits.strategy) {
     fail(ErrorKind::usage, "--compare measures several strategies: expected no --strategy with it");
   }
@@ -150,10 +153,11 @@ std::function<MeasuredWork(int64_t sequences)> work_source(const BenchOptions& o
       return work_from_routing(*routing, sequences, options.prompt_tokens);
     };
   }
-  const auto tokenizer = std::make_shared<const Tokenizer>(load_tokenizer(session.model().folder));
+  const auto tokenizer = std::make_shared<const Tokenizer>(text_tokenizer(options, session));
   const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
   return [tokenizer, text, &options](int64_t sequences) {
-    return work_from_text(*tokenizer, text, sequences, options.prompt_tokens, options.generate);
+    return work_from_text(*tokenizer, text, sequences, options.prompt_tokens, options.generate,
+                          options.follow_text ? Answers::text : Answers::model);
   };
 }
 
@@ -221,6 +225,15 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->add_option("--text", options->text,
                    "File of text to cut prompts from; - is standard input (default: a sample)")
       ->type_name("FILE");
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "Model folder, tokenizer file or GGUF file whose tokenizer reads the text "
+                   "(default: the model's, which a file of weights may lack)")
+      ->type_name("PATH");
+  command->add_flag("--follow-text", options->follow_text,
+                    "Prompts are followed by the tokens that follow them in the text, not by "
+                    "generated ones, and settings are not compared by what they generated: a "
+                    "model of random weights repeats itself, and needs few experts for that");
   command
       ->add_option(
           "--routing", options->routing,

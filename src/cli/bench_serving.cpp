@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "cli/bench_evidence.h"
 #include "cli/command.h"
-#include "session/model_tokenizer.h"
 #include "session/serving.h"
 
 namespace klotski {
@@ -40,7 +39,7 @@ TracedWork traced_work(const BenchOptions& options, const Session& session) {
   TracedWork traced{.work = {}, .recorded_rate = arrival_rate(arrivals)};
   if (options.rate) set_arrival_rate(arrivals, *options.rate);
   traced.rate = arrival_rate(arrivals);
-  const Tokenizer tokenizer = load_tokenizer(session.model().folder);
+  const Tokenizer tokenizer = text_tokenizer(options, session);
   const std::string text = text_or_sample(options.text, "--text", kMaxTextBytes);
   traced.work = work_from_arrivals(arrivals, options.length_scale, tokenizer.encode(text, {}),
                                    session.description());
@@ -208,8 +207,8 @@ void check_serving_flags(const CLI::App& command, const BenchOptions& options) {
     }
     return;
   }
-  for (const char* name : {"--compare", "--sweep", "--routing", "--prompt-tokens", "--generate",
-                           "--n-values", "--batch-values"}) {
+  for (const char* name : {"--compare", "--sweep", "--routing", "--follow-text", "--prompt-tokens",
+                           "--generate", "--n-values", "--batch-values"}) {
     if (command.count(name) > 0) {
       fail(ErrorKind::usage, "--arrivals and {}: expected one of them", name);
     }

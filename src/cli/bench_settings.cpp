@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/session_output.h"
+#include "session/model_tokenizer.h"
 
 namespace klotski {
 
@@ -92,6 +93,11 @@ std::vector<Setting> settings_of(const BenchOptions& options, bool on_device) {
 int64_t sequences_of(const BenchOptions& options, const RunLimits& limits) {
   return options.sequences.value_or(limits.micro_batch.value_or(kBenchBatch) *
                                     limits.micro_batches.value_or(kBenchBatch));
+}
+
+Tokenizer text_tokenizer(const BenchOptions& options, const Session& session) {
+  return load_tokenizer(options.tokenizer.empty() ? session.model().folder
+                                                  : std::filesystem::path(options.tokenizer));
 }
 
 void write_setting_files(const BenchOptions& options, const Setting& setting, Session& session) {

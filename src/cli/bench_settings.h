@@ -24,6 +24,8 @@ struct BenchOptions {
   ModelFlags model;
   SessionFlags flags;
   std::string text;
+  std::string tokenizer;  // folder or file of another than the model's; empty: the model's
+  bool follow_text = false;
   std::vector<std::string> routing;  // files of recorded routing; empty: gates choose
   bool ablation = false;
   bool compare = false;
@@ -59,6 +61,9 @@ std::vector<Setting> settings_of(const BenchOptions& options, bool on_device);
 
 // Sequences that a setting runs.
 int64_t sequences_of(const BenchOptions& options, const RunLimits& limits);
+
+// The tokenizer of the text that prompts are cut from: that of the options, else the model's.
+Tokenizer text_tokenizer(const BenchOptions& options, const Session& session);
 
 // Writes the files that the options ask for, after a run under the setting; with several strategies
 // the setting's name is part of theirs.

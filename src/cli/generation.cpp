@@ -13,7 +13,7 @@
 
 namespace klotski {
 
-void prepare(const Generation& run, const Workload& workload) {
+void prepare(const TextRun& run, const Workload& workload) {
   // On the CPU one sequence leaves nothing to choose. With a GPU the plan turns on the times of an
   // expert over its link, on the GPU and on the CPU.
   const PlanBy by = run.session.on_device() ? PlanBy::prediction : PlanBy::rules;
@@ -24,7 +24,7 @@ void prepare(const Generation& run, const Workload& workload) {
   warm_up(run.options.flags, run.session, run.tokenizer);
 }
 
-Request request_for(const Generation& run, std::vector<TokenId> prompt) {
+Request request_for(const TextRun& run, std::vector<TokenId> prompt) {
   return {.prompt = std::move(prompt),
           .sampling = run.sampling,
           .max_tokens = run.options.max_tokens,
@@ -50,7 +50,7 @@ std::string outcome_line(const Outcome& outcome) {
   return line + "\n";
 }
 
-Outcome generate(const Generation& run, Request request, const AnswerListener& listener) {
+Outcome generate(const TextRun& run, Request request, const AnswerListener& listener) {
   Engine& engine = run.session.engine();
   const CacheCounters experts_before = run.session.report().experts;
   const auto start = std::chrono::steady_clock::now();
@@ -97,7 +97,7 @@ Outcome generate(const Generation& run, Request request, const AnswerListener& l
   return outcome;
 }
 
-ChatTemplate template_of(const Generation& run) {
+ChatTemplate template_of(const TextRun& run) {
   if (!run.config.chat_template) {
     fail(ErrorKind::usage, "--chat: {} has no chat template; leave --chat out to continue a text",
          path_in_quotes(run.session.model().folder));

@@ -39,7 +39,7 @@ struct RunOptions {
 };
 
 // A session with all that turns prompts into requests and tokens into text.
-struct Generation {
+struct TextRun {
   const RunOptions& options;
   Session& session;
   const Tokenizer& tokenizer;
@@ -71,17 +71,17 @@ struct AnswerListener {
 };
 
 // Plans and loads the session for the work, and warms it up where the flags ask for it.
-void prepare(const Generation& run, const Workload& workload);
+void prepare(const TextRun& run, const Workload& workload);
 
-Request request_for(const Generation& run, std::vector<TokenId> prompt);
+Request request_for(const TextRun& run, std::vector<TokenId> prompt);
 
 // Runs one request to its end, or until the listener asks to stop.
-Outcome generate(const Generation& run, Request request, const AnswerListener& listener);
+Outcome generate(const TextRun& run, Request request, const AnswerListener& listener);
 
 // The model's chat template; refuses (usage) a model without one.
-ChatTemplate template_of(const Generation& run);
+ChatTemplate template_of(const TextRun& run);
 
 // A conversation on standard input and output, line by line.
-int run_interactive(const Generation& run);
+int run_interactive(const TextRun& run);
 
 }  // namespace klotski

@@ -26,7 +26,7 @@ constexpr int64_t kAnswerShare = 4;
 
 class Chat {
  public:
-  Chat(const Generation& run, int64_t positions);
+  Chat(const TextRun& run, int64_t positions);
 
   bool has_template() const { return template_.has_value(); }
   // Answers one message on standard output; throws without having changed the conversation.
@@ -38,14 +38,14 @@ class Chat {
   void set_system(const std::string& text);
   void save(const std::string& file);
 
-  const Generation& run_;
+  const TextRun& run_;
   int64_t positions_;
   std::optional<ChatTemplate> template_;
   Conversation conversation_;
   std::string saved_file_;  // this chat may write it again
 };
 
-Chat::Chat(const Generation& run, int64_t positions)
+Chat::Chat(const TextRun& run, int64_t positions)
     : run_(run), positions_(positions), conversation_(run.options.system) {
   if (run.options.chat) template_ = template_of(run);
 }
@@ -154,7 +154,7 @@ bool can_go_on(const Error& error, bool terminal) {
 
 // A message that cannot be answered is reported and left out. Only a person gives commands: a text
 // that is piped in cannot write files.
-int run_interactive(const Generation& run) {
+int run_interactive(const TextRun& run) {
   const int64_t positions = std::min(run.session.description().max_positions, kChatPositions);
   Chat chat(run, positions);
   prepare(run, {.tokens_per_sequence = positions,

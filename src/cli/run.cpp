@@ -15,7 +15,7 @@ namespace klotski {
 
 namespace {
 
-int run_once(const Generation& run, const std::string& prompt) {
+int run_once(const TextRun& run, const std::string& prompt) {
   const RunOptions& options = run.options;
   std::vector<TokenId> tokens;
   if (options.chat) {
@@ -79,12 +79,12 @@ int run_command(RunOptions options) {
   }
   options.chat = options.chat || (!prompt && config.chat_template.has_value());
   Session session(model, options.flags.session_options(), events_on_stderr(options.flags));
-  Generation run{.options = options,
-                 .session = session,
-                 .tokenizer = tokenizer,
-                 .config = config,
-                 .sampling = suggested_sampling(model->folder),
-                 .stop_tokens = {}};
+  TextRun run{.options = options,
+              .session = session,
+              .tokenizer = tokenizer,
+              .config = config,
+              .sampling = suggested_sampling(model->folder),
+              .stop_tokens = {}};
   for (const auto& change : options.sampling) change(run.sampling);
   if (!options.ignore_end) run.stop_tokens = model->description.end_tokens;
   run.stop_tokens.insert(run.stop_tokens.end(), options.stop_ids.begin(), options.stop_ids.end());

@@ -57,19 +57,20 @@ void PassClock::pass(int64_t computed, int64_t gained) {
 }
 
 MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, int64_t prompts,
-                            int64_t prompt_tokens, int64_t generate) {
+                            int64_t prompt_tokens, int64_t generate, Answers answers) {
   const std::vector<TokenId> tokens = tokenizer.encode(text, {});
-  const auto length = static_cast<size_t>(prompt_tokens);
-  if (tokens.size() < length) {
-    fail(ErrorKind::usage, "the text has {} tokens, a prompt needs {}; give a longer --text",
-         tokens.size(), prompt_tokens);
+  const bool given = answers == Answers::text;
+  const int64_t length = prompt_tokens + (given ? generate : 0);
+  if (std::ssize(tokens) < length) {
+    fail(ErrorKind::usage, "the text has {} tokens, a prompt{} needs {}; give a longer --text",
+         tokens.size(), given ? " and its answer" : "", length);
   }
   MeasuredWork work{.prompts = {}, .generate = generate};
-  const size_t places = tokens.size() - length + 1;
+  const int64_t places = std::ssize(tokens) - length + 1;
   for (int64_t i = 0; i < prompts; ++i) {
-    const size_t at = static_cast<size_t>(i) * places / static_cast<size_t>(prompts);
-    work.prompts.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
-                              tokens.begin() + static_cast<std::ptrdiff_t>(at + length));
+    const auto begin = tokens.begin() + i * places / prompts;
+    work.prompts.emplace_back(begin, begin + prompt_tokens);
+    if (given) work.continuations.emplace_back(begin + prompt_tokens, begin + length);
   }
   return work;
 }

@@ -23,9 +23,14 @@ struct MeasuredWork {
   Workload workload(const ModelDescription& model) const;
 };
 
+// Whose tokens follow a prompt: the model's own, or those of the text that the prompt was cut from.
+// A model of random weights repeats itself, and would use the same experts again and again.
+enum class Answers { model, text };
+
 // Overlapping stretches of a text, all of one length.
 MeasuredWork work_from_text(const Tokenizer& tokenizer, std::string_view text, int64_t prompts,
-                            int64_t prompt_tokens, int64_t generate);
+                            int64_t prompt_tokens, int64_t generate,
+                            Answers answers = Answers::model);
 
 // Sequences that follow recorded routing: the first tokens of each stretch are its prompt, the
 // others are taken in place of generated ones.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/testing.h"
@@ -29,6 +30,24 @@ TEST(MeasureTest, WorkIsCutFromAText) {
   model.encoder.emplace();
   EXPECT_EQ(work.workload(model).tokens_per_sequence, 16) << "the decoder's first token";
   EXPECT_NE(refusal([&] { work_from_text(tokenizer, "a", 1, 1000, 1); }).find("--text"),
+            std::string::npos);
+}
+
+TEST(MeasureTest, AnswersMayBeTheTextThatFollowsAPrompt) {
+  const Tokenizer tokenizer = Tokenizer::load(testing::tiny_model()->folder);
+  const std::vector<TokenId> all = tokenizer.encode(sample_text(), {});
+  const MeasuredWork work = work_from_text(tokenizer, sample_text(), 3, 12, 4, Answers::text);
+  ASSERT_EQ(work.continuations.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    std::vector<TokenId> stretch = work.prompts[i];
+    stretch.insert(stretch.end(), work.continuations[i].begin(), work.continuations[i].end());
+    EXPECT_EQ(stretch.size(), 16u);
+    EXPECT_NE(std::search(all.begin(), all.end(), stretch.begin(), stretch.end()), all.end()) << i;
+  }
+  EXPECT_EQ(work_from_text(tokenizer, "a b", 1, 1, 1, Answers::text).prompts.size(), 1u);
+  EXPECT_NE(refusal([&] {
+              work_from_text(tokenizer, "a", 1, 1, 1000, Answers::text);
+            }).find("and its answer"),
             std::string::npos);
 }
 

@@ -422,6 +422,7 @@ class Measuring(Pipeline):
                              "--routing", trace, code=3)[1]
         self.assertIn("routed layers", error)
         self.klotski("bench", "tiny", "--routing", trace, "--text", text, code=2)
+        self.klotski("bench", "tiny", "--routing", trace, "--follow-text", code=2)
         self.klotski("bench", "tiny", "--routing", trace, "--prompt-tokens", "5000", code=2)
 
     def test_tokens_do_not_depend_on_the_predictor(self):

@@ -43,7 +43,10 @@ class ExtensionPoints(unittest.TestCase):
     def test_a_quantised_checkpoint(self):
         self.assertLessEqual(
             files_with(r"CheckpointMethod"),
-            {"tensor/checkpoint_formats.h", "tensor/checkpoint_formats.cpp", "model/quantization.cpp"},
+            {
+                "tensor/checkpoint_formats.h", "tensor/checkpoint_formats.cpp", "model/quantization.cpp",
+                "kernels/cuda/checkpoint_blocks.cu",
+            },
         )
 
     def test_a_family(self):
