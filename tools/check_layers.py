@@ -4,7 +4,8 @@
 Prints each violation as file:line and exits with 1 if there is any:
   - an include of another folder of the same or of a higher level,
   - a folder under src/ that the table does not have,
-  - a CUDA header in a file that is neither *.cu nor *_cuda.h.
+  - a CUDA header in a file that is neither *.cu nor *_cuda.h,
+  - a type of one name that two files define in one namespace: the linker would keep either's functions.
 """
 
 import argparse
@@ -16,6 +17,8 @@ TABLE_ROW = re.compile(r"^\|\s*(\d+)\s*\|([^|]*)\|")
 FOLDER = re.compile(r"`([a-z0-9_]+)/`")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cufft|curand|cusparse|cusolver|cutlass|cub/|nccl|nv|mma\.h)")
+NAMESPACE = re.compile(r"^namespace ?([\w:]*) ?\{|^\}  // namespace")
+TYPE = re.compile(r"^(?:struct|class|enum class) (?:alignas\([^)]*\) )?(\w+)(?: final)?(?: ?:[^:;].*)?\s*\{")
 SOURCES = {".h", ".hpp", ".c", ".cc", ".cpp", ".cu", ".cuh", ".inc"}
 
 
@@ -47,10 +50,9 @@ def check_include(folder, name, levels):
     return None
 
 
-def check_file(path, folder, levels):
+def check_file(path, lines, folder, levels):
     """The violations of one file, as (line number, text)."""
     may_use_cuda = path.suffix == ".cu" or path.name.endswith("_cuda.h")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         include = INCLUDE.match(line)
         if not include:
@@ -64,6 +66,20 @@ def check_file(path, folder, levels):
                 yield number, wrong
 
 
+def types_of(lines):
+    """The types that a file's lines define outside of unnamed namespaces, as (line number, whole name)."""
+    namespaces = []
+    for number, line in enumerate(lines, 1):
+        namespace = NAMESPACE.match(line)
+        if namespace and line.startswith("namespace"):
+            namespaces.append(namespace.group(1))
+        elif namespace and namespaces:
+            namespaces.pop()
+        defined = TYPE.match(line)
+        if defined and "" not in namespaces:
+            yield number, "::".join([*namespaces, defined.group(1)])
+
+
 def check_tree(root):
     """The violations of a source tree, as lines to print."""
     source = root / "src"
@@ -72,14 +88,21 @@ def check_tree(root):
     if not levels:
         return [f"{readme.relative_to(root)}:1: expected a table of levels, found none"]
     violations = []
+    places = {}  # where each type was first defined
     for folder in sorted(path for path in source.iterdir() if path.is_dir()):
         if folder.name not in levels:
             violations.append(f"{folder.relative_to(root)}:1: not in the table of src/README.md")
             continue
         for path in sorted(folder.rglob("*")):
             if path.suffix in SOURCES and path.is_file():
-                for number, text in check_file(path, folder.name, levels):
-                    violations.append(f"{path.relative_to(root)}:{number}: {text}")
+                place = path.relative_to(root)
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+                for number, text in check_file(path, lines, folder.name, levels):
+                    violations.append(f"{place}:{number}: {text}")
+                for number, name in types_of(lines):
+                    first = places.setdefault(name, place)
+                    if first != place:
+                        violations.append(f"{place}:{number}: {name}: {first} defines a type of this name")
     return violations
 
 

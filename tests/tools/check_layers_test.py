@@ -35,6 +35,16 @@ def run(files, table=TABLE):
 
 
 class CheckLayers(unittest.TestCase):
+    def test_a_type_is_defined_once(self):
+        one = "namespace klotski {\nstruct Run {\n};\n}  // namespace klotski\n"
+        other = one.replace("struct Run {", "class Run final : public Base {")
+        hidden = one.replace("struct", "namespace {\nstruct").replace("};", "};\n}  // namespace")
+        elsewhere = one.replace("klotski", "klotski::text")
+        self.assertEqual(run({"src/base/a.h": one, "src/text/b.cpp": hidden, "src/tensor/c.h": elsewhere}), (0, []))
+        code, lines = run({"src/base/a.h": one, "src/text/b.cpp": other})
+        self.assertEqual(code, 1)
+        self.assertEqual(lines, ["src/text/b.cpp:2: klotski::Run: src/base/a.h defines a type of this name"])
+
     def test_a_sound_tree_passes(self):
         files = {
             "src/base/a.h": "#include <vector>\n",
