@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -99,8 +100,13 @@ class RandomSchedules {
                        }},
                   timeline_, options, begin_ahead(3)) {}
 
+  // Calls are held up while half of the schedules are submitted, so that lanes find enough queued
+  // tasks to join however fast they run.
   void play(int schedules) {
+    std::unique_lock held(calls_may_run_, std::defer_lock);
     for (int schedule = 0; schedule < schedules; ++schedule) {
+      if (schedule % (2 * kHeldTogether) == 0) held.lock();
+      if (schedule % (2 * kHeldTogether) == kHeldTogether) held.unlock();
       Fragment fragment;
       const int64_t size = between(random_, 1, 12);
       for (int64_t i = 0; i < size; ++i) fragment.push_back(random_task());
@@ -111,9 +117,11 @@ class RandomSchedules {
           withdraw(submitted[static_cast<size_t>(i)], last - size + 1 + i);
         }
       }
+      if (held.owns_lock()) continue;
       if (between(random_, 0, 3) == 0) executor_.wait(last);
       if (between(random_, 0, 20) == 0) drain();
     }
+    if (held.owns_lock()) held.unlock();
     drain();
     EXPECT_EQ(memory_.mistakes, 0);
     EXPECT_EQ(begun_, 0);
@@ -124,6 +132,7 @@ class RandomSchedules {
 
  private:
   static constexpr int32_t kPlaces = 6;
+  static constexpr int kHeldTogether = 4;  // schedules
 
   std::vector<Resource> some_places(bool readable) {
     std::vector<Resource> chosen;
@@ -168,6 +177,7 @@ class RandomSchedules {
   }
 
   void run(Executor::Tasks tasks) {
+    const std::shared_lock wait_while_held(calls_may_run_);
     joined_ += std::ssize(tasks) - 1;
     for (size_t i = 1; i < tasks.size(); ++i) EXPECT_LT(tasks[i - 1]->bytes, tasks[i]->bytes);
     // No task waits for another, so that any order will do.
@@ -200,6 +210,7 @@ class RandomSchedules {
   std::atomic<int64_t> joined_ = 0;
   std::atomic<int64_t> begun_ = 0;
   std::atomic<int64_t> ran_ = 0;
+  std::shared_mutex calls_may_run_;
   std::mutex mutex_;
   std::map<uint64_t, std::vector<int64_t>> expected_;  // numbers that a task reads, by Task::bytes
   Timeline timeline_{0};
