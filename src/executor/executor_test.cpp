@@ -107,6 +107,7 @@ class RandomSchedules {
     for (int schedule = 0; schedule < schedules; ++schedule) {
       if (schedule % (2 * kHeldTogether) == 0) held.lock();
       if (schedule % (2 * kHeldTogether) == kHeldTogether) held.unlock();
+      places_in_ = between(random_, 0, 1) == 0 ? 3 : 20;
       Fragment fragment;
       const int64_t size = between(random_, 1, 12);
       for (int64_t i = 0; i < size; ++i) fragment.push_back(random_task());
@@ -138,7 +139,7 @@ class RandomSchedules {
     std::vector<Resource> chosen;
     for (int32_t p = 0; p < kPlaces; ++p) {
       const bool may = !readable || readable_[static_cast<size_t>(p)];
-      if (may && between(random_, 0, 3) == 0) chosen.push_back(place(p));
+      if (may && between(random_, 0, places_in_) == 0) chosen.push_back(place(p));
     }
     return chosen;
   }
@@ -205,6 +206,9 @@ class RandomSchedules {
   Guarded memory_{kPlaces};
   std::vector<int64_t> last_writer_ = std::vector<int64_t>(kPlaces, 0);
   std::vector<bool> readable_ = std::vector<bool>(kPlaces, true);
+  // A task uses a place with a probability of one in this many and one: in half of the schedules
+  // tasks often wait for each other, in the others they can be joined.
+  int64_t places_in_ = 3;
   int64_t number_ = 0;
   int64_t withdrawn_ = 0;
   std::atomic<int64_t> joined_ = 0;
