@@ -45,6 +45,7 @@ class Limits:
     kernels: str
     micro_batch: int | None
     n_batches: int | None
+    draft_tokens: int
     sequences: int
     tokens: int
 

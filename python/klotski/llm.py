@@ -62,6 +62,7 @@ class LLM:
         kernels: Literal["cpu", "reference"] = "cpu",
         micro_batch: int | None = None,
         n_batches: int | None = None,
+        draft_tokens: int = 0,
         max_num_seqs: int = 1,
         max_model_len: int | None = None,
         seed: int = 0,
@@ -70,13 +71,17 @@ class LLM:
 
         ``ram`` and ``vram`` bound what the engine takes, in bytes or as "3GiB"; what the interpreter has besides does
         not count. ``max_num_seqs`` and ``max_model_len`` (prompt and answer) are planned for at least. The others are
-        the options of the command line.
+        the options of the command line; with ``draft_tokens`` up to that many tokens are drafted from the text so far
+        and verified in one pass, which changes no token.
         """
         limits = _engine.Limits()
         limits.ram, limits.vram, limits.kv_limit = _bytes("ram", ram), _bytes("vram", vram), _bytes("kv_limit", kv_limit)
         limits.kv_spill, limits.device = os.fspath(kv_spill), device
         limits.strategy, limits.precision, limits.attention, limits.kernels = strategy, precision, attention, kernels
         limits.micro_batch, limits.n_batches = micro_batch, n_batches
+        if not 0 <= draft_tokens <= 64:
+            raise RequestError(f"draft_tokens: expected 0 to 64, found {draft_tokens}")
+        limits.draft_tokens = draft_tokens
         limits.sequences, limits.tokens = max_num_seqs, max_model_len or 0
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "limits")}
         self._model = _engine.Model(os.fspath(model), limits)

@@ -50,6 +50,8 @@ Json as_json(const Setting& setting) {
           {"tokens_per_second_of_all_runs", runs},
           {"prefill_tokens_per_second", measured.prefill_rate()},
           {"decode_tokens_per_second", measured.decode_rate()},
+          {"drafted_tokens", measured.drafts.drafted},
+          {"accepted_tokens", measured.drafts.accepted},
           {"seconds", measured.seconds},
           {"load_seconds", measured.load_seconds},
           {"predicted_tokens_per_second",

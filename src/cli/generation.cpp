@@ -47,6 +47,10 @@ std::string outcome_line(const Outcome& outcome) {
   if (outcome.experts.requests() > 0) {
     line += fmt::format(", {:.0f} % of experts in memory", 100.0 * outcome.experts.hit_share());
   }
+  if (outcome.drafts.drafted > 0) {
+    line += fmt::format(", {} of {} drafted tokens accepted", outcome.drafts.accepted,
+                        outcome.drafts.drafted);
+  }
   return line + "\n";
 }
 
@@ -82,6 +86,8 @@ Outcome generate(const TextRun& run, Request request, const AnswerListener& list
     for (const Progress& progress : engine.step()) {
       status.reset();  // the first token is there
       if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
+      if (stream.stopped()) break;  // tokens of the same pass behind the stop text
+      outcome.drafts = progress.drafts;
       if (++outcome.tokens == 1) outcome.first_token_seconds = seconds_since_start();
       outcome.finish = progress.finish == Finish::length ? "length" : "stop";
       if (progress.finish == Finish::stop_token) continue;  // an end token is not text

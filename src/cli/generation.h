@@ -57,6 +57,7 @@ struct Outcome {
   double first_token_seconds = 0.0;
   double seconds = 0.0;
   CacheCounters experts{};  // requests for experts while the answer was computed
+  DraftCounts drafts{};
 
   double tokens_per_second() const;
 };

@@ -37,6 +37,8 @@ int run_once(const TextRun& run, const std::string& prompt) {
         {"finish_reason", outcome.finish},
         {"prompt_tokens", outcome.prompt_tokens},
         {"completion_tokens", outcome.tokens},
+        {"drafted_tokens", outcome.drafts.drafted},
+        {"accepted_tokens", outcome.drafts.accepted},
         {"lossy", losses(options.flags.options.limits, weight_types(run.session.model()))},
         {"seconds", outcome.seconds}};
     write_out(report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

@@ -197,6 +197,12 @@ void add_session_flags(CLI::App& command, SessionFlags& flags) {
       [&flags](int64_t value) {
         flags.options.pipeline.executor.stall_limit = std::chrono::seconds(value);
       });
+  add_integer(
+      command, "--draft-tokens", {0, 64},
+      "Speculative decoding: in every pass, verify up to N tokens that are drafted from the "
+      "text so far, where that pays (default 0). The tokens stay the same; on a GPU by the "
+      "rule for bf16 products",
+      [&flags](int64_t value) { flags.options.limits.draft_tokens = value; });
   add_output_flags(command, flags);
   const std::string usual = command.option_defaults()->get_group();
   command.option_defaults()->group(kExperimentGroup);

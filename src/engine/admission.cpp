@@ -115,11 +115,15 @@ void Engine::preempt(Sequence& sequence) {
   ++preemptions_;
 }
 
-// Forms the next pass, of fewer sequences where pages run out. The oldest one keeps its pages,
-// since a request that cannot fit alone was refused, unless it outgrows the memory and goes on in
-// the file.
+// Forms the next pass, without drafts where pages run out, then of fewer sequences. The oldest one
+// keeps its pages, since a request that cannot fit alone was refused, unless it outgrows the memory
+// and goes on in the file.
 void Engine::make_room(std::vector<PassSequence>& sequences) {
   pass_ = forming_.form(sequences, options_.pass_rows);
+  if (first_to_preempt(sequences)) {  // no sequence gives way to drafts
+    for (PassSequence& sequence : sequences) sequence.drafts = 0;
+    pass_ = forming_.form(sequences, options_.pass_rows);
+  }
   while (const std::optional<size_t> preempted = first_to_preempt(sequences)) {
     Sequence& sequence = *sequences_[*preempted];
     preempt(sequence);

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 
 #include "base/bytes.h"
@@ -12,6 +13,8 @@
 namespace klotski {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // All tokens that are known before the first one is generated.
 std::vector<TokenId> known_tokens(const ModelDescription& model, const Request& request) {
@@ -53,10 +56,26 @@ void check(const ModelDescription& model, const Request& request) {
   check_tokens(model, request.given_tokens, "continuation");
 }
 
+// Drafted tokens that a pass of this pipeline may verify for a sequence. None where positions that
+// were computed cannot be taken back or would differ: where recurrent states are kept, keys depend
+// on the length of their sequence or the rows of an encoder's sequence on each other; and none
+// where another processor attends to rows that decode.
+int64_t drafts_of(const Pipeline& pipeline) {
+  const ModelDescription& model = pipeline.description();
+  const bool can_be_taken_back = pipeline.cache().can_commit_part() && !model.encoder &&
+                                 !frequencies_depend_on_length(model.rope);
+  const bool one_processor = !pipeline.policy().division.attends_elsewhere();
+  return can_be_taken_back && one_processor ? pipeline.policy().group.draft_tokens : 0;
+}
+
 }  // namespace
 
 Engine::Engine(Pipeline& pipeline, const EngineOptions& options)
-    : pipeline_(pipeline), options_(options), forming_(pipeline.policy()) {
+    : pipeline_(pipeline),
+      options_(options),
+      forming_(pipeline.policy()),
+      most_drafts_(drafts_of(pipeline)),
+      draft_budget_(most_drafts_, pipeline.policy().group.decode_rows()) {
   const ModelDescription& model = pipeline.description();
   // Every position of an encoder depends on all of its input, and a decoder's on the encoder's.
   if (model.encoder) options_.prefix_cache = false;
@@ -131,7 +150,9 @@ int64_t Engine::running() const {
 }
 
 EngineCounters Engine::counters() const {
-  return {.preemptions = preemptions_, .prefix = pipeline_.cache().prefix_counters()};
+  return {.preemptions = preemptions_,
+          .prefix = pipeline_.cache().prefix_counters(),
+          .drafts = draft_counts_};
 }
 
 int64_t Engine::pending_tokens() const {
@@ -150,12 +171,17 @@ std::vector<Engine::Formed> Engine::form_group(KvTransaction& step) {
     Formed& formed = group[rows.micro_batch];
     step.reserve(sequence.kv, rows.tokens);
     formed.members.push_back(&sequence);
-    formed.micro_batch.batch.append(
-        sequence.kv.length(),
-        std::span(sequence.tokens)
-            .subspan(static_cast<size_t>(sequence.kv.length()), static_cast<size_t>(rows.tokens)),
-        static_cast<int64_t>(sequence.tokens.size()),
-        rows.complete ? LogitsOf::last_token : LogitsOf::none, sequence.encoded);
+    sequence.drafts.resize(static_cast<size_t>(rows.drafts));
+    const auto first = sequence.tokens.begin() + sequence.kv.length();
+    std::vector<TokenId> tokens(first, first + (rows.tokens - rows.drafts));
+    tokens.insert(tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
+    const LogitsOf wanted = rows.drafts > 0 ? LogitsOf::every_token
+                            : rows.complete ? LogitsOf::last_token
+                                            : LogitsOf::none;
+    Batch& batch = formed.micro_batch.batch;
+    batch.append(sequence.kv.length(), tokens, std::ssize(sequence.tokens) + rows.drafts, wanted,
+                 sequence.encoded);
+    batch.sequences.back().drafts = rows.drafts;
     formed.micro_batch.sequences.push_back(&sequence.kv);
     formed.micro_batch.only_most_likely &=
         sequence.sampler.takes_most_likely() && !sequence.request.logprobs;
@@ -234,14 +260,18 @@ void Engine::compute(std::vector<Formed>& group, std::vector<Progress>& progress
   pipeline_.forward(micro_batches, [&](size_t k, Rows logits) {
     int64_t row = 0;
     for (size_t i = 0; i < group[k].members.size(); ++i) {
-      if (micro_batches[k].batch.sequences[i].logits == LogitsOf::none) continue;
+      const BatchSequence& rows = micro_batches[k].batch.sequences[i];
+      if (rows.logits == LogitsOf::none) continue;
       Sequence& sequence = *group[k].members[i];
-      progress.push_back(
-          micro_batches[k].only_most_likely
-              ? advance(sequence, sequence.sampler.next_most_likely(
-                                      pipeline_.most_likely()[static_cast<size_t>(row)]))
-              : sample(sequence, {logits.row(row), static_cast<size_t>(logits.width)}));
-      ++row;
+      const auto next = [&](int64_t drafted) {
+        const int64_t at = row + drafted;
+        return micro_batches[k].only_most_likely
+                   ? advance(sequence, sequence.sampler.next_most_likely(
+                                           pipeline_.most_likely()[static_cast<size_t>(at)]))
+                   : sample(sequence, {logits.row(at), static_cast<size_t>(logits.width)});
+      };
+      take_tokens(sequence, next, progress);
+      row += 1 + rows.drafts;
     }
   });
 }
@@ -271,6 +301,7 @@ std::vector<Progress> Engine::run_pass() {
     return all_failed(group, Error(ErrorKind::does_not_fit,
                                    "out of memory while computing: " + describe_shortage(1)));
   }
+  keep_accepted(group, step);
   step.commit();
   publish_prefixes(group);
   return progress;
@@ -279,10 +310,13 @@ std::vector<Progress> Engine::run_pass() {
 std::vector<Progress> Engine::step() {
   if (idle()) return {};
   std::vector<PassSequence> sequences = admit();
+  propose_drafts(sequences);
   make_room(sequences);
   if (pass_.rows.empty()) return {};  // the only one was preempted, to be placed elsewhere
   predict_experts(sequences);
+  const Clock::time_point start = Clock::now();
   std::vector<Progress> progress = run_pass();
+  count_pass(progress, std::chrono::duration<double>(Clock::now() - start).count());
   retire(progress);
   return progress;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/ids.h"
+#include "engine/draft_budget.h"
 #include "engine/prepared_model.h"
 #include "engine/sampling.h"
 #include "kv/transaction.h"
@@ -60,15 +62,20 @@ struct EngineOptions {
   // sequences while nobody else needs their memory. Only where all that is kept of a sequence
   // depends on its tokens alone, and no recurrent state is kept.
   bool prefix_cache = false;
+  // Drafts as many tokens as the policy allows, whether they are worth their rows or not. For
+  // tests.
+  bool drafts_unjudged = false;
 };
 
 // How often an engine did things that cost or save work.
 struct EngineCounters {
   int64_t preemptions = 0;
   PrefixCounters prefix{};
+  DraftCounts drafts{};
 };
 
-// A token that a sequence gained in a step, or the reason why it gains no more.
+// A token that a sequence gained in a step, or the reason why it gains no more. A sequence whose
+// drafted tokens were right gains several in a step, one after the other.
 struct Progress {
   SequenceId sequence;
   TokenId token = 0;  // meaningless where finish is `failed`
@@ -76,6 +83,7 @@ struct Progress {
   std::string error{};  // the reason of a failure, in one line
   ErrorKind error_kind = ErrorKind::internal;
   std::optional<PositionLogprobs> logprobs{};  // where the request asks for them
+  DraftCounts drafts{};                        // of the sequence so far
 };
 
 // Runs sequences of any lengths together, a step at a time. The tokens of a sequence do not depend
@@ -85,6 +93,12 @@ struct Progress {
 // (schedule/token_scheduler.h); else in the order in which they came, without those that find no
 // memory. A sequence that kMostOvertaken later ones have overtaken so holds up all behind it until
 // it finds memory.
+//
+// Where the policy says so, sequences speculate: behind its last token a sequence has drafted ones
+// (prompt_lookup) computed, as many as a DraftBudget finds worth their rows. The sampler chooses
+// after each of them as it would have without drafts, until it chooses another token than the
+// drafted one; positions behind that are taken back. So the tokens are those of a run without
+// drafts, sampled ones too.
 class Engine {
  public:
   explicit Engine(Pipeline& pipeline, const EngineOptions& options = {});
@@ -127,6 +141,9 @@ class Engine {
     KvSequence kv;
     RequestShares expected_shares{};  // once they were predicted
     int64_t overtaken = 0;            // sequences that came later and were admitted before it
+    std::vector<TokenId> drafts{};    // drafted tokens of the pass at hand
+    DraftCounts draft_counts{};
+    AcceptanceRate acceptance{};
 
     int64_t most_tokens(const ModelDescription& model) const;
 
@@ -148,6 +165,13 @@ class Engine {
   std::vector<size_t> admission_order(std::span<const PassSequence> sequences) const;
   void count_overtaken(std::span<const PassSequence> admitted);
   void predict_experts(std::span<const PassSequence> sequences);
+  void propose_drafts(std::vector<PassSequence>& sequences);
+  int64_t most_drafts(const Sequence& sequence) const;
+  // The progress that the row behind this many drafted tokens gives.
+  using Next = std::function<Progress(int64_t drafted)>;
+  void take_tokens(Sequence& sequence, const Next& next, std::vector<Progress>& progress);
+  static void keep_accepted(const std::vector<Formed>& group, KvTransaction& step);
+  void count_pass(const std::vector<Progress>& progress, double seconds);
   std::vector<Formed> form_group(KvTransaction& step);
   Progress advance(Sequence& sequence, std::optional<TokenId> token) const;
   Progress sample(Sequence& sequence, std::span<const float> logits) const;
@@ -163,6 +187,9 @@ class Engine {
   FormedPass pass_;
   int32_t next_id_ = 0;
   int64_t preemptions_ = 0;
+  int64_t most_drafts_;  // of a sequence in a pass
+  DraftBudget draft_budget_;
+  DraftCounts draft_counts_{};
   // Whether a sequence came or ended since the last admission; else none can be admitted as long as
   // some run.
   bool room_or_requests_are_new_ = false;

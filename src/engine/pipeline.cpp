@@ -105,8 +105,8 @@ PredictorChoice with_routing(PredictorChoice choice,
   return choice;
 }
 
-// Whether these tokens are the one that a sequence computes after its prompt.
-bool decodes(const BatchSequence& rows) { return rows.tokens == 1 && rows.past > 0; }
+// Whether these tokens are the one that a sequence computes after its prompt, and drafts behind it.
+bool decodes(const BatchSequence& rows) { return rows.tokens - rows.drafts == 1 && rows.past > 0; }
 
 bool encodes(std::span<const MicroBatch> group) {
   return !group.empty() && group[0].batch.encodes();
@@ -118,7 +118,7 @@ MicroBatchShape shape_of(const MicroBatch& micro_batch) {
     const BatchSequence& rows = micro_batch.batch.sequences[i];
     const bool spilled = micro_batch.sequences[i]->spilled();
     shape.spilled |= spilled;
-    shape.decodes &= decodes(rows) && spilled;
+    shape.decodes &= decodes(rows) && rows.drafts == 0 && spilled;
   }
   return shape;
 }
@@ -304,7 +304,11 @@ void Pipeline::start_clean() {
 
 void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   int64_t rows = 0;
-  for (const MicroBatch& micro_batch : group) rows += micro_batch.batch.rows();
+  int64_t drafts = 0;
+  for (const MicroBatch& micro_batch : group) {
+    rows += micro_batch.batch.rows();
+    for (const BatchSequence& of : micro_batch.batch.sequences) drafts += of.drafts;
+  }
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
@@ -332,7 +336,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   // Loads for the next pass may go on; everything that touches this group must be over.
   executor_.drain(/*loads_may_go_on=*/true);
   ++passes_;
-  tokens_ += rows;
+  tokens_ += rows - drafts;
   pace_.pass_over(timeline_.totals(), rows);
   if (trial_) trial_->pass_over(rows <= kMostGuessedRows);
 }

@@ -45,7 +45,7 @@ struct PipelineOptions {
 struct PipelineReport {
   TimelineTotals totals;
   int64_t passes = 0;
-  int64_t tokens = 0;     // computed, prompts included
+  int64_t tokens = 0;     // computed, prompts and accepted drafts included
   CacheCounters experts;  // hits and misses of requests for experts
   PrefetchBytes prefetch;
   std::string predictor;             // its name
@@ -91,6 +91,9 @@ class Pipeline {
   // Brings the weights that passes would leave in memory: into the compute tier and, where that is
   // a device's, into host memory as well. Is not part of the report.
   void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
+
+  // Counts drafts of the last pass that became tokens of their sequences.
+  void count_accepted(int64_t drafts) { tokens_ += drafts; }
 
   // Tells predictors that the sequence is over; it is still placed in the cache.
   void end_sequence(const KvSequence& sequence);

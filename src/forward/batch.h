@@ -19,6 +19,8 @@ struct BatchSequence {
   LogitsOf logits = LogitsOf::last_token;
   // First positions of the sequence that are an encoder's input; 0: the model has no encoder.
   int64_t encoded = 0;
+  // The last of the tokens, which are drafts: the model may choose others in their places.
+  int64_t drafts = 0;
 };
 
 // The tokens of several sequences one after the other, without padding: one row a token.

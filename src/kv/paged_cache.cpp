@@ -157,20 +157,30 @@ int32_t PagedKvCache::next_page(KvSequence& sequence) {
 }
 
 void PagedKvCache::commit(KvSequence& sequence, int64_t tokens) {
+  const bool part = tokens < sequence.reserved_;
+  if (part && !can_commit_part()) {
+    fail(ErrorKind::internal, "{} of {} positions were to be committed, but states are of all",
+         tokens, sequence.reserved_);
+  }
   sequence.length_ += tokens;
   sequence.reserved_ = 0;
+  if (part) give_back_uncommitted(sequence);
   if (states_.any()) sequence.states_.commit();
   if (streaming_.on() && has_pages()) give_back_unseen(sequence);
 }
 
-// Gives pages back from the last on, so that the next reserve takes them in their order again.
 void PagedKvCache::undo(KvSequence& sequence) {
   if (abandoned_) return;
+  give_back_uncommitted(sequence);
+  sequence.reserved_ = 0;
+}
+
+// Gives pages back from the last on, so that the next reserve takes them in their order again.
+void PagedKvCache::give_back_uncommitted(KvSequence& sequence) {
   while (static_cast<int64_t>(sequence.pages_.size()) > pages_for(sequence.length_)) {
     give_back(sequence, sequence.pages_.back());
     sequence.pages_.pop_back();
   }
-  sequence.reserved_ = 0;
 }
 
 // Makes a page available again: to this sequence where it is spilled, else to all.

@@ -16,6 +16,12 @@ void KvTransaction::reserve(KvSequence& sequence, int64_t tokens) {
   }
 }
 
+void KvTransaction::keep(const KvSequence& sequence, int64_t tokens) {
+  for (Member& member : members_) {
+    if (member.sequence == &sequence) member.tokens = tokens;
+  }
+}
+
 void KvTransaction::commit() {
   for (const Member& member : members_) cache_.commit(*member.sequence, member.tokens);
   members_.clear();

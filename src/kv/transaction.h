@@ -23,6 +23,10 @@ class KvTransaction {
   // booked and the cache is full.
   void reserve(KvSequence& sequence, int64_t tokens);
 
+  // Lets commit() keep the first `tokens` reserved positions of a sequence and take back the
+  // others.
+  void keep(const KvSequence& sequence, int64_t tokens);
+
   // Makes the reserved positions part of their sequences. The step is over.
   void commit();
 

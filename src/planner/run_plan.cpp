@@ -55,6 +55,7 @@ Policy group_policy(const ModelDescription& model, const RunLimits& limits,
   policy.group.micro_batches = limits.micro_batches.value_or(std::clamp<int64_t>(
       divide_up(workload.sequences, policy.group.micro_batch), 1, kMicroBatches));
   if (device) policy.group.decode_batch = kDeviceDecodeBatch;
+  policy.group.draft_tokens = limits.draft_tokens;
   policy.cache.hot_experts = limits.hot_experts.value_or(0);
   policy.cache.path_length = limits.path_length;
   policy.precision = limits.precision;
@@ -62,9 +63,10 @@ Policy group_policy(const ModelDescription& model, const RunLimits& limits,
   policy.visible.window = limits.attention_window;
   policy = with_strategy(std::move(policy), limits.strategy.value_or(Strategy::klotski));
   policy.cache.eviction = limits.eviction.value_or(policy.cache.eviction);
-  policy.group.micro_batch_rows = std::max(
-      policy.group.micro_batch, std::min(device ? kDeviceMicroBatchRows : kMicroBatchRows,
-                                         workload.prompt_tokens * policy.group.micro_batch));
+  policy.group.micro_batch_rows =
+      std::max(policy.group.micro_batch * (1 + policy.group.draft_tokens),
+               std::min(device ? kDeviceMicroBatchRows : kMicroBatchRows,
+                        workload.prompt_tokens * policy.group.micro_batch));
   policy.group.micro_batch_rows =
       std::max(policy.group.micro_batch_rows, least_rows(model, workload));
   return policy;
@@ -99,7 +101,7 @@ class MemoryDivision {
                                      (limits_.cpu_attention.value_or(false) ||
                                       properties_of(policy.strategy).needs_cpu_attention));
       if (properties_of(policy.strategy).divides_experts) {
-        policy.division.shared_rows = std::max(policy.group.sequences(), kSharedRows);
+        policy.division.shared_rows = std::max(policy.group.decode_rows(), kSharedRows);
         // A slice is used where the costs say that it is worth it.
         policy.division.slices_experts = layouts_.experts_can_be_cut();
       }
@@ -247,7 +249,7 @@ class MemoryDivision {
     if (policy.layout.compute().slots[kExpert] >= layouts_.units(UnitKind::expert)) return {};
     policy.layout.kv_stages = 0;
     policy.layout.compute().kv_spill_bytes = 0;
-    policy.layout.rows_in_place = policy.group.sequences();
+    policy.layout.rows_in_place = policy.group.decode_rows();
     const uint64_t lent = group_row_bytes(model_, policy, policy.group.rows()) +
                           with_gaps(working_bytes(policy, policy.group.rows()));
     const uint64_t slot = DeviceMemory::rounded(layouts_.packed_bytes(UnitKind::expert));
@@ -401,7 +403,7 @@ class MemoryDivision {
                                   logit_rows(policy));
   }
   int64_t logit_rows(const Policy& policy) const {
-    return std::max(policy.decode_sequences(), workload_.logit_rows);
+    return std::max(policy.decode_rows(), workload_.logit_rows);
   }
   static uint64_t with_gaps(uint64_t bytes) { return bytes + bytes / kOpsSlack; }
 

@@ -23,6 +23,7 @@ struct RunLimits {
   std::optional<int64_t> micro_batch{};
   std::optional<int64_t> micro_batches{};
   std::optional<int64_t> hot_experts{};
+  int64_t draft_tokens = 0;             // see GroupShape
   std::optional<bool> cpu_attention{};  // for decoding rows, with a device; default: the faster
   int path_length = 1;                  // length of the correlation table's paths
   std::optional<std::string> eviction{};

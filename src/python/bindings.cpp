@@ -109,6 +109,7 @@ struct Limits {
   std::optional<uint64_t> ram, vram, kv_limit;
   std::string kv_spill, strategy, precision, device, attention, kernels;
   std::optional<int64_t> micro_batch, n_batches;
+  int64_t draft_tokens = 0;
   int64_t sequences = 1;
   int64_t tokens = 0;  // prompt and answer, at least; 0: by the first work
 };
@@ -127,6 +128,7 @@ LocalModel::Options options_of(const Limits& given) {
   options.session.device = given.device;
   limits.micro_batch = given.micro_batch;
   limits.micro_batches = given.n_batches;
+  limits.draft_tokens = given.draft_tokens;
   options.least_work = work_of(given.sequences, given.tokens, 1, 0);
   options.progress = check_signals;
   return options;
@@ -244,6 +246,7 @@ void bind_limits(nb::module_& module) {
       .def_rw("kernels", &Limits::kernels)
       .def_rw("micro_batch", &Limits::micro_batch, nb::arg().none())
       .def_rw("n_batches", &Limits::n_batches, nb::arg().none())
+      .def_rw("draft_tokens", &Limits::draft_tokens)
       .def_rw("sequences", &Limits::sequences)
       .def_rw("tokens", &Limits::tokens);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "schedule/request_batching.h"
 
@@ -54,6 +55,26 @@ void slice_prompts(const std::vector<size_t>& prompts, std::span<const PassSeque
     }
   }
   for (const size_t i : prompts) give_rows(sequences[i], sequences[i].pending, left, tokens[i]);
+}
+
+// Gives drafts of decoding sequences the rows that are left, one more a sequence in turn, and at
+// most `most` in all.
+std::vector<int64_t> give_drafts(const std::vector<size_t>& decoding,
+                                 std::span<const PassSequence> sequences, size_t merged,
+                                 std::vector<int64_t> left, int64_t most) {
+  std::vector<int64_t> drafts(sequences.size());
+  for (bool any = true; any && most > 0;) {
+    any = false;
+    for (const size_t i : decoding) {
+      int64_t& of_batch = left[*sequences[i].micro_batch / merged];
+      if (most == 0 || of_batch <= 0 || drafts[i] == sequences[i].drafts) continue;
+      ++drafts[i];
+      --of_batch;
+      --most;
+      any = true;
+    }
+  }
+  return drafts;
 }
 
 }  // namespace
@@ -118,6 +139,13 @@ FormedPass PassForming::form_encoding(std::span<const PassSequence> sequences) c
   return pass;
 }
 
+// Rows that a pass of `rows` rows may have besides without borrowing more expert slots.
+int64_t PassForming::rows_without_lending(int64_t rows) const {
+  const bool could_borrow =
+      policy_.layout.lent_slots > 0 && policy_.layout.slots_lent_to(rows) == 0;
+  return could_borrow ? policy_.layout.rows_in_place - rows : policy_.group.rows();
+}
+
 FormedPass PassForming::form(std::span<const PassSequence> sequences, int64_t most_rows) const {
   const bool some_encode = std::any_of(
       sequences.begin(), sequences.end(),
@@ -140,13 +168,18 @@ FormedPass PassForming::form(std::span<const PassSequence> sequences, int64_t mo
     left.of_prompts = std::max(most_rows - std::ssize(decoding), kLeastPromptRows);
   }
   slice_prompts(prompts, sequences, left, tokens);
+  int64_t most_drafts = rows_without_lending(std::reduce(tokens.begin(), tokens.end()));
+  if (left.of_prompts) most_drafts = std::min(most_drafts, *left.of_prompts);
+  const std::vector<int64_t> drafts =
+      give_drafts(decoding, sequences, merged, left.of_batches, most_drafts);
   FormedPass pass;
   std::vector<bool> has_rows(batches);
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (tokens[i] == 0) continue;
     const size_t k = *sequences[i].micro_batch / merged;
     has_rows[k] = true;
-    pass.rows.push_back({i, k, tokens[i], tokens[i] == sequences[i].pending});
+    pass.rows.push_back(
+        {i, k, tokens[i] + drafts[i], tokens[i] == sequences[i].pending, drafts[i]});
   }
   leave_out_empty(pass, has_rows);
   return pass;

@@ -18,6 +18,7 @@ struct PassSequence {
   std::optional<size_t> micro_batch{};  // none: it waits to be admitted
   // Pending tokens that are an encoder's input: one pass computes all of them, and nothing else.
   int64_t encoded = 0;
+  int64_t drafts = 0;  // drafted tokens to verify behind the pending one, where it decodes
 
   bool decodes() const { return pending == 1; }
 };
@@ -28,6 +29,7 @@ struct PassRows {
   size_t micro_batch = 0;  // index in the pass
   int64_t tokens = 0;
   bool complete = false;  // no token stays pending: the sequence gains one
+  int64_t drafts = 0;     // the last of the tokens, which are drafts
 
   bool operator==(const PassRows&) const = default;
 };
@@ -67,12 +69,15 @@ class PassForming {
   // that prompts do not hold up those that generate: sequences that decode come first, prompts
   // share the other rows, at least kLeastPromptRows. The oldest prompt gets an equal share at
   // least, so that none starves; shares that shorter prompts do not need go to longer ones.
+  // Drafts get rows that prompts leave, one more a sequence in turn, but none for which expert
+  // slots would have to be lent.
   FormedPass form(std::span<const PassSequence> sequences, int64_t most_rows = 0) const;
 
   static constexpr int64_t kLeastPromptRows = 16;
 
  private:
   FormedPass form_encoding(std::span<const PassSequence> sequences) const;
+  int64_t rows_without_lending(int64_t rows) const;
 
   const Policy& policy_;
 };

@@ -66,6 +66,37 @@ TEST(PassForming, PromptsTakeTheRowsThatDecodingLeaves) {
                            {0, 0, 6, true}, {1, 0, 1, true}, {2, 0, 1, false}, {4, 1, 1, true}}));
 }
 
+TEST(PassForming, DraftsTakeTheRowsThatPromptsLeave) {
+  const Policy policy = small_policy(4, 1, 8);
+  const std::vector<PassSequence> sequences = {
+      {.cached = 3, .pending = 1, .micro_batch = 0, .drafts = 5},
+      {.cached = 9, .pending = 1, .micro_batch = 0, .drafts = 2},
+      {.cached = 0, .pending = 3, .micro_batch = 0},
+      {.cached = 4, .pending = 1, .drafts = 4}};
+  EXPECT_EQ(PassForming(policy).form(sequences).rows,
+            (std::vector<PassRows>{{0, 0, 3, true, 2}, {1, 0, 2, true, 1}, {2, 0, 3, true}}));
+}
+
+TEST(PassForming, NoSlotsAreLentForDrafts) {
+  Policy policy = small_policy(4, 1, 16);
+  policy.layout.lent_slots = 2;
+  policy.layout.rows_in_place = 5;
+  const std::vector<PassSequence> sequences = {
+      {.cached = 3, .pending = 1, .micro_batch = 0, .drafts = 4},
+      {.cached = 9, .pending = 1, .micro_batch = 0, .drafts = 4}};
+  EXPECT_EQ(PassForming(policy).form(sequences).rows,
+            (std::vector<PassRows>{{0, 0, 3, true, 2}, {1, 0, 2, true, 1}}));
+}
+
+TEST(PassForming, DraftsCountAmongTheRowsOfABoundedPass) {
+  const Policy policy = small_policy(4, 1, 100);
+  std::vector<PassSequence> sequences = {
+      {.cached = 3, .pending = 1, .micro_batch = 0, .drafts = 30},
+      {.cached = 0, .pending = 12, .micro_batch = 0}};
+  EXPECT_EQ(PassForming(policy).form(sequences, 20).rows,
+            (std::vector<PassRows>{{0, 0, 8, true, 7}, {1, 0, 12, true}}));
+}
+
 TEST(PassForming, WhileAllDecodeMicroBatchesAreMerged) {
   Policy policy = small_policy(2, 5, 8);
   policy.group.decode_batch = 4;

@@ -25,8 +25,13 @@ struct GroupShape {
   // While all sequences of a group decode, micro-batches are merged into ones of up to this many
   // sequences: a kernel call costs about as much for few rows as for some more.
   int64_t decode_batch = 0;
+  // Drafted tokens of a sequence that a pass verifies at most, in a row each beside the row of the
+  // sequence's last token (speculative decoding); 0: none are drafted.
+  int64_t draft_tokens = 0;
 
   int64_t sequences() const { return micro_batch * micro_batches; }
+  // Most rows of a group that decodes, drafts included.
+  int64_t decode_rows() const { return sequences() * (1 + draft_tokens); }
   int64_t rows() const { return micro_batch_rows * micro_batches; }
 };
 
@@ -152,6 +157,11 @@ struct Policy {
   int64_t decode_batches() const { return decode_batches(group.micro_batches); }
   // Sequences of one merged micro-batch.
   int64_t decode_sequences() const { return group.micro_batch * merged_batches(); }
+  // Most rows of one merged micro-batch while all sequences decode, drafts included.
+  int64_t decode_rows() const {
+    return std::max(decode_sequences(), std::min(decode_sequences() * (1 + group.draft_tokens),
+                                                 group.micro_batch_rows));
+  }
   // Most rows of a group whose rows lie in memory of their own, not in lent slots.
   int64_t most_own_rows() const {
     return layout.lent_slots > 0 ? layout.rows_in_place : group.rows();

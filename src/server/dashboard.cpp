@@ -166,7 +166,8 @@ function draw(s) {
     ["pages kept for common beginnings", size(s.kv.kept_bytes)],
     ["requests that found their beginning", count(s.prefix.hits)],
     ["tokens that were not computed anew", count(s.prefix.tokens)],
-    ["sequences preempted for lack of pages", count(s.preemptions)]]);
+    ["sequences preempted for lack of pages", count(s.preemptions)],
+    ["drafted tokens that were accepted", percent(s.drafts.accepted, s.drafts.drafted)]]);
   document.getElementById("lanes").replaceChildren(...s.lanes.filter(l => l.bytes).map(l =>
     line(l.name, size(l.bytes))));
 }

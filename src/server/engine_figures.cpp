@@ -88,6 +88,11 @@ std::string counters_text(const EngineFigures& engine) {
          prometheus_sample("klotski_prefix_tokens_total", "counter",
                            "Tokens that the prefix cache saved from being computed.",
                            engine.counters.prefix.tokens) +
+         prometheus_sample("klotski_drafted_tokens_total", "counter",
+                           "Drafted tokens that passes verified.", engine.counters.drafts.drafted) +
+         prometheus_sample("klotski_accepted_tokens_total", "counter",
+                           "Drafted tokens that were what the model chose.",
+                           engine.counters.drafts.accepted) +
          prometheus_sample("klotski_experts_found_total", "counter",
                            "Experts that were in fast memory when a pass asked for them.",
                            engine.experts_found) +
@@ -187,6 +192,9 @@ OrderedJson stats_of(const EngineFigures& engine) {
           {"preemptions", engine.counters.preemptions},
           {"prefix",
            {{"hits", engine.counters.prefix.hits}, {"tokens", engine.counters.prefix.tokens}}},
+          {"drafts",
+           {{"drafted", engine.counters.drafts.drafted},
+            {"accepted", engine.counters.drafts.accepted}}},
           {"experts_found", engine.experts_found},
           {"experts_asked", engine.experts_asked},
           {"experts_evicted", engine.experts_evicted},

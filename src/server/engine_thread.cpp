@@ -218,6 +218,7 @@ void EngineThread::take(Engine& engine, const Progress& progress) {
   if (ends) {
     const bool by_length = progress.finish == Finish::length && !running.text.stopped();
     update.text += running.text.finish();
+    update.drafts = progress.drafts;
     update.finish = by_length ? FinishReason::length : FinishReason::stop;
   }
   if (!running.stream->push(std::move(update))) {

@@ -29,6 +29,7 @@ struct Generation {
 
   ResponseChoice next(ChoiceUpdate update) {
     usage.completion_tokens += update.tokens;
+    usage.drafts += update.drafts;
     ChoiceProgress& choice = choices[update.choice];
     return choice.next(std::move(update));
   }

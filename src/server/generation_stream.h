@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/draft_budget.h"
 #include "engine/sampling.h"
 #include "server/api_error.h"
 
@@ -32,6 +33,7 @@ struct ChoiceUpdate {
   std::vector<TokenDetail> details{};
   int64_t tokens = 0;  // generated since the update before
   std::optional<FinishReason> finish{};
+  DraftCounts drafts{};  // of the whole choice, where it is finished
   Clock::time_point made = Clock::now();
 };
 

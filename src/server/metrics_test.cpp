@@ -34,7 +34,9 @@ TEST(Metrics, EveryLineIsASampleOrAComment) {
   metrics.delivered_after(0.002);
   metrics.set_engine({.running = 2,
                       .waiting = 3,
-                      .counters = {.preemptions = 6, .prefix = {.hits = 8, .tokens = 128}},
+                      .counters = {.preemptions = 6,
+                                   .prefix = {.hits = 8, .tokens = 128},
+                                   .drafts = {.drafted = 40, .accepted = 25}},
                       .prefetch = {.useful = 30, .late = 20, .wasted = 10},
                       .lanes = {{"disk \"a\"\n", 7}},
                       .memories = {{"RAM", 5, 9}}});
@@ -44,7 +46,8 @@ TEST(Metrics, EveryLineIsASampleOrAComment) {
   EXPECT_NE(text.find("klotski_lane_bytes_total{lane=\"disk \\\"a\\\"\"} 7\n"), std::string::npos);
   for (const char* sample :
        {"klotski_queue 3\n", "klotski_preemptions_total 6\n", "klotski_prefix_hits_total 8\n",
-        "klotski_prefix_tokens_total 128\n", "klotski_prefetch_bytes_total{use=\"late\"} 20\n",
+        "klotski_prefix_tokens_total 128\n", "klotski_drafted_tokens_total 40\n",
+        "klotski_accepted_tokens_total 25\n", "klotski_prefetch_bytes_total{use=\"late\"} 20\n",
         "klotski_delivery_seconds_bucket{le=\"0.0025\"} 1\n"}) {
     EXPECT_NE(text.find(sample), std::string::npos) << sample;
   }
@@ -57,7 +60,9 @@ TEST(Metrics, EveryLineIsASampleOrAComment) {
 // The document of the dashboard.
 TEST(Metrics, StatsHaveTheLatestSpansAndTheAccounts) {
   Metrics metrics;
-  metrics.set_engine({.counters = {.preemptions = 6, .prefix = {.hits = 8, .tokens = 128}},
+  metrics.set_engine({.counters = {.preemptions = 6,
+                                   .prefix = {.hits = 8, .tokens = 128},
+                                   .drafts = {.drafted = 40, .accepted = 25}},
                       .predictor = {.name = "path", .foretold = 10, .participated = 7},
                       .kv = {.used_bytes = 1, .kept_bytes = 2, .limit_bytes = 3},
                       .lanes = {{"compute", 0, 1.5}},
@@ -69,6 +74,7 @@ TEST(Metrics, StatsHaveTheLatestSpansAndTheAccounts) {
   EXPECT_EQ(stats["memories"][0]["uses"][0]["kind"], "KV cache");
   EXPECT_EQ(stats["predictor"]["participated"], 7);
   EXPECT_EQ(stats["prefix"]["tokens"], 128);
+  EXPECT_EQ(stats["drafts"]["accepted"], 25);
   EXPECT_EQ(stats["kv"]["kept_bytes"], 2);
   EXPECT_EQ(stats["preemptions"], 6);
 }

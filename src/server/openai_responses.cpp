@@ -9,9 +9,15 @@ std::string event_of(const OrderedJson& document) {
 }
 
 OrderedJson usage_object(const TokenUsage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  OrderedJson object = {{"prompt_tokens", usage.prompt_tokens},
+                        {"completion_tokens", usage.completion_tokens},
+                        {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  if (usage.drafts.drafted > 0) {
+    object["completion_tokens_details"] = {
+        {"accepted_prediction_tokens", usage.drafts.accepted},
+        {"rejected_prediction_tokens", usage.drafts.drafted - usage.drafts.accepted}};
+  }
+  return object;
 }
 
 OrderedJson finish_reason(const ResponseChoice& choice) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "engine/draft_budget.h"
 #include "server/api_error.h"
 #include "server/generation_stream.h"
 #include "server/openai_requests.h"
@@ -19,6 +20,7 @@ namespace klotski {
 struct TokenUsage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  DraftCounts drafts{};  // among them, with speculative decoding
 };
 
 // Fields that all bodies of one response have.

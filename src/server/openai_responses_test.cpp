@@ -53,6 +53,11 @@ TEST(OpenaiResponses, AChatIsAMessageOrItsParts) {
   const OrderedJson usage = event_data(chat.usage_event({1, 2}));
   EXPECT_TRUE(usage["choices"].empty());
   EXPECT_EQ(usage["usage"]["completion_tokens"], 2);
+  EXPECT_FALSE(usage["usage"].contains("completion_tokens_details"));
+  const OrderedJson drafted = event_data(chat.usage_event({1, 9, {.drafted = 8, .accepted = 5}}));
+  EXPECT_EQ(
+      drafted["usage"]["completion_tokens_details"],
+      OrderedJson::parse(R"({"accepted_prediction_tokens": 5, "rejected_prediction_tokens": 3})"));
   EXPECT_EQ(writer(Endpoint::completions).begin_event(0), "");
 }
 

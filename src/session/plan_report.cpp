@@ -179,6 +179,7 @@ Json plan_json(const Planning& planning) {
             {"micro_batches", policy.group.micro_batches},
             {"hot_experts", policy.cache.hot_experts},
             {"micro_batch_rows", policy.group.micro_batch_rows},
+            {"draft_tokens", policy.group.draft_tokens},
             {"at_once", planning.candidates().front().group.at_once}}},
           {"predicted",
            {{"tokens_per_second", predicted.tokens_per_second()},

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+
+namespace klotski {
+
+// Drafted tokens of a sequence or of an engine: how many were verified and how many were right.
+struct DraftCounts {
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+
+  DraftCounts& operator+=(const DraftCounts& more) {
+    drafted += more.drafted;
+    accepted += more.accepted;
+    return *this;
+  }
+  bool operator==(const DraftCounts&) const = default;
+};
+
+// How probably the next drafted token of a sequence is right, by its latest drafts.
+class AcceptanceRate {
+ public:
+  // Of `drafted` tokens the first `accepted` were right; what follows a wrong one says nothing.
+  void verified(int64_t drafted, int64_t accepted);
+  double expected() const { return right_ / judged_; }
+
+ private:
+  double right_ = 0.5;  // what a sequence begins with: a third of a draft or two
+  double judged_ = 1.5;
+};
+
+// Says how many drafted tokens are worth their rows. A pass of R rows takes about a + b R seconds:
+// where weights are brought or read for every pass, a is most of it and rows are nearly free; where
+// the processor computes all the time, b R is. One more row, whose token is accepted with
+// probability p, is worth it where p tokens in b seconds are more than the tokens a second that
+// passes gain anyway. Both rates are measured; the tokens do not depend on them. So drafts end by
+// themselves where they lose. What rows cost is learnt from passes of different sizes: where there
+// have been none for a while, a few sequences draft one token each.
+class DraftBudget {
+ public:
+  // Passes of more than `most_rows` rows, those of long prompts, are left out.
+  DraftBudget(int64_t most_drafts, int64_t most_rows)
+      : most_drafts_(most_drafts), most_rows_(most_rows) {}
+
+  // Drafts of a sequence whose drafted tokens are accepted with this probability.
+  int64_t worth(double acceptance) const;
+  // Sequences of the next pass, of `decoding`, that draft a token to learn what rows cost.
+  int64_t explorers(int64_t decoding) const;
+
+  // A pass ended that computed `rows` rows, drafts included, and gained `tokens` tokens.
+  void pass_over(int64_t rows, int64_t drafts, int64_t tokens, double seconds);
+
+  // The least probability with which a drafted token is worth its row; above 1: none is.
+  double least_acceptance() const;
+
+ private:
+  void measure_rows();
+
+  int64_t most_drafts_;
+  int64_t most_rows_;
+  // Sums over the latest passes, older ones weighing less.
+  struct {
+    double passes = 0.0;
+    double rows = 0.0;
+    double seconds = 0.0;
+    double rows_squared = 0.0;
+    double rows_seconds = 0.0;
+    double tokens = 0.0;
+  } latest_;
+  bool known_ = false;          // whether passes of different sizes were seen
+  double row_seconds_ = 0.0;    // b
+  int64_t without_drafts_ = 0;  // passes since the last drafts
+  int64_t rest_ = 1;            // passes without drafts before a few sequences try again
+};
+
+}  // namespace klotski
