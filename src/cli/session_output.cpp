@@ -140,6 +140,10 @@ std::string format_summary(PreparedModel& model) {
   text += fmt::format("  prefetched {} useful, {} late, {} wasted\n",
                       format_bytes(report.prefetch.useful), format_bytes(report.prefetch.late),
                       format_bytes(report.prefetch.wasted));
+  if (report.drafts.drafted > 0) {
+    text += fmt::format("  drafts     {} of {} drafted tokens accepted\n", report.drafts.accepted,
+                        report.drafts.drafted);
+  }
   if (report.trial) {
     text += fmt::format(
         "  predictor  {}: followed in {} of {} passes, stalled {:.2f} s; following "

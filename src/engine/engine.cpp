@@ -152,7 +152,7 @@ int64_t Engine::running() const {
 EngineCounters Engine::counters() const {
   return {.preemptions = preemptions_,
           .prefix = pipeline_.cache().prefix_counters(),
-          .drafts = draft_counts_};
+          .drafts = pipeline_.drafts()};
 }
 
 int64_t Engine::pending_tokens() const {

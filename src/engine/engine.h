@@ -189,7 +189,6 @@ class Engine {
   int64_t preemptions_ = 0;
   int64_t most_drafts_;  // of a sequence in a pass
   DraftBudget draft_budget_;
-  DraftCounts draft_counts_{};
   // Whether a sequence came or ended since the last admission; else none can be admitted as long as
   // some run.
   bool room_or_requests_are_new_ = false;

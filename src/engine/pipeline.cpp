@@ -378,6 +378,7 @@ PipelineReport Pipeline::report() const {
   return {.totals = timeline_.totals(),
           .passes = passes_,
           .tokens = tokens_,
+          .drafts = drafts_,
           .experts = residency_.counters(UnitKind::expert) - preloaded_,
           .prefetch = audit_.bytes(),
           .predictor = predictor_choice_.name,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draft_budget.h"
 #include "engine/prediction_audit.h"
 #include "executor/disk_source.h"
 #include "executor/executor.h"
@@ -46,6 +47,7 @@ struct PipelineReport {
   TimelineTotals totals;
   int64_t passes = 0;
   int64_t tokens = 0;     // computed, prompts and accepted drafts included
+  DraftCounts drafts;
   CacheCounters experts;  // hits and misses of requests for experts
   PrefetchBytes prefetch;
   std::string predictor;             // its name
@@ -92,8 +94,12 @@ class Pipeline {
   // a device's, into host memory as well. Is not part of the report.
   void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
 
-  // Counts drafts of the last pass that became tokens of their sequences.
-  void count_accepted(int64_t drafts) { tokens_ += drafts; }
+  // Counts drafts of the last pass; those that were accepted became tokens of their sequence.
+  void count_drafts(const DraftCounts& verified) {
+    drafts_ += verified;
+    tokens_ += verified.accepted;
+  }
+  const DraftCounts& drafts() const { return drafts_; }
 
   // Tells predictors that the sequence is over; it is still placed in the cache.
   void end_sequence(const KvSequence& sequence);
@@ -157,6 +163,7 @@ class Pipeline {
   int32_t group_size_ = 0;                  // micro-batches of the group at hand
   int64_t passes_ = 0;
   int64_t tokens_ = 0;
+  DraftCounts drafts_;
   Executor executor_;  // last: its workers use all of the above
 };
 

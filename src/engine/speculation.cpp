@@ -52,8 +52,7 @@ void Engine::take_tokens(Sequence& sequence, const Next& next, std::vector<Progr
   }
   if (drafted == 0) return;
   sequence.acceptance.verified(drafted, accepted);
-  draft_counts_ += {.drafted = drafted, .accepted = accepted};
-  pipeline_.count_accepted(accepted);
+  pipeline_.count_drafts({.drafted = drafted, .accepted = accepted});
 }
 
 // Of each sequence the cache keeps the positions of all its tokens but the last, which is computed

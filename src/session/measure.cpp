@@ -166,7 +166,6 @@ Measurement measure(Session& session, const MeasuredWork& work, const LearntChoi
   result.prefill_seconds = clock.prefill_seconds();
   result.decode_seconds = clock.decode_seconds();
   result.decoded_tokens = clock.decoded_tokens();
-  result.drafts = engine.counters().drafts;
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   result.plan = session.prepared().plan();
   result.report = pipeline.report();

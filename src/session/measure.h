@@ -50,7 +50,6 @@ struct Measurement {
   double decode_seconds = 0.0;
   int64_t prompt_tokens = 0;
   int64_t decoded_tokens = 0;  // beyond each sequence's first
-  DraftCounts drafts{};
 
   double tokens_per_second() const;  // generated, over prefill and decode, as the paper counts
   double prefill_rate() const;
