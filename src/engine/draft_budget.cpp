@@ -1,6 +1,7 @@
 #include "engine/draft_budget.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace klotski {
 
@@ -8,14 +9,28 @@ namespace {
 
 constexpr double kKeptOfAcceptance = 0.96;  // weight of earlier drafts beside a new one
 constexpr double kKeptOfPasses = 0.9;       // weight of earlier passes beside a new one
-// Latest passes tell what rows cost where their rows deviate by this share from their mean.
-constexpr double kTellingDeviation = 0.04;
-// Latest passes weigh as much as what was known before where their rows deviate by this share.
-constexpr double kEqualDeviation = 0.2;
+
+// Before anything is known rows take half of a pass's time, with this deviation.
+constexpr double kRowsShare = 0.5;
+constexpr double kRowsShareDeviation = 0.25;
+// From pass to pass the line moves by about these shares of a pass's time.
+constexpr double kFixedDrift = 0.01;
+constexpr double kRowsDrift = 0.005;
+// Times of equal passes deviate by a share between these; a pass that is further off than some of
+// its deviations counts as if it were that far off.
+constexpr double kLeastDeviation = 0.05;
+constexpr double kMostDeviation = 0.3;
+constexpr double kOutlier = 3.0;
+
+// A draft that is wrong more often than this is worth no row, however little rows seem to cost.
+constexpr double kLeastAcceptance = 0.08;
 constexpr int64_t kFirstRest = 32;  // passes
 constexpr int64_t kLongestRest = 256;
-// One sequence in this many explores: a pass then takes at most a quarter longer.
-constexpr int64_t kExplorersOf = 4;
+constexpr int64_t kExplorersOf = 2;  // one sequence in this many explores
+constexpr int64_t kManyDraftsFor =
+    4;  // passes with a draft for one sequence in this many tell enough
+
+double squared(double value) { return value * value; }
 
 }  // namespace
 
@@ -25,8 +40,39 @@ void AcceptanceRate::verified(int64_t drafted, int64_t accepted) {
   judged_ = kKeptOfAcceptance * judged_ + static_cast<double>(judged);
 }
 
+void PassTimes::pass_over(int64_t rows, double seconds) {
+  const auto count = static_cast<double>(rows);
+  if (!begun_) {
+    begun_ = true;
+    row_ = kRowsShare * seconds / count;
+    fixed_ = seconds - row_ * count;
+    row_variance_ = squared(kRowsShareDeviation * seconds / count);
+    covariance_ = -count * row_variance_;
+    fixed_variance_ = squared(count) * row_variance_ + squared(kLeastDeviation * seconds);
+    squared_deviation_ = squared(kLeastDeviation);
+    return;
+  }
+  fixed_variance_ += squared(kFixedDrift * seconds);
+  row_variance_ += squared(kRowsDrift * seconds / count);
+  const double expected = fixed_ + row_ * count;
+  const double deviation =
+      std::clamp(squared_deviation_, squared(kLeastDeviation), squared(kMostDeviation));
+  const double with_fixed = fixed_variance_ + count * covariance_;  // covariances with the time
+  const double with_row = covariance_ + count * row_variance_;
+  const double variance = with_fixed + count * with_row + deviation * squared(expected);
+  const double most = kOutlier * std::sqrt(variance);
+  const double off = std::clamp(seconds - expected, -most, most);
+  fixed_ += with_fixed / variance * off;
+  row_ += with_row / variance * off;
+  fixed_variance_ -= squared(with_fixed) / variance;
+  row_variance_ -= squared(with_row) / variance;
+  covariance_ -= with_fixed * with_row / variance;
+  squared_deviation_ = kKeptOfPasses * squared_deviation_ +
+                       (1.0 - kKeptOfPasses) * squared(off / std::max(expected, seconds));
+}
+
 int64_t DraftBudget::worth(double acceptance) const {
-  if (!known_) return 0;
+  if (tokens_ == 0) return 0;
   const double least = least_acceptance();
   int64_t drafts = 0;
   for (double right = acceptance; drafts < most_drafts_ && right > least; right *= acceptance) {
@@ -36,46 +82,29 @@ int64_t DraftBudget::worth(double acceptance) const {
 }
 
 int64_t DraftBudget::explorers(int64_t decoding) const {
-  if (without_drafts_ < rest_ || most_drafts_ == 0) return 0;
+  if (with_few_drafts_ < rest_ || most_drafts_ == 0) return 0;
   return (decoding + kExplorersOf - 1) / kExplorersOf;
 }
 
 double DraftBudget::least_acceptance() const {
-  return latest_.seconds > 0 ? row_seconds_ * latest_.tokens / latest_.seconds : 0.0;
+  const double cost = seconds_ > 0 ? times_.row_seconds() * tokens_ / seconds_ : 0.0;
+  return std::max(cost, kLeastAcceptance);
 }
 
 void DraftBudget::pass_over(int64_t rows, int64_t drafts, int64_t tokens, double seconds) {
   if (rows > most_rows_) return;
-  const auto count = static_cast<double>(rows);
-  const auto add = [](double& sum, double value) { sum = kKeptOfPasses * sum + value; };
-  add(latest_.passes, 1.0);
-  add(latest_.rows, count);
-  add(latest_.seconds, seconds);
-  add(latest_.rows_squared, count * count);
-  add(latest_.rows_seconds, count * seconds);
-  add(latest_.tokens, static_cast<double>(tokens));
-  measure_rows();
-  if (drafts == 0) {
-    ++without_drafts_;
-    return;
+  times_.pass_over(rows, seconds);
+  tokens_ = kKeptOfPasses * tokens_ + static_cast<double>(tokens);
+  seconds_ = kKeptOfPasses * seconds_ + seconds;
+  if (with_few_drafts_ >= rest_) {  // sequences explored
+    rest_ = std::clamp(2 * rest_, kFirstRest, kLongestRest);
+    with_few_drafts_ = 0;
+  } else if (kManyDraftsFor * drafts >= rows - drafts) {
+    rest_ = kFirstRest;
+    with_few_drafts_ = 0;
+  } else {
+    ++with_few_drafts_;
   }
-  const bool explored = without_drafts_ >= rest_;
-  rest_ = explored ? std::clamp(2 * rest_, kFirstRest, kLongestRest) : kFirstRest;
-  without_drafts_ = 0;
-}
-
-// The slope of the line through the latest passes; the less their rows differ, the more what was
-// known before weighs beside it.
-void DraftBudget::measure_rows() {
-  const double mean = latest_.rows / latest_.passes;
-  const double variance = latest_.rows_squared / latest_.passes - mean * mean;
-  const auto square = [](double value) { return value * value; };
-  if (variance <= square(kTellingDeviation * mean)) return;
-  const double together =
-      latest_.rows_seconds / latest_.passes - mean * latest_.seconds / latest_.passes;
-  const double before = known_ ? square(kEqualDeviation * mean) : 0.0;
-  row_seconds_ = std::max((together + before * row_seconds_) / (variance + before), 0.0);
-  known_ = true;
 }
 
 }  // namespace klotski

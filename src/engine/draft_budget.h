@@ -29,13 +29,32 @@ class AcceptanceRate {
   double judged_ = 1.5;
 };
 
+// Seconds of a pass as a line over its rows, a + b R, learnt from passes as they end (a Kalman
+// filter): a new pass changes b the more, the more its rows differ from those before and the longer
+// there was no such pass.
+class PassTimes {
+ public:
+  void pass_over(int64_t rows, double seconds);
+
+  double row_seconds() const { return row_ > 0 ? row_ : 0.0; }  // b
+
+ private:
+  bool begun_ = false;
+  double fixed_ = 0.0;  // a
+  double row_ = 0.0;    // b
+  double fixed_variance_ = 0.0;
+  double row_variance_ = 0.0;
+  double covariance_ = 0.0;         // of a and b
+  double squared_deviation_ = 0.0;  // of passes from the line, as a share of their time
+};
+
 // Says how many drafted tokens are worth their rows. A pass of R rows takes about a + b R seconds:
 // where weights are brought or read for every pass, a is most of it and rows are nearly free; where
 // the processor computes all the time, b R is. One more row, whose token is accepted with
 // probability p, is worth it where p tokens in b seconds are more than the tokens a second that
 // passes gain anyway. Both rates are measured; the tokens do not depend on them. So drafts end by
-// themselves where they lose. What rows cost is learnt from passes of different sizes: where there
-// have been none for a while, a few sequences draft one token each.
+// themselves where they lose. Where few were made for a while, half of the sequences draft one
+// token each in one pass, to learn what rows cost and whether texts begin to repeat themselves.
 class DraftBudget {
  public:
   // Passes of more than `most_rows` rows, those of long prompts, are left out.
@@ -44,7 +63,7 @@ class DraftBudget {
 
   // Drafts of a sequence whose drafted tokens are accepted with this probability.
   int64_t worth(double acceptance) const;
-  // Sequences of the next pass, of `decoding`, that draft a token to learn what rows cost.
+  // Sequences of the next pass, of `decoding`, that draft a token to learn.
   int64_t explorers(int64_t decoding) const;
 
   // A pass ended that computed `rows` rows, drafts included, and gained `tokens` tokens.
@@ -54,23 +73,13 @@ class DraftBudget {
   double least_acceptance() const;
 
  private:
-  void measure_rows();
-
   int64_t most_drafts_;
   int64_t most_rows_;
-  // Sums over the latest passes, older ones weighing less.
-  struct {
-    double passes = 0.0;
-    double rows = 0.0;
-    double seconds = 0.0;
-    double rows_squared = 0.0;
-    double rows_seconds = 0.0;
-    double tokens = 0.0;
-  } latest_;
-  bool known_ = false;          // whether passes of different sizes were seen
-  double row_seconds_ = 0.0;    // b
-  int64_t without_drafts_ = 0;  // passes since the last drafts
-  int64_t rest_ = 1;            // passes without drafts before a few sequences try again
+  PassTimes times_;
+  double tokens_ = 0.0;  // of the latest passes, older ones weighing less, and their seconds
+  double seconds_ = 0.0;
+  int64_t with_few_drafts_ = 0;  // passes since the last one with many
+  int64_t rest_ = 1;             // so many passes before sequences explore
 };
 
 }  // namespace klotski
