@@ -96,7 +96,7 @@ void DraftBudget::pass_over(int64_t rows, int64_t drafts, int64_t tokens, double
   times_.pass_over(rows, seconds);
   tokens_ = kKeptOfPasses * tokens_ + static_cast<double>(tokens);
   seconds_ = kKeptOfPasses * seconds_ + seconds;
-  if (with_few_drafts_ >= rest_) {  // sequences explored
+  if (drafts > 0 && with_few_drafts_ >= rest_) {  // sequences explored
     rest_ = std::clamp(2 * rest_, kFirstRest, kLongestRest);
     with_few_drafts_ = 0;
   } else if (kManyDraftsFor * drafts >= rows - drafts) {

@@ -70,6 +70,10 @@ TEST(DraftBudgetTest, SequencesExploreMoreAndMoreSeldom) {
     budget.pass_over(8 + drafts, drafts, 8, 1.0);
   }
   EXPECT_EQ(explored, (std::vector<int>{1, 34, 99, 228, 485}));
+
+  DraftBudget nothing_found(4, 100);
+  for (int pass = 0; pass < 5; ++pass) nothing_found.pass_over(8, 0, 8, 1.0);
+  EXPECT_EQ(nothing_found.explorers(8), 4) << "no text had a draft so far";
 }
 
 TEST(DraftBudgetTest, PassesOfPromptsAreLeftOut) {

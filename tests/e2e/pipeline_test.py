@@ -262,10 +262,22 @@ class Sameness(Pipeline):
         self.assertEqual(len(expected_rows), 30)
         for strategy in STRATEGIES:
             for more in ([], ["--stress", "3", "--expert-slots", "3"],
-                         ["--stress", "4", "--n-batches", "3", "--micro-batch", "4"]):
+                         ["--stress", "4", "--n-batches", "3", "--micro-batch", "4"], ["--draft-tokens", "5"]):
                 arguments = ["--strategy", strategy, *more]
                 self.assertEqual(self.run_text(model, *arguments), expected_text, arguments)
                 self.assertEqual(self.batch(model, *arguments)[0], expected_rows, arguments)
+
+    def test_drafted_tokens_do_not_change_the_text(self):
+        prompt = ["run", "tiny", "-p", "one two one two one two one two", "-n", "60", "--json"]
+        plain = json.loads(self.klotski(*prompt)[0])
+        self.assertEqual(plain["drafted_tokens"], 0)
+        for flags in ([], ["--temperature", "0.8", "--seed", "3"], ["--device", "cpu", "--stress", "5"]):
+            expected = json.loads(self.klotski(*prompt, *flags)[0])
+            drafted = json.loads(self.klotski(*prompt, *flags, "--draft-tokens", "4")[0])
+            self.assertEqual(drafted["text"], expected["text"], flags)
+            self.assertLessEqual(drafted["accepted_tokens"], drafted["drafted_tokens"])
+            if "--temperature" not in flags:
+                self.assertGreater(drafted["drafted_tokens"], 0, flags)
 
     def test_spilled_keys_and_values_do_not_change_the_text(self):
         model = self.synth()

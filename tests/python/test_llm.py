@@ -51,6 +51,15 @@ def test_prompts_of_every_form_give_the_same_answers(llm):
     assert all(output.finished and output.metrics.seconds >= output.metrics.first_token_seconds > 0 for output in expected)
 
 
+def test_drafted_tokens_change_no_answer(llm):
+    prompts = ["one two one two one two", *PROMPTS]
+    expected = texts(llm.generate(prompts, GREEDY))
+    with LLM("tiny", device="cpu", draft_tokens=4) as drafting:
+        assert texts(drafting.generate(prompts, GREEDY)) == expected
+    with pytest.raises(klotski.RequestError, match="draft_tokens"):
+        LLM("tiny", draft_tokens=65)
+
+
 def test_many_prompts_of_an_iterator_come_in_order(llm):
     prompts = [f"Number {number}" for number in range(700)]
     outputs = list(llm.iterate(iter(prompts), SamplingParams(temperature=0, max_tokens=1)))
