@@ -7,6 +7,7 @@
 
 #include "base/testing.h"
 #include "engine/engine.h"
+#include "engine/testing/device_runs.h"
 #include "engine/testing/models.h"
 
 namespace klotski {
@@ -20,6 +21,59 @@ struct Answer {
 };
 
 using Answers = std::map<int32_t, Answer>;
+
+// Prompts of few kinds of tokens, in which most places look like earlier ones.
+std::vector<Request> random_requests(std::mt19937_64& random, int64_t count) {
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < count; ++i) {
+    std::vector<TokenId> prompt(1 + random() % 24);
+    for (TokenId& token : prompt) token = static_cast<TokenId>(5 + random() % 3);
+    const uint64_t seed = random() % 3;
+    Request request{.prompt = std::move(prompt),
+                    .sampling = {.temperature = seed == 0 ? 0.0 : 0.3,
+                                 .frequency_penalty = seed == 2 ? 0.1 : 0.0,
+                                 .seed = seed},
+                    .max_tokens = 1 + static_cast<int64_t>(random() % 60),
+                    .stop_tokens = {3}};
+    if (random() % 3 == 0) request.logprobs = 1;
+    // Texts whose next tokens are known, as bench takes them, are foretold where they repeat.
+    if (random() % 3 == 0) {
+      for (int64_t j = 0; j < request.max_tokens; ++j) {
+        request.given_tokens.push_back(static_cast<TokenId>(5 + j % 4));
+      }
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+// The answers, with requests coming while others run, and their drafts.
+struct Served {
+  Answers answers;
+  std::map<int32_t, DraftCounts> drafts;
+};
+
+Served served_by(Engine& engine, const std::vector<Request>& requests) {
+  Served served;
+  size_t sent = 0;
+  while (sent < requests.size() || !engine.idle()) {
+    if (sent < requests.size()) engine.submit(requests[sent++]);
+    for (const Progress& progress : engine.step()) {
+      Answer& answer = served.answers[progress.sequence.value];
+      EXPECT_EQ(answer.finish, Finish::not_yet) << "no token behind the last one";
+      answer.tokens.push_back(progress.token);
+      if (progress.logprobs) answer.logprobs.push_back(progress.logprobs->chosen);
+      answer.finish = progress.finish;
+      served.drafts[progress.sequence.value] = progress.drafts;
+    }
+  }
+  return served;
+}
+
+// The work that engines of these tests are planned for.
+Workload workload_of(int64_t sequences) {
+  return {.sequences = sequences, .tokens_per_sequence = 96, .prompt_tokens = 24};
+}
 
 struct Setting {
   int64_t draft_tokens = 4;
@@ -43,9 +97,7 @@ class SpeculationTest : public ::testing::Test {
     limits.micro_batch = setting.micro_batch;
     limits.micro_batches = setting.micro_batches;
     limits.draft_tokens = setting.draft_tokens;
-    const Workload workload{.sequences = setting.micro_batch * setting.micro_batches,
-                            .tokens_per_sequence = 96,
-                            .prompt_tokens = 24};
+    const Workload workload = workload_of(setting.micro_batch * setting.micro_batches);
     PipelineOptions pipeline;
     pipeline.spill_folder = setting.spill_folder;
     Target target{.ops = cpu_processor()};
@@ -55,53 +107,9 @@ class SpeculationTest : public ::testing::Test {
     return Engine(prepared_->pipeline(), setting.options);
   }
 
-  // Prompts of few kinds of tokens, in which most places look like earlier ones.
-  std::vector<Request> random_requests(int64_t count) {
-    std::vector<Request> requests;
-    for (int64_t i = 0; i < count; ++i) {
-      std::vector<TokenId> prompt(1 + random_() % 24);
-      for (TokenId& token : prompt) token = static_cast<TokenId>(5 + random_() % 3);
-      const uint64_t seed = random_() % 3;
-      Request request{.prompt = std::move(prompt),
-                      .sampling = {.temperature = seed == 0 ? 0.0 : 0.3,
-                                   .frequency_penalty = seed == 2 ? 0.1 : 0.0,
-                                   .seed = seed},
-                      .max_tokens = 1 + static_cast<int64_t>(random_() % 60),
-                      .stop_tokens = {3}};
-      if (random_() % 3 == 0) request.logprobs = 1;
-      // Texts whose next tokens are known, as bench takes them, are foretold where they repeat.
-      if (random_() % 3 == 0) {
-        for (int64_t j = 0; j < request.max_tokens; ++j) {
-          request.given_tokens.push_back(static_cast<TokenId>(5 + j % 4));
-        }
-      }
-      requests.push_back(std::move(request));
-    }
-    return requests;
-  }
-
-  // The answers, with requests coming while others run.
-  Answers answers_of(Engine& engine, const std::vector<Request>& requests) {
-    Answers answers;
-    size_t sent = 0;
-    while (sent < requests.size() || !engine.idle()) {
-      if (sent < requests.size()) engine.submit(requests[sent++]);
-      for (const Progress& progress : engine.step()) {
-        Answer& answer = answers[progress.sequence.value];
-        EXPECT_EQ(answer.finish, Finish::not_yet) << "no token behind the last one";
-        answer.tokens.push_back(progress.token);
-        if (progress.logprobs) answer.logprobs.push_back(progress.logprobs->chosen);
-        answer.finish = progress.finish;
-        of_sequences_[progress.sequence.value] = progress.drafts;
-      }
-    }
-    return answers;
-  }
-
   std::optional<TestModel> model_;
   std::unique_ptr<PreparedModel> prepared_;
   std::mt19937_64 random_{17};
-  std::map<int32_t, DraftCounts> of_sequences_;
 };
 
 class SpeculatingModels : public SpeculationTest,
@@ -128,16 +136,17 @@ TEST_P(SpeculatingModels, TokensAreThoseOfARunWithoutDrafts) {
       {.limits = {.attention_sinks = 2, .attention_window = 18}}};
   for (const Setting& setting : settings) {
     for (int trial = 0; trial < trials(5); ++trial) {
-      const std::vector<Request> requests = random_requests(8);
+      const std::vector<Request> requests = random_requests(random_, 8);
       Setting plain = setting;
       plain.draft_tokens = 0;
       Engine without = engine(plain);
-      const Answers expected = answers_of(without, requests);
+      const Answers expected = served_by(without, requests).answers;
       Engine with = engine(setting);
-      ASSERT_EQ(answers_of(with, requests), expected);
+      const Served served = served_by(with, requests);
+      ASSERT_EQ(served.answers, expected);
       const DraftCounts counts = with.counters().drafts;
       DraftCounts of_sequences;
-      for (const auto& [id, drafts] : of_sequences_) of_sequences += drafts;
+      for (const auto& [id, drafts] : served.drafts) of_sequences += drafts;
       EXPECT_EQ(of_sequences, counts);
       all += counts;
       const PagedKvCache& cache = prepared_->pipeline().cache();
@@ -158,10 +167,10 @@ TEST_F(SpeculationTest, ARepetitionTakesFewPasses) {
     request.given_tokens.push_back(static_cast<TokenId>(5 + i % 3));
   }
   Engine with = engine({});
-  const Answers answers = answers_of(with, {request});
-  EXPECT_EQ(answers.at(0).tokens, request.given_tokens);
+  const Served served = served_by(with, {request});
+  EXPECT_EQ(served.answers.at(0).tokens, request.given_tokens);
   EXPECT_EQ(with.counters().drafts, (DraftCounts{.drafted = 31, .accepted = 31}));
-  EXPECT_EQ(of_sequences_.at(0), with.counters().drafts);
+  EXPECT_EQ(served.drafts.at(0), with.counters().drafts);
   // The prompt gives a token, seven passes five each, and the last one what is left.
   const PipelineReport report = prepared_->pipeline().report();
   EXPECT_EQ(report.passes, 9);
@@ -173,9 +182,57 @@ TEST_F(SpeculationTest, SomeModelsDraftNothing) {
   for (const char* name : {"variants/qwen3_next", "switch"}) {
     open(name);
     Engine with = engine({});
-    answers_of(with, random_requests(4));
+    served_by(with, random_requests(random_, 4));
     EXPECT_EQ(with.counters().drafts, DraftCounts{}) << name;
   }
+}
+
+// On a device, with random slots, lent ones among them, divisions of work and places of keys and
+// values: the engine beside one on the CPU that drafts nothing.
+class SpeculatingDevices : public DeviceRuns {
+ protected:
+  SpeculatingDevices() : DeviceRuns(/*in_streams=*/true) {}
+
+  RunLimits random_drafting(const Workload& workload) {
+    RunLimits limits = random_limits();
+    limits.draft_tokens = between(random_, 1, 6);
+    if (random_() % 3 == 0) limits.strategy = Strategy::hybrid;
+    if (random_() % 4 == 0) limits.cpu_attention = true;
+    if (!limits.cpu_attention && random_() % 3 == 0) {
+      limits.kv_bytes =
+          (1 + random_() % 2) *
+          sequence_cache_bytes(test_.description, limits.precision, workload.tokens_per_sequence);
+    }
+    return limits;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, SpeculatingDevices,
+                         ::testing::Values("mixtral", "deepseek_v3", "gpt_oss"),
+                         [](const auto& named) { return std::string(named.param); });
+
+TEST_P(SpeculatingDevices, TokensAreThoseOfTheCpuWithoutDrafts) {
+  DraftCounts all;
+  for (int trial = 0; trial < trials(12); ++trial) {
+    const std::vector<Request> requests = random_requests(random_, 6);
+    const Workload workload = workload_of(6);
+    const RunLimits limits = random_drafting(workload);
+    Target cpu{.ops = reference_processor()};
+    PreparedModel resident(plain_.description, plain_.checkpoint, cpu,
+                           plain_.plan({.precision = limits.precision}, workload));
+    Engine without(resident.pipeline());
+    const Answers expected = served_by(without, requests).answers;
+    RunPlan chosen = plan(limits, workload);
+    take_slots_away(chosen);
+    share_experts(chosen.policy);
+    PreparedModel prepared(test_.description, test_.checkpoint, target_, chosen, options_);
+    Engine with(prepared.pipeline(), {.drafts_unjudged = true});
+    ASSERT_EQ(served_by(with, requests).answers, expected) << "trial " << trial;
+    EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
+    all += with.counters().drafts;
+  }
+  EXPECT_GT(all.accepted, 0);
+  EXPECT_GT(all.drafted, 2 * all.accepted);
 }
 
 }  // namespace
