@@ -27,8 +27,8 @@ constexpr double kLeastAcceptance = 0.08;
 constexpr int64_t kFirstRest = 32;  // passes
 constexpr int64_t kLongestRest = 256;
 constexpr int64_t kExplorersOf = 2;  // one sequence in this many explores
-constexpr int64_t kManyDraftsFor =
-    4;  // passes with a draft for one sequence in this many tell enough
+// A pass with a draft for one sequence in this many tells what rows cost; no exploring is needed.
+constexpr int64_t kManyDraftsFor = 4;
 
 double squared(double value) { return value * value; }
 

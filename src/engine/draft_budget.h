@@ -25,7 +25,7 @@ class AcceptanceRate {
   double expected() const { return right_ / judged_; }
 
  private:
-  double right_ = 0.5;  // what a sequence begins with: a third of a draft or two
+  double right_ = 0.5;  // a new sequence is taken to accept one draft in three
   double judged_ = 1.5;
 };
 

@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SpeculatingDevices,
 
 TEST_P(SpeculatingDevices, TokensAreThoseOfTheCpuWithoutDrafts) {
   DraftCounts all;
-  for (int trial = 0; trial < trials(12); ++trial) {
+  for (int trial = 0; trial < trials(6); ++trial) {
     const std::vector<Request> requests = random_requests(random_, 6);
     const Workload workload = workload_of(6);
     const RunLimits limits = random_drafting(workload);
@@ -231,8 +231,8 @@ TEST_P(SpeculatingDevices, TokensAreThoseOfTheCpuWithoutDrafts) {
     EXPECT_LE(prepared.compute_tier().peak_bytes(), chosen.memory.limit_bytes);
     all += with.counters().drafts;
   }
-  EXPECT_GT(all.accepted, 0);
-  EXPECT_GT(all.drafted, 2 * all.accepted);
+  EXPECT_GT(all.accepted, trials(6));
+  EXPECT_GT(all.drafted - all.accepted, trials(6)) << "some are taken back";
 }
 
 }  // namespace
