@@ -72,7 +72,7 @@ class LLM:
         ``ram`` and ``vram`` bound what the engine takes, in bytes or as "3GiB"; what the interpreter has besides does
         not count. ``max_num_seqs`` and ``max_model_len`` (prompt and answer) are planned for at least. The others are
         the options of the command line; with ``draft_tokens`` up to that many tokens are drafted from the text so far
-        and verified in one pass, which changes no token.
+        and verified in one pass; the tokens stay the same, on a GPU by the rule for bf16 products.
         """
         limits = _engine.Limits()
         limits.ram, limits.vram, limits.kv_limit = _bytes("ram", ram), _bytes("vram", vram), _bytes("kv_limit", kv_limit)
@@ -202,7 +202,7 @@ class LLM:
             return Plan(json.loads(self._model.plan(sequences, prompt_tokens, max_tokens)))
 
     def report(self) -> dict[str, Any] | None:
-        """Counters since the last load: passes, tokens, requests for experts and those found in memory."""
+        """Counters since the last load: passes, tokens, drafts, requests for experts and those found in memory."""
         with self._alone():
             return json.loads(self._model.report())
 

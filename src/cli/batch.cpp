@@ -45,20 +45,17 @@ struct BatchOptions {
 // Progress while the job runs and a summary at its end.
 class Report {
  public:
-  Report(const JobResults& results, const Pipeline& pipeline, const ExpectedWork& work,
-         ProgressForm form)
+  Report(const JobResults& results, Session& session, const ExpectedWork& work, ProgressForm form)
       : results_(results),
-        pipeline_(pipeline),
+        engine_(session.engine()),
+        pipeline_(session.pipeline()),
         estimate_(work),
-        before_(pipeline.report().totals),
-        computed_before_(pipeline.report().tokens),
-        computed_(computed_before_),
+        before_(pipeline_.report().totals),
+        computed_before_(pipeline_.report().tokens),
         progress_(form) {}
 
   void update(const BatchCounts& counts) {
-    const int64_t computed = pipeline_.report().tokens;
-    clock_.pass(computed - computed_, counts.generated_tokens - generated_);
-    computed_ = computed;
+    clock_.pass(engine_.last_pass().decodes(), counts.generated_tokens - generated_);
     generated_ = counts.generated_tokens;
     progress_.update(figures(counts));
   }
@@ -118,13 +115,13 @@ class Report {
   }
 
   const JobResults& results_;
+  const Engine& engine_;
   const Pipeline& pipeline_;
   ProgressEstimate estimate_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   TimelineTotals before_;  // totals of the warm-up, which is not the job's
   PassClock clock_;
   int64_t computed_before_;  // tokens of the warm-up
-  int64_t computed_;
   int64_t generated_ = 0;
   BatchProgress progress_;
 };
@@ -275,7 +272,7 @@ void run_rows(const BatchOptions& options, Session& session, const RowDefaults& 
   let_signals_ask();
   const RunPlan& plan = session.prepared().plan();
   const ExpectedWork work = expected_work(session, plan, usual, workload);
-  Report report(results, session.pipeline(), work, options.progress);
+  Report report(results, session, work, options.progress);
   FailedRows failed;
   BatchJob job(session.engine(), defaults, options.model.name(), input, results,
                window_for(plan.policy, usual));

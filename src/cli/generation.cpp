@@ -84,9 +84,9 @@ Outcome generate(const TextRun& run, Request request, const AnswerListener& list
       status->update(static_cast<uint64_t>(done), static_cast<uint64_t>(outcome.prompt_tokens));
     }
     for (const Progress& progress : engine.step()) {
-      status.reset();  // the first token is there
+      status.reset();               // the first token is there
+      if (stream.stopped()) break;  // progress of the same pass behind the stop text
       if (progress.finish == Finish::failed) fail(progress.error_kind, "{}", progress.error);
-      if (stream.stopped()) break;  // tokens of the same pass behind the stop text
       outcome.drafts = progress.drafts;
       if (++outcome.tokens == 1) outcome.first_token_seconds = seconds_since_start();
       outcome.finish = progress.finish == Finish::length ? "length" : "stop";

@@ -14,8 +14,8 @@ constexpr double kKeptOfPasses = 0.9;       // weight of earlier passes beside a
 constexpr double kRowsShare = 0.5;
 constexpr double kRowsShareDeviation = 0.25;
 // From pass to pass the line moves by about these shares of a pass's time.
-constexpr double kFixedDrift = 0.01;
-constexpr double kRowsDrift = 0.005;
+constexpr double kFixedDrift = 0.03;
+constexpr double kRowsDrift = 0.02;
 // Times of equal passes deviate by a share between these; a pass that is further off than some of
 // its deviations counts as if it were that far off.
 constexpr double kLeastDeviation = 0.05;
@@ -24,8 +24,11 @@ constexpr double kOutlier = 3.0;
 
 // A draft that is wrong more often than this is worth no row, however little rows seem to cost.
 constexpr double kLeastAcceptance = 0.08;
+constexpr int64_t kWarmingPasses = 2;
 constexpr int64_t kFirstRest = 32;  // passes
 constexpr int64_t kLongestRest = 256;
+constexpr int64_t kFirstUnchecked = 4;  // passes
+constexpr int64_t kMostUnchecked = 256;
 constexpr int64_t kExplorersOf = 2;  // one sequence in this many explores
 // A pass with a draft for one sequence in this many tells what rows cost; no exploring is needed.
 constexpr int64_t kManyDraftsFor = 4;
@@ -52,9 +55,9 @@ void PassTimes::pass_over(int64_t rows, double seconds) {
     squared_deviation_ = squared(kLeastDeviation);
     return;
   }
-  fixed_variance_ += squared(kFixedDrift * seconds);
-  row_variance_ += squared(kRowsDrift * seconds / count);
   const double expected = fixed_ + row_ * count;
+  fixed_variance_ += squared(kFixedDrift * expected);
+  row_variance_ += squared(kRowsDrift * expected / count);
   const double deviation =
       std::clamp(squared_deviation_, squared(kLeastDeviation), squared(kMostDeviation));
   const double with_fixed = fixed_variance_ + count * covariance_;  // covariances with the time
@@ -64,6 +67,13 @@ void PassTimes::pass_over(int64_t rows, double seconds) {
   const double off = std::clamp(seconds - expected, -most, most);
   fixed_ += with_fixed / variance * off;
   row_ += with_row / variance * off;
+  if (row_ < 0) {  // neither part takes less than no time: the other one takes all of the pass
+    fixed_ += row_ * count;
+    row_ = 0;
+  } else if (fixed_ < 0) {
+    row_ += fixed_ / count;
+    fixed_ = 0;
+  }
   fixed_variance_ -= squared(with_fixed) / variance;
   row_variance_ -= squared(with_row) / variance;
   covariance_ -= with_fixed * with_row / variance;
@@ -71,8 +81,11 @@ void PassTimes::pass_over(int64_t rows, double seconds) {
                        (1.0 - kKeptOfPasses) * squared(off / std::max(expected, seconds));
 }
 
+DraftBudget::DraftBudget(int64_t most_drafts, int64_t most_rows)
+    : most_drafts_(most_drafts), most_rows_(most_rows), unchecked_(kFirstUnchecked) {}
+
 int64_t DraftBudget::worth(double acceptance) const {
-  if (tokens_ == 0) return 0;
+  if (tokens_ == 0 || with_many_drafts_ >= unchecked_) return 0;
   const double least = least_acceptance();
   int64_t drafts = 0;
   for (double right = acceptance; drafts < most_drafts_ && right > least; right *= acceptance) {
@@ -92,19 +105,20 @@ double DraftBudget::least_acceptance() const {
 }
 
 void DraftBudget::pass_over(int64_t rows, int64_t drafts, int64_t tokens, double seconds) {
-  if (rows > most_rows_) return;
+  if (rows > most_rows_ || passes_++ < kWarmingPasses) return;
   times_.pass_over(rows, seconds);
   tokens_ = kKeptOfPasses * tokens_ + static_cast<double>(tokens);
   seconds_ = kKeptOfPasses * seconds_ + seconds;
-  if (drafts > 0 && with_few_drafts_ >= rest_) {  // sequences explored
+  const bool explored = drafts > 0 && with_few_drafts_ >= rest_;
+  const bool many = kManyDraftsFor * drafts >= rows - drafts;
+  if (explored) {
     rest_ = std::clamp(2 * rest_, kFirstRest, kLongestRest);
-    with_few_drafts_ = 0;
-  } else if (kManyDraftsFor * drafts >= rows - drafts) {
+  } else if (many) {
     rest_ = kFirstRest;
-    with_few_drafts_ = 0;
-  } else {
-    ++with_few_drafts_;
   }
+  if (with_many_drafts_ >= unchecked_) unchecked_ = std::min(2 * unchecked_, kMostUnchecked);
+  with_few_drafts_ = explored || many ? 0 : with_few_drafts_ + 1;
+  with_many_drafts_ = many ? with_many_drafts_ + 1 : 0;
 }
 
 }  // namespace klotski

@@ -36,7 +36,7 @@ class PassTimes {
  public:
   void pass_over(int64_t rows, double seconds);
 
-  double row_seconds() const { return row_ > 0 ? row_ : 0.0; }  // b
+  double row_seconds() const { return row_; }  // b
 
  private:
   bool begun_ = false;
@@ -54,12 +54,13 @@ class PassTimes {
 // probability p, is worth it where p tokens in b seconds are more than the tokens a second that
 // passes gain anyway. Both rates are measured; the tokens do not depend on them. So drafts end by
 // themselves where they lose. Where few were made for a while, half of the sequences draft one
-// token each in one pass, to learn what rows cost and whether texts begin to repeat themselves.
+// token each in one pass, to learn what rows cost and whether texts begin to repeat themselves;
+// where many were made for a while, a pass has none.
 class DraftBudget {
  public:
-  // Passes of more than `most_rows` rows, those of long prompts, are left out.
-  DraftBudget(int64_t most_drafts, int64_t most_rows)
-      : most_drafts_(most_drafts), most_rows_(most_rows) {}
+  // Passes of more than `most_rows` rows, those of long prompts, are left out, and so are the first
+  // ones, which find caches cold.
+  DraftBudget(int64_t most_drafts, int64_t most_rows);
 
   // Drafts of a sequence whose drafted tokens are accepted with this probability.
   int64_t worth(double acceptance) const;
@@ -76,10 +77,13 @@ class DraftBudget {
   int64_t most_drafts_;
   int64_t most_rows_;
   PassTimes times_;
+  int64_t passes_ = 0;   // that were not left out for their rows
   double tokens_ = 0.0;  // of the latest passes, older ones weighing less, and their seconds
   double seconds_ = 0.0;
-  int64_t with_few_drafts_ = 0;  // passes since the last one with many
-  int64_t rest_ = 1;             // so many passes before sequences explore
+  int64_t with_few_drafts_ = 0;   // passes since the last one with many
+  int64_t rest_ = 1;              // so many passes before sequences explore
+  int64_t with_many_drafts_ = 0;  // passes since the last one with few
+  int64_t unchecked_;             // so many passes before one has no drafts
 };
 
 }  // namespace klotski

@@ -56,16 +56,10 @@ void check(const ModelDescription& model, const Request& request) {
   check_tokens(model, request.given_tokens, "continuation");
 }
 
-// Drafted tokens that a pass of this pipeline may verify for a sequence. None where positions that
-// were computed cannot be taken back or would differ: where recurrent states are kept, keys depend
-// on the length of their sequence or the rows of an encoder's sequence on each other; and none
-// where another processor attends to rows that decode.
-int64_t drafts_of(const Pipeline& pipeline) {
-  const ModelDescription& model = pipeline.description();
-  const bool can_be_taken_back = pipeline.cache().can_commit_part() && !model.encoder &&
-                                 !frequencies_depend_on_length(model.rope);
-  const bool one_processor = !pipeline.policy().division.attends_elsewhere();
-  return can_be_taken_back && one_processor ? pipeline.policy().group.draft_tokens : 0;
+// Drafted tokens that a pass may verify for a sequence: none where another processor attends to
+// rows that decode.
+int64_t drafts_of(const Policy& policy) {
+  return policy.division.attends_elsewhere() ? 0 : policy.group.draft_tokens;
 }
 
 }  // namespace
@@ -74,7 +68,7 @@ Engine::Engine(Pipeline& pipeline, const EngineOptions& options)
     : pipeline_(pipeline),
       options_(options),
       forming_(pipeline.policy()),
-      most_drafts_(drafts_of(pipeline)),
+      most_drafts_(drafts_of(pipeline.policy())),
       draft_budget_(most_drafts_, pipeline.policy().group.decode_rows()) {
   const ModelDescription& model = pipeline.description();
   // Every position of an encoder depends on all of its input, and a decoder's on the encoder's.
@@ -316,7 +310,8 @@ std::vector<Progress> Engine::step() {
   predict_experts(sequences);
   const Clock::time_point start = Clock::now();
   std::vector<Progress> progress = run_pass();
-  count_pass(progress, std::chrono::duration<double>(Clock::now() - start).count());
+  const bool failed = !progress.empty() && progress.back().finish == Finish::failed;
+  if (!failed) count_pass(progress, std::chrono::duration<double>(Clock::now() - start).count());
   retire(progress);
   return progress;
 }

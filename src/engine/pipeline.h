@@ -46,7 +46,7 @@ struct PipelineOptions {
 struct PipelineReport {
   TimelineTotals totals;
   int64_t passes = 0;
-  int64_t tokens = 0;     // computed, prompts and accepted drafts included
+  int64_t tokens = 0;  // computed, prompts and accepted drafts included
   DraftCounts drafts;
   CacheCounters experts;  // hits and misses of requests for experts
   PrefetchBytes prefetch;
@@ -94,7 +94,7 @@ class Pipeline {
   // a device's, into host memory as well. Is not part of the report.
   void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
 
-  // Counts drafts of the last pass; those that were accepted became tokens of their sequence.
+  // Counts drafts that were verified; those that were accepted became tokens of their sequence.
   void count_drafts(const DraftCounts& verified) {
     drafts_ += verified;
     tokens_ += verified.accepted;

@@ -177,11 +177,37 @@ TEST_F(SpeculationTest, ARepetitionTakesFewPasses) {
   EXPECT_EQ(report.tokens, 6 + 39) << "every token but the last is computed once";
 }
 
+// Six pages, of which the older sequence comes to need a fifth when the younger one has ended. Its
+// drafts would need that page earlier: they are left out, and the younger one keeps its two.
+TEST_F(SpeculationTest, NobodyGivesWayToDrafts) {
+  open("mixtral");
+  const auto repetition = [](int64_t prompt, int64_t max_tokens) {
+    Request request{.prompt = {}, .sampling = {}, .max_tokens = max_tokens, .stop_tokens = {}};
+    for (int64_t i = 0; i < prompt + max_tokens; ++i) {
+      (i < prompt ? request.prompt : request.given_tokens)
+          .push_back(static_cast<TokenId>(5 + i % 3));
+    }
+    return request;
+  };
+  for (const int64_t draft_tokens : {0, 12}) {
+    Engine grows =
+        engine({.draft_tokens = draft_tokens,
+                .pages = 6,
+                .options = {.booking = KvBooking::as_it_grows, .drafts_unjudged = true}});
+    grows.submit(repetition(42, 50));
+    grows.submit(repetition(6, 20));
+    while (!grows.idle()) grows.step();
+    EXPECT_EQ(grows.counters().preemptions, 0) << draft_tokens << " drafts";
+    EXPECT_EQ(grows.counters().drafts.accepted > 20, draft_tokens > 0);
+  }
+}
+
 // Nothing is drafted where a position cannot be taken back or would come out otherwise.
 TEST_F(SpeculationTest, SomeModelsDraftNothing) {
-  for (const char* name : {"variants/qwen3_next", "switch"}) {
+  for (const char* name : {"variants/qwen3_next", "switch", "variants/mixtral_dynamic"}) {
     open(name);
     Engine with = engine({});
+    EXPECT_EQ(prepared_->pipeline().policy().group.draft_tokens, 0) << "no memory for them";
     served_by(with, random_requests(random_, 4));
     EXPECT_EQ(with.counters().drafts, DraftCounts{}) << name;
   }

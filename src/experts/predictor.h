@@ -21,7 +21,7 @@ struct PassToken {
   int64_t sequence = 0;  // number of the token's sequence, the same in all passes of the sequence
   int64_t position = 0;  // of the token in its sequence
   TokenId token = 0;
-  bool decodes = false;  // computed alone after its prompt; false: one of the prompt's tokens
+  bool decodes = false;  // computed after its prompt, or a draft; false: one of the prompt's tokens
 };
 
 // Predicts which experts of coming layers the tokens of a pass will choose. A run and the

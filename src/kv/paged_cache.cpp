@@ -134,7 +134,8 @@ bool PagedKvCache::reserve(KvSequence& sequence, int64_t tokens) {
   if (stateless && !states_.take(sequence.states_, sequence.spilled_)) return false;
   const int64_t missing = std::max<int64_t>(
       pages_to_hold(sequence.length_ + tokens) - static_cast<int64_t>(sequence.pages_.size()), 0);
-  if (!book(sequence, pages_to_book(sequence, tokens))) {
+  sequence.booked_in_step_ = pages_to_book(sequence, tokens);
+  if (!book(sequence, sequence.booked_in_step_)) {
     if (stateless) states_.give_back(sequence.states_, sequence.spilled_);
     return false;
   }
@@ -158,13 +159,15 @@ int32_t PagedKvCache::next_page(KvSequence& sequence) {
 
 void PagedKvCache::commit(KvSequence& sequence, int64_t tokens) {
   const bool part = tokens < sequence.reserved_;
-  if (part && !can_commit_part()) {
+  if (part && states_.any()) {
     fail(ErrorKind::internal, "{} of {} positions were to be committed, but states are of all",
          tokens, sequence.reserved_);
   }
   sequence.length_ += tokens;
   sequence.reserved_ = 0;
-  if (part) give_back_uncommitted(sequence);
+  if (part) {
+    unbook(sequence, std::min(give_back_uncommitted(sequence), sequence.booked_in_step_));
+  }
   if (states_.any()) sequence.states_.commit();
   if (streaming_.on() && has_pages()) give_back_unseen(sequence);
 }
@@ -175,12 +178,27 @@ void PagedKvCache::undo(KvSequence& sequence) {
   sequence.reserved_ = 0;
 }
 
-// Gives pages back from the last on, so that the next reserve takes them in their order again.
-void PagedKvCache::give_back_uncommitted(KvSequence& sequence) {
-  while (static_cast<int64_t>(sequence.pages_.size()) > pages_for(sequence.length_)) {
+// Gives pages back from the last on, so that the next reserve takes them in their order again;
+// returns how many.
+int64_t PagedKvCache::give_back_uncommitted(KvSequence& sequence) {
+  int64_t pages = 0;
+  for (; static_cast<int64_t>(sequence.pages_.size()) > pages_for(sequence.length_); ++pages) {
     give_back(sequence, sequence.pages_.back());
     sequence.pages_.pop_back();
   }
+  return pages;
+}
+
+// Lets others book pages that the sequence has booked and does not hold.
+void PagedKvCache::unbook(KvSequence& sequence, int64_t pages) {
+  sequence.booked_ -= pages;
+  if (!sequence.spilled_) {
+    booked_pages_ -= pages;
+    return;
+  }
+  const auto first = sequence.spare_.end() - pages;
+  spill_.give_back({first, sequence.spare_.end()});
+  sequence.spare_.erase(first, sequence.spare_.end());
 }
 
 // Makes a page available again: to this sequence where it is spilled, else to all.

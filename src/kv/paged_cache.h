@@ -95,8 +95,6 @@ class PagedKvCache {
 
   // Whether all that is kept of a sequence is pages, and all of them stay.
   bool can_share_prefixes() const { return has_pages() && !states_.any() && !streaming_.on(); }
-  // Whether a step may commit fewer positions than it reserved.
-  bool can_commit_part() const { return !states_.any(); }
   const PrefixCounters& prefix_counters() const { return prefix_counters_; }
   int64_t shared_pages() const { return prefixes_.held_pages() + prefixes_.idle_pages(); }
 
@@ -116,8 +114,9 @@ class PagedKvCache {
   // Makes room for `tokens` positions beyond the committed ones; false if the limit forbids it,
   // which cannot happen within the booked pages.
   [[nodiscard]] bool reserve(KvSequence& sequence, int64_t tokens);
-  // Where fewer tokens than were reserved are committed, the others are taken back; not where
-  // states are kept, which are those of the last reserved position.
+  // Where fewer tokens than were reserved are committed, the others are taken back, with the pages
+  // that were booked for them alone; not where states are kept, which are those of the last
+  // reserved position.
   void commit(KvSequence& sequence, int64_t tokens);
   // Takes back the positions reserved since the last commit. Pages that reserve() booked stay
   // booked.
@@ -160,7 +159,8 @@ class PagedKvCache {
   [[nodiscard]] bool book(KvSequence& sequence, int64_t pages);
   int32_t next_page(KvSequence& sequence);
   void give_back(KvSequence& sequence, int32_t page);
-  void give_back_uncommitted(KvSequence& sequence);
+  int64_t give_back_uncommitted(KvSequence& sequence);
+  void unbook(KvSequence& sequence, int64_t pages);
   void give_back_unseen(KvSequence& sequence);
   const KvStage::Area* area_of(const KvSequence& sequence, LayerId layer,
                                const KvStage* stage) const;

@@ -53,7 +53,8 @@ class KvSequence {
   int64_t given_back_ = 0;       // pages between sinks and window
   int64_t number_ = 0;
   int64_t length_ = 0;
-  int64_t reserved_ = 0;  // positions of the step at hand
+  int64_t reserved_ = 0;        // positions of the step at hand
+  int64_t booked_in_step_ = 0;  // pages that were booked for them
   bool spilled_ = false;
   StateVersions states_;
   bool lost_ = false;  // a failed write left committed positions in no known state

@@ -66,6 +66,28 @@ TEST_F(KvTransactionTest, APartOfAStepIsKept) {
   }
 }
 
+// Pages booked for drafts alone are free again, for other sequences too; pages booked before stay.
+TEST_F(KvTransactionTest, PagesOfPositionsTakenBackAreNotBooked) {
+  for (const bool spilled : {false, true}) {
+    PagedKvCache cache = this->cache(spilled ? 0 : 8, spilled ? 8 : 0);
+    PlacedSequences sequences(cache);
+    ASSERT_TRUE(sequences.place(17, 17));
+    EXPECT_EQ(cache.free_pages(spilled), 6);
+    const auto step_of = [&](int64_t reserved, int64_t kept) {
+      KvTransaction step(cache);
+      step.reserve(sequences[0], reserved);
+      step.keep(sequences[0], kept);
+      step.commit();
+    };
+    step_of(17, 16);
+    EXPECT_EQ(cache.free_pages(spilled), 6) << "booked when the sequence was placed";
+    step_of(60, 3);
+    EXPECT_EQ(cache.free_pages(spilled), 6);
+    step_of(30, 20);
+    EXPECT_EQ(cache.free_pages(spilled), 5) << "39 positions";
+  }
+}
+
 TEST_F(KvTransactionTest, WhatIsNotCommittedIsUndone) {
   PagedKvCache cache = this->cache(8);
   PlacedSequences sequences(cache);

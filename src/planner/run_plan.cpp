@@ -8,6 +8,7 @@
 #include "memory/alignment.h"
 #include "memory/device_memory.h"
 #include "model/counts.h"
+#include "model/rope.h"
 #include "schedule/group_bytes.h"
 #include "schedule/task.h"
 
@@ -47,6 +48,15 @@ int64_t least_rows(const ModelDescription& model, const Workload& workload) {
   return model.encoder ? workload.prompt_tokens : 1;
 }
 
+// Drafted tokens that passes of this model may verify. None where positions that were computed
+// cannot be taken back or would differ: where recurrent states are kept, keys depend on the length
+// of their sequence, or the rows of an encoder's sequence on each other.
+int64_t draft_tokens(const ModelDescription& model, const RunLimits& limits) {
+  const bool can_be_taken_back = SequenceStates::sequence_bytes(model) == 0 && !model.encoder &&
+                                 !frequencies_depend_on_length(model.rope);
+  return can_be_taken_back ? limits.draft_tokens : 0;
+}
+
 Policy group_policy(const ModelDescription& model, const RunLimits& limits,
                     const Workload& workload, bool device) {
   Policy policy;
@@ -55,7 +65,7 @@ Policy group_policy(const ModelDescription& model, const RunLimits& limits,
   policy.group.micro_batches = limits.micro_batches.value_or(std::clamp<int64_t>(
       divide_up(workload.sequences, policy.group.micro_batch), 1, kMicroBatches));
   if (device) policy.group.decode_batch = kDeviceDecodeBatch;
-  policy.group.draft_tokens = limits.draft_tokens;
+  policy.group.draft_tokens = draft_tokens(model, limits);
   policy.cache.hot_experts = limits.hot_experts.value_or(0);
   policy.cache.path_length = limits.path_length;
   policy.precision = limits.precision;
@@ -101,7 +111,7 @@ class MemoryDivision {
                                      (limits_.cpu_attention.value_or(false) ||
                                       properties_of(policy.strategy).needs_cpu_attention));
       if (properties_of(policy.strategy).divides_experts) {
-        policy.division.shared_rows = std::max(policy.group.decode_rows(), kSharedRows);
+        policy.division.shared_rows = std::max(policy.group.sequences(), kSharedRows);
         // A slice is used where the costs say that it is worth it.
         policy.division.slices_experts = layouts_.experts_can_be_cut();
       }
@@ -403,7 +413,7 @@ class MemoryDivision {
                                   logit_rows(policy));
   }
   int64_t logit_rows(const Policy& policy) const {
-    return std::max(policy.decode_rows(), workload_.logit_rows);
+    return std::max(policy.decode_batch_rows(), workload_.logit_rows);
   }
   static uint64_t with_gaps(uint64_t bytes) { return bytes + bytes / kOpsSlack; }
 

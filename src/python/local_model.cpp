@@ -368,6 +368,8 @@ Json LocalModel::report() {
   const PipelineReport report = session_->report();
   const RunPlan& plan = session_->prepared().plan();
   return {{"passes", report.passes},
+          {"drafted_tokens", report.drafts.drafted},
+          {"accepted_tokens", report.drafts.accepted},
           {"tokens", report.tokens},
           {"expert_requests", report.experts.requests()},
           {"expert_hits", report.experts.hits},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,11 @@ struct FormedPass {
   size_t micro_batches = 0;    // each has rows
   std::vector<PassRows> rows;  // rows in the order of the sequences
 
+  // Whether each sequence computes one token, and drafts behind it.
+  bool decodes() const {
+    return std::all_of(rows.begin(), rows.end(),
+                       [](const PassRows& one) { return one.tokens - one.drafts == 1; });
+  }
   bool operator==(const FormedPass&) const = default;
 };
 

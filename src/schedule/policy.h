@@ -30,8 +30,10 @@ struct GroupShape {
   int64_t draft_tokens = 0;
 
   int64_t sequences() const { return micro_batch * micro_batches; }
-  // Most rows of a group that decodes, drafts included.
-  int64_t decode_rows() const { return sequences() * (1 + draft_tokens); }
+  // Most rows of a group in which all sequences decode, drafts included.
+  int64_t decode_rows() const {
+    return std::max(sequences(), std::min(sequences() * (1 + draft_tokens), rows()));
+  }
   int64_t rows() const { return micro_batch_rows * micro_batches; }
 };
 
@@ -158,7 +160,7 @@ struct Policy {
   // Sequences of one merged micro-batch.
   int64_t decode_sequences() const { return group.micro_batch * merged_batches(); }
   // Most rows of one merged micro-batch while all sequences decode, drafts included.
-  int64_t decode_rows() const {
+  int64_t decode_batch_rows() const {
     return std::max(decode_sequences(), std::min(decode_sequences() * (1 + group.draft_tokens),
                                                  group.micro_batch_rows));
   }

@@ -41,6 +41,8 @@ RunFigures figures_of(const Measurement& measured) {
 
 std::string remember_run(const ComparedRun& run) {
   const Policy& policy = run.plan.policy;
+  // Predictions count on no draft: a run with drafts would contradict what was measured.
+  if (policy.group.draft_tokens > 0) return {};
   return remember(
       {.when = utc_text(std::time(nullptr)),
        .command = run.command,

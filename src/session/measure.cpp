@@ -47,11 +47,10 @@ Workload MeasuredWork::workload(const ModelDescription& model) const {
           .generated_tokens = generate};
 }
 
-void PassClock::pass(int64_t computed, int64_t gained) {
+void PassClock::pass(bool decodes, int64_t gained) {
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - last_).count();
   last_ = now;
-  const bool decodes = computed == gained;
   (decodes ? decode_seconds_ : prefill_seconds_) += seconds;
   if (decodes) decoded_tokens_ += gained;
 }
@@ -155,13 +154,12 @@ Measurement measure(Session& session, const MeasuredWork& work, const LearntChoi
   const Clock::time_point start = Clock::now();
   PassClock clock;
   while (!engine.idle()) {
-    const int64_t computed = pipeline.report().tokens;
     const std::vector<Progress> gained = step(engine);
     for (const Progress& progress : gained) {
       result.generated[static_cast<size_t>(progress.sequence.value)].push_back(progress.token);
       ++result.generated_tokens;
     }
-    clock.pass(pipeline.report().tokens - computed, static_cast<int64_t>(gained.size()));
+    clock.pass(engine.last_pass().decodes(), std::ssize(gained));
   }
   result.prefill_seconds = clock.prefill_seconds();
   result.decode_seconds = clock.decode_seconds();

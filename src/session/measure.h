@@ -73,8 +73,8 @@ Measurement measure(Session& session, const MeasuredWork& work, const LearntChoi
 // Tells time spent on passes with prompts in them from time spent on passes that only decode.
 class PassClock {
  public:
-  // A pass ended that computed and gained these numbers of tokens.
-  void pass(int64_t computed, int64_t gained);
+  // A pass ended that gained this number of tokens; whether it had no rows of prompts.
+  void pass(bool decodes, int64_t gained);
 
   double prefill_seconds() const { return prefill_seconds_; }
   double decode_seconds() const { return decode_seconds_; }

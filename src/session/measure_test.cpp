@@ -132,10 +132,10 @@ TEST(MeasureTest, SequencesFollowRecordedRouting) {
 
 TEST(MeasureTest, AClockTellsDecodingFromPrompts) {
   PassClock clock;
-  clock.pass(10, 1);  // a prompt of ten tokens, which gives its first token
+  clock.pass(false, 1);  // a prompt, which gives its first token
   EXPECT_EQ(clock.decoded_tokens(), 0);
   EXPECT_EQ(clock.decode_seconds(), 0.0);
-  clock.pass(3, 3);
+  clock.pass(true, 3);
   EXPECT_EQ(clock.decoded_tokens(), 3);
   EXPECT_GT(clock.prefill_seconds(), 0.0);
   EXPECT_GT(clock.decode_seconds(), 0.0);

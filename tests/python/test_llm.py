@@ -56,6 +56,8 @@ def test_drafted_tokens_change_no_answer(llm):
     expected = texts(llm.generate(prompts, GREEDY))
     with LLM("tiny", device="cpu", draft_tokens=4) as drafting:
         assert texts(drafting.generate(prompts, GREEDY)) == expected
+        assert drafting.report()["drafted_tokens"] >= drafting.report()["accepted_tokens"]
+        assert drafting.plan(sequences=2, prompt_tokens=8, max_tokens=8)["policy"]["draft_tokens"] == 4
     with pytest.raises(klotski.RequestError, match="draft_tokens"):
         LLM("tiny", draft_tokens=65)
 
