@@ -3,6 +3,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <ctime>
 
 #include "base/random_bits.h"
@@ -14,6 +15,8 @@ namespace klotski {
 
 namespace {
 
+// Where there was no memory to tell of an update, its reader finds it by itself.
+constexpr std::chrono::milliseconds kLookAgain(500);
 constexpr auto kWait = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
@@ -65,8 +68,7 @@ asio::awaitable<std::vector<ChoiceUpdate>> Api::next_updates(Connection& connect
   const auto executor = co_await asio::this_coro::executor;
   std::vector<ChoiceUpdate> updates = generation.stream->take();
   while (updates.empty() && !generation.stream->ended() && !connection.gone()) {
-    const auto timer =
-        std::make_shared<asio::steady_timer>(executor, asio::steady_timer::time_point::max());
+    const auto timer = std::make_shared<asio::steady_timer>(executor, kLookAgain);
     generation.stream->on_ready = [timer] { timer->cancel(); };
     connection.on_gone = [timer] { timer->cancel(); };
     co_await timer->async_wait(kWait);

@@ -3,7 +3,12 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <thread>
 
 namespace klotski {
 
@@ -12,7 +17,8 @@ namespace {
 using asio::ip::tcp;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-constexpr std::chrono::milliseconds kSweepEvery(100);
+constexpr std::chrono::milliseconds kTickEvery(100);
+constexpr std::chrono::milliseconds kPause(100);
 
 tcp::endpoint endpoint_of(const std::string& host, uint16_t port) {
   boost::system::error_code error;
@@ -25,6 +31,24 @@ tcp::endpoint endpoint_of(const std::string& host, uint16_t port) {
 }
 
 }  // namespace
+
+// A connection among those that are open. Where memory runs out in the middle of an operation, the
+// coroutine that waits for it is destroyed, not resumed: its client must not be kept waiting.
+class HttpServer::Listed {
+ public:
+  Listed(std::shared_ptr<Connections> list, const std::shared_ptr<Connection>& connection)
+      : list_(std::move(list)), place_(list_->open.insert(list_->open.end(), connection)) {}
+  ~Listed() {
+    if (list_->served) (*place_)->close();
+    list_->open.erase(place_);
+  }
+  Listed(const Listed&) = delete;
+  Listed& operator=(const Listed&) = delete;
+
+ private:
+  std::shared_ptr<Connections> list_;
+  std::list<std::shared_ptr<Connection>>::iterator place_;
+};
 
 HttpServer::HttpServer(asio::io_context& context, const HttpLimits& limits, HttpHandler& handler)
     : context_(context), limits_(limits), handler_(handler), acceptor_(context) {}
@@ -46,24 +70,44 @@ std::string HttpServer::listen(const std::string& host, uint16_t port) {
                                  : fmt::format("http://{}:{}", address, bound.port());
 }
 
-void HttpServer::start(std::function<void()> tick) {
-  asio::co_spawn(context_, accept(), asio::detached);
-  asio::co_spawn(context_, sweep(std::move(tick)), asio::detached);
+void HttpServer::run(const std::function<void()>& tick) {
+  const auto work = asio::make_work_guard(context_);
+  while (!context_.stopped()) {
+    try {
+      look_after_clients();
+      tick();
+      context_.run_for(kTickEvery);
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+// Closes connections whose time is over, and accepts clients again where memory ran out while one
+// was accepted, which ended accept().
+void HttpServer::look_after_clients() {
+  const auto now = Connection::Clock::now();
+  for (const auto& connection : connections_->open) connection->expire(now);
+  if (!accepting_.expired() || !acceptor_.is_open()) return;
+  auto accepting = std::make_shared<int>();
+  accepting_ = accepting;
+  asio::co_spawn(context_, accept(std::move(accepting)), asio::detached);
 }
 
 void HttpServer::stop_accepting() {
   boost::system::error_code ignored;
   acceptor_.close(ignored);
-  for (const auto& connection : connections_) connection->end_after_request();
+  for (const auto& connection : connections_->open) connection->end_after_request();
 }
 
-asio::awaitable<void> HttpServer::accept() {
+// Holds `accepting` as long as it runs, or waits and has not been destroyed.
+asio::awaitable<void> HttpServer::accept([[maybe_unused]] std::shared_ptr<void> accepting) {
   while (acceptor_.is_open()) {
     tcp::socket socket(context_);
     auto [error] = co_await acceptor_.async_accept(socket, kTuple);
     if (!acceptor_.is_open()) break;
     if (error) {  // no descriptors are left, mostly: some will be when connections end
-      asio::steady_timer pause(context_, kSweepEvery);
+      asio::steady_timer pause(context_, kPause);
       co_await pause.async_wait(kTuple);
       continue;
     }
@@ -74,11 +118,11 @@ asio::awaitable<void> HttpServer::accept() {
 }
 
 asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
-  const bool full = connections_.size() >= limits_.connections;
+  const bool full = connections() >= limits_.connections;
   // A few more may be told so; beyond them connections are closed without a word.
-  if (connections_.size() >= limits_.connections + limits_.connections / 8 + 1) co_return;
+  if (connections() >= limits_.connections + limits_.connections / 8 + 1) co_return;
   auto connection = std::make_shared<Connection>(std::move(socket), limits_, handler_);
-  const auto place = connections_.insert(connections_.end(), connection);
+  const Listed listed(connections_, connection);
   try {
     if (full) {
       co_await connection->refuse_and_close(handler_.unreadable(
@@ -88,19 +132,6 @@ asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
     }
   } catch (const std::exception&) {  // memory ran out: this client is lost, others are not
     connection->close();
-  }
-  connections_.erase(place);
-}
-
-asio::awaitable<void> HttpServer::sweep(std::function<void()> tick) {
-  asio::steady_timer timer(context_);
-  while (true) {
-    timer.expires_after(kSweepEvery);
-    auto [error] = co_await timer.async_wait(kTuple);
-    if (error) break;
-    const auto now = Connection::Clock::now();
-    for (const auto& connection : connections_) connection->expire(now);
-    tick();
   }
 }
 

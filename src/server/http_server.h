@@ -19,27 +19,40 @@ class HttpServer {
  public:
   // The references must live longer.
   HttpServer(asio::io_context& context, const HttpLimits& limits, HttpHandler& handler);
+  ~HttpServer() { connections_->served = false; }
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
 
   // Throws (usage) for an address that cannot be listened on. Port 0: the system picks one. Returns
   // "http://ADDRESS:PORT".
   std::string listen(const std::string& host, uint16_t port);
-  // Accepts until stop_accepting(); `tick` is called about ten times a second.
-  void start(std::function<void()> tick);
+  // Runs the context until it is stopped, and calls `tick` about ten times a second. Clients are
+  // accepted until stop_accepting(). Where memory runs out, what needed it is lost: a client, or
+  // the rest of a tick.
+  void run(const std::function<void()>& tick);
 
   // Closes the listening socket, and every connection that handles no request.
   void stop_accepting();
-  size_t connections() const { return connections_.size(); }
+  size_t connections() const { return connections_->open.size(); }
 
  private:
-  asio::awaitable<void> accept();
-  asio::awaitable<void> sweep(std::function<void()> tick);
+  struct Connections {
+    std::list<std::shared_ptr<Connection>> open;
+    bool served = true;  // until the server is gone
+  };
+  class Listed;
+
+  void look_after_clients();
+  asio::awaitable<void> accept(std::shared_ptr<void> accepting);
   asio::awaitable<void> serve(asio::ip::tcp::socket socket);
 
   asio::io_context& context_;
   const HttpLimits& limits_;
   HttpHandler& handler_;
   asio::ip::tcp::acceptor acceptor_;
-  std::list<std::shared_ptr<Connection>> connections_;
+  std::weak_ptr<void> accepting_;  // expired: accept() does not run
+  // Of serve()'s coroutines as well, which the context may destroy after this object.
+  std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
 };
 
 }  // namespace klotski

@@ -70,8 +70,7 @@ class HttpServerTest : public ::testing::Test {
     const std::string url = server_.listen("127.0.0.1", 0);
     endpoint_ = {asio::ip::make_address("127.0.0.1"),
                  static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)))};
-    server_.start([] {});
-    thread_ = std::thread([this] { io_.run(); });
+    thread_ = std::thread([this] { server_.run([] {}); });
   }
 
   tcp::socket client(std::string_view sent = {}) {

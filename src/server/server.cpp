@@ -5,8 +5,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "server/api.h"
@@ -79,10 +81,11 @@ class Shutdown {
   std::atomic<bool> none_connected_ = false;
 };
 
-// A thread that runs a context until it is destroyed.
+// A thread that serves clients until it is destroyed.
 class IoThread {
  public:
-  explicit IoThread(asio::io_context& io) : io_(io), thread_([this] { io_.run(); }) {}
+  IoThread(asio::io_context& io, HttpServer& http, std::function<void()> tick)
+      : io_(io), thread_([&http, tick = std::move(tick)] { http.run(tick); }) {}
   ~IoThread() {
     io_.stop();
     thread_.join();
@@ -126,10 +129,9 @@ bool serve(const ServedModel& served, const ServerOptions& options, ServerEvents
   const std::string url = http.listen(options.host, options.port);
 
   Shutdown shutdown(options.drain, std::move(events.stop_asked), http, api);
-  http.start([&] {
+  const IoThread io_thread(io, http, [&] {
     if (shutdown.time_to_end()) preparation.stop();
   });
-  const IoThread io_thread(io);
   if (events.listening) events.listening(url);
   engine.start();
   if (batches) batches->start();

@@ -157,6 +157,22 @@ class Sweep(unittest.TestCase):
                             ends.count(kind, "the server's end")
         ends.print(counts)
 
+    def test_clients_are_accepted_after_memory_ran_out_for_one(self):
+        request = {"prompt": "One", "max_tokens": 1, "temperature": 0}
+        firsts = list(range(60, 0, -1))
+        while firsts:
+            self.set_fault()
+            with Server(environment=self.faulty) as server:
+                server.complete(**request)
+                while firsts and server.process.poll() is None:
+                    first = firsts.pop()
+                    with self.subTest(first=first):
+                        self.set_fault("memory", first, 1)
+                        self.answer(server, request)
+                        self.set_fault()
+                        if self.answer(server, request)[0] != 200:
+                            self.assertIn(server.process.wait(HANGS), CODES, "".join(server.said))
+
 
 class Ends:
     """How often programs and requests ended in which way, by the kind of the call that failed."""
