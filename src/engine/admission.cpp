@@ -120,14 +120,15 @@ void Engine::preempt(Sequence& sequence) {
 // and goes on in the file.
 void Engine::make_room(std::vector<PassSequence>& sequences) {
   pass_ = forming_.form(sequences, options_.pass_rows);
-  if (first_to_preempt(sequences)) {  // no sequence gives way to drafts
-    for (PassSequence& sequence : sequences) sequence.drafts = 0;
-    pass_ = forming_.form(sequences, options_.pass_rows);
-  }
+  bool drafts_may_go = true;  // no sequence gives way to drafts
   while (const std::optional<size_t> preempted = first_to_preempt(sequences)) {
-    Sequence& sequence = *sequences_[*preempted];
-    preempt(sequence);
-    sequences[*preempted] = {.cached = 0, .pending = sequence.pending()};
+    if (std::exchange(drafts_may_go, false)) {
+      for (PassSequence& sequence : sequences) sequence.drafts = 0;
+    } else {
+      Sequence& sequence = *sequences_[*preempted];
+      preempt(sequence);
+      sequences[*preempted] = {.cached = 0, .pending = sequence.pending()};
+    }
     pass_ = forming_.form(sequences, options_.pass_rows);
   }
 }

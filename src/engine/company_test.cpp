@@ -8,24 +8,11 @@
 
 #include "base/testing.h"
 #include "engine/engine.h"
+#include "engine/testing/answers.h"
 #include "engine/testing/models.h"
 
 namespace klotski {
 namespace {
-
-// A request as its client sees it: the tokens that came, and how it ended.
-struct Answer {
-  std::vector<TokenId> tokens;
-  std::vector<double> logprobs;  // of the tokens, where they are asked for
-  Finish finish = Finish::not_yet;
-  bool operator==(const Answer&) const = default;
-};
-
-void add_to(Answer& answer, const Progress& progress) {
-  answer.tokens.push_back(progress.token);
-  if (progress.logprobs) answer.logprobs.push_back(progress.logprobs->chosen);
-  answer.finish = progress.finish;
-}
 
 // Where a model is served: its precision, its memory for keys and values, its group.
 struct Setting {

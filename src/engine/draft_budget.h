@@ -20,7 +20,7 @@ struct DraftCounts {
 // How probably the next drafted token of a sequence is right, by its latest drafts.
 class AcceptanceRate {
  public:
-  // Of `drafted` tokens the first `accepted` were right; what follows a wrong one says nothing.
+  // The first `accepted` of `drafted` tokens were right. Tokens behind a wrong one are not judged.
   void verified(int64_t drafted, int64_t accepted);
   double expected() const { return right_ / judged_; }
 
@@ -62,6 +62,7 @@ class DraftBudget {
   // ones, which find caches cold.
   DraftBudget(int64_t most_drafts, int64_t most_rows);
 
+  int64_t most_drafts() const { return most_drafts_; }
   // Drafts of a sequence whose drafted tokens are accepted with this probability.
   int64_t worth(double acceptance) const;
   // Sequences of the next pass, of `decoding`, that draft a token to learn.

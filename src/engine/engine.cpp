@@ -68,8 +68,7 @@ Engine::Engine(Pipeline& pipeline, const EngineOptions& options)
     : pipeline_(pipeline),
       options_(options),
       forming_(pipeline.policy()),
-      most_drafts_(drafts_of(pipeline.policy())),
-      draft_budget_(most_drafts_, pipeline.policy().group.decode_rows()) {
+      draft_budget_(drafts_of(pipeline.policy()), pipeline.policy().group.decode_rows()) {
   const ModelDescription& model = pipeline.description();
   // Every position of an encoder depends on all of its input, and a decoder's on the encoder's.
   if (model.encoder) options_.prefix_cache = false;

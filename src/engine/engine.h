@@ -187,7 +187,6 @@ class Engine {
   FormedPass pass_;
   int32_t next_id_ = 0;
   int64_t preemptions_ = 0;
-  int64_t most_drafts_;  // of a sequence in a pass
   DraftBudget draft_budget_;
   // Whether a sequence came or ended since the last admission; else none can be admitted as long as
   // some run.

@@ -304,11 +304,7 @@ void Pipeline::start_clean() {
 
 void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   int64_t rows = 0;
-  int64_t drafts = 0;
-  for (const MicroBatch& micro_batch : group) {
-    rows += micro_batch.batch.rows();
-    for (const BatchSequence& of : micro_batch.batch.sequences) drafts += of.drafts;
-  }
+  for (const MicroBatch& micro_batch : group) rows += micro_batch.batch.rows();
   group_size_ = static_cast<int32_t>(group.size());
   lend_slots(rows);
   tasks_.begin(group);
@@ -336,7 +332,7 @@ void Pipeline::run(std::span<const MicroBatch> group, const TakeLogits& take) {
   // Loads for the next pass may go on; everything that touches this group must be over.
   executor_.drain(/*loads_may_go_on=*/true);
   ++passes_;
-  tokens_ += rows - drafts;
+  tokens_ += rows;
   pace_.pass_over(timeline_.totals(), rows);
   if (trial_) trial_->pass_over(rows <= kMostGuessedRows);
 }

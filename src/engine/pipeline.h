@@ -94,10 +94,10 @@ class Pipeline {
   // a device's, into host memory as well. Is not part of the report.
   void preload(const std::function<void(uint64_t done, uint64_t total)>& progress);
 
-  // Counts drafts that were verified; those that were accepted became tokens of their sequence.
+  // Counts drafts that were verified; wrong ones are no tokens of their sequence.
   void count_drafts(const DraftCounts& verified) {
     drafts_ += verified;
-    tokens_ += verified.accepted;
+    tokens_ -= verified.drafted - verified.accepted;
   }
   const DraftCounts& drafts() const { return drafts_; }
 

@@ -15,7 +15,7 @@ int64_t Engine::most_drafts(const Sequence& sequence) const {
 }
 
 void Engine::propose_drafts(std::vector<PassSequence>& sequences) {
-  if (most_drafts_ == 0) return;
+  if (draft_budget_.most_drafts() == 0) return;
   const auto decodes = [](const PassSequence& sequence) {
     return sequence.micro_batch && sequence.decodes();
   };
@@ -27,7 +27,7 @@ void Engine::propose_drafts(std::vector<PassSequence>& sequences) {
     if (!decodes(sequences[i])) continue;
     int64_t drafts = draft_budget_.worth(sequence.acceptance.expected());
     if (drafts == 0 && explorers > 0) drafts = 1;
-    if (options_.drafts_unjudged) drafts = most_drafts_;
+    if (options_.drafts_unjudged) drafts = draft_budget_.most_drafts();
     sequence.drafts = prompt_lookup(sequence.tokens, std::min(drafts, most_drafts(sequence)));
     if (!sequence.drafts.empty()) --explorers;
     sequences[i].drafts = std::ssize(sequence.drafts);
@@ -55,7 +55,7 @@ void Engine::take_tokens(Sequence& sequence, const Next& next, std::vector<Progr
   pipeline_.count_drafts({.drafted = drafted, .accepted = accepted});
 }
 
-// Of each sequence the cache keeps the positions of all its tokens but the last, which is computed
+// The cache keeps the positions of all tokens of a sequence but the last one, which is computed
 // next.
 void Engine::keep_accepted(const std::vector<Formed>& group, KvTransaction& step) {
   for (const Formed& formed : group) {
@@ -67,7 +67,7 @@ void Engine::keep_accepted(const std::vector<Formed>& group, KvTransaction& step
 }
 
 void Engine::count_pass(const std::vector<Progress>& progress, double seconds) {
-  if (most_drafts_ == 0) return;
+  if (draft_budget_.most_drafts() == 0) return;
   int64_t rows = 0;
   int64_t drafts = 0;
   for (const PassRows& of_sequence : pass_.rows) {

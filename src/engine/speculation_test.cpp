@@ -7,18 +7,12 @@
 
 #include "base/testing.h"
 #include "engine/engine.h"
+#include "engine/testing/answers.h"
 #include "engine/testing/device_runs.h"
 #include "engine/testing/models.h"
 
 namespace klotski {
 namespace {
-
-struct Answer {
-  std::vector<TokenId> tokens;
-  std::vector<double> logprobs;
-  Finish finish = Finish::not_yet;
-  bool operator==(const Answer&) const = default;
-};
 
 using Answers = std::map<int32_t, Answer>;
 
@@ -61,9 +55,7 @@ Served served_by(Engine& engine, const std::vector<Request>& requests) {
     for (const Progress& progress : engine.step()) {
       Answer& answer = served.answers[progress.sequence.value];
       EXPECT_EQ(answer.finish, Finish::not_yet) << "no token behind the last one";
-      answer.tokens.push_back(progress.token);
-      if (progress.logprobs) answer.logprobs.push_back(progress.logprobs->chosen);
-      answer.finish = progress.finish;
+      add_to(answer, progress);
       served.drafts[progress.sequence.value] = progress.drafts;
     }
   }

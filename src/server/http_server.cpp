@@ -18,7 +18,6 @@ using asio::ip::tcp;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kTickEvery(100);
-constexpr std::chrono::milliseconds kPause(100);
 
 tcp::endpoint endpoint_of(const std::string& host, uint16_t port) {
   boost::system::error_code error;
@@ -83,8 +82,8 @@ void HttpServer::run(const std::function<void()>& tick) {
   }
 }
 
-// Closes connections whose time is over, and accepts clients again where memory ran out while one
-// was accepted, which ended accept().
+// Closes connections whose time is over, and accepts clients again where accept() ended: memory or
+// descriptors ran out while a client was accepted.
 void HttpServer::look_after_clients() {
   const auto now = Connection::Clock::now();
   for (const auto& connection : connections_->open) connection->expire(now);
@@ -106,11 +105,7 @@ asio::awaitable<void> HttpServer::accept([[maybe_unused]] std::shared_ptr<void> 
     tcp::socket socket(context_);
     auto [error] = co_await acceptor_.async_accept(socket, kTuple);
     if (!acceptor_.is_open()) break;
-    if (error) {  // no descriptors are left, mostly: some will be when connections end
-      asio::steady_timer pause(context_, kPause);
-      co_await pause.async_wait(kTuple);
-      continue;
-    }
+    if (error) break;  // no descriptors are left, mostly: some will be when connections end
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     asio::co_spawn(context_, serve(std::move(socket)), asio::detached);

@@ -51,7 +51,7 @@ class HttpServer {
   HttpHandler& handler_;
   asio::ip::tcp::acceptor acceptor_;
   std::weak_ptr<void> accepting_;  // expired: accept() does not run
-  // Of serve()'s coroutines as well, which the context may destroy after this object.
+  // Coroutines of serve() own the list as well: the context may destroy them after this object.
   std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
 };
 
